@@ -18,6 +18,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY examples/first-gang.yaml examples/
 COPY manifests/rbac.yaml manifests/
 COPY manifests/crds/commands.yaml manifests/crds/
+COPY manifests/crds/local-queues.yaml manifests/crds/
 COPY manifests/crds/podgroups.yaml manifests/crds/
 COPY manifests/crds/queues.yaml manifests/crds/
 COPY manifests/webhooks/rbac.yaml manifests/webhooks/

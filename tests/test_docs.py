@@ -21,6 +21,7 @@ from extender.api import keys
 from extender.api.configuration import SETTINGS, Configuration
 from extender.cli import main
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.kube.resources import LOCAL_QUEUES
 from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
 
@@ -143,7 +144,7 @@ def test_settings_that_are_named_exist(page: Path) -> None:
 @each_page
 def test_names_of_ours_are_those_of_the_code(page: Path) -> None:
     ours = {text for text in vars(keys).values() if isinstance(text, str)}
-    known = {*ours, *keys.MARKS}
+    known = {*ours, *keys.MARKS, LOCAL_QUEUES.version}
     for name in re.findall(r"(?<![\w.-])kube-muster\.io/[\w-]+", page.read_text()):
         assert name in known, f"{name}: the code knows {sorted(known)}"
 

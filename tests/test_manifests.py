@@ -304,6 +304,7 @@ def test_every_way_to_name_a_group_or_a_queue_marks_a_pod() -> None:
         "schedulingGroup.?podGroupName",
         f"annotations[?'{keys.QUEUE}']",
         f"labels[?'{keys.QUEUE}']",
+        f"labels[?'{keys.LOCAL_QUEUE}']",
     ):
         assert way in ours
     (mutation,) = by_namespace["spec"]["mutations"]
@@ -349,6 +350,9 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("queues", "get"),
         ("queues", "patch"),
         ("queues/status", "patch"),
+        ("localqueues", "list"),
+        ("localqueues", "watch"),
+        ("localqueues/status", "patch"),
         ("commands", "list"),
         ("commands", "watch"),
         ("commands", "delete"),

@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 from extender.api.configuration import Configuration
-from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, QUEUE
+from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, LOCAL_QUEUE, QUEUE
 from extender.webhooks.certificate_rotation import CONFIGURATION, CONFIGURATIONS
 from extender.webhooks.latest import BUDGET
 from tests.webhooks.desk import Desk
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
 FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "older-kubernetes/pod-webhook.yaml")
-OUR_KINDS = {"queues", "podgroups"}
+OUR_KINDS = {"queues", "podgroups", "localqueues"}
 Json = dict[str, Any]
 
 
@@ -31,7 +31,10 @@ each_webhook = pytest.mark.parametrize(
 @each_webhook
 def test_only_our_own_kinds_wait_for_muster(webhook: Json) -> None:
     (rule,) = webhook["rules"]
-    ours = rule["apiGroups"] == ["scheduling.volcano.sh"] and set(rule["resources"]) <= OUR_KINDS
+    ours = (
+        rule["apiGroups"] in (["scheduling.volcano.sh"], ["kube-muster.io"])
+        and set(rule["resources"]) <= OUR_KINDS
+    )
     assert webhook["failurePolicy"] == ("Fail" if ours else "Ignore")
     assert BUDGET < webhook["timeoutSeconds"] <= 5
     assert webhook["sideEffects"] == "None"
@@ -60,7 +63,7 @@ def test_every_way_to_name_a_group_or_a_queue_is_sent(path: str) -> None:
         names = Configuration().scheduler_names
         assert all(f"'{name}'" in ours for name in names)
         if webhook["rules"][0]["apiGroups"] != ["batch.volcano.sh"]:
-            for key in (GROUP_ANNOTATION, GROUP_LABEL, QUEUE, "schedulingGroup"):
+            for key in (GROUP_ANNOTATION, GROUP_LABEL, QUEUE, LOCAL_QUEUE, "schedulingGroup"):
                 assert key in ours
 
 

@@ -306,6 +306,7 @@ class QueueSpec(Wire, frozen=True):
     preemption: QueuePreemption | None = None
     flavors: list[QueueFlavor] | None = None
     provisioning: Provisioning | None = None
+    namespace_selector: LabelSelector | None = None
 
 
 class QueueReservation(Wire, frozen=True):
@@ -344,6 +345,26 @@ class Queue(Wire, frozen=True):
     metadata: Meta
     spec: QueueSpec = QueueSpec()
     status: QueueStatus = QueueStatus()
+
+
+class LocalQueueSpec(Wire, frozen=True):
+    queue: str = ""
+    stop_policy: str = ""
+
+
+class LocalQueueStatus(Wire, frozen=True):
+    waiting: int | None = None
+    admitted: int | None = None
+    reserved: Quantities | None = None
+    conditions: list[Condition] | None = None
+
+
+class LocalQueue(Wire, frozen=True):
+    """A namespace's way into a queue (kube-muster.io/v1alpha1)."""
+
+    metadata: Meta
+    spec: LocalQueueSpec = LocalQueueSpec()
+    status: LocalQueueStatus = LocalQueueStatus()
 
 
 class PodGroupSpec(Wire, frozen=True):

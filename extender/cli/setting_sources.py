@@ -89,7 +89,7 @@ def resolve(*sources: Source) -> Configuration:
     faults: list[str] = []
     for setting in SETTINGS:
         each = given.get(setting.field)
-        if each and each.value != setting.default:  # an empty text, where the default is one, is no fault
+        if each and each.value != setting.written(setting.default):  # nothing is no fault where it is that
             _judge(setting, each, values, faults)
     if kinds := given.get("job_kinds"):
         values["job_kinds"], wrong = further_kinds(kinds.value, kinds.where)

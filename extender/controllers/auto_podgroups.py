@@ -107,7 +107,8 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if member is None:
             return
         pod = next(iter(self._unnamed.of(key)), None) or self._cluster.pod(member.namespace, member.name)
-        group = build(pod, self._ledger.owner_of(key), self._ledger.queue_of(key))
+        label = self._ledger.local_queue_label_of(key)
+        group = build(pod, self._ledger.owner_of(key), self._ledger.queue_of(key), label)
         with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(member.namespace, group)
 

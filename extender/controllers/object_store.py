@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from extender.api.objects import Pod, PodGroup, Queue
+from extender.api.objects import LocalQueue, Pod, PodGroup, Queue
 from extender.domain.model.records import GroupKey, Uid
 
 K = TypeVar("K", bound=Hashable)
@@ -96,8 +96,9 @@ class Objects(NamedTuple):
 
     podgroups: ObjectStore[GroupKey, PodGroup]
     queues: ObjectStore[str, QueueCopy]
+    local_queues: ObjectStore[str, LocalQueue]
     unnamed_pods: UnnamedPods
 
 
 def objects() -> Objects:
-    return Objects(ObjectStore(), ObjectStore(), UnnamedPods())
+    return Objects(ObjectStore(), ObjectStore(), ObjectStore(), UnnamedPods())

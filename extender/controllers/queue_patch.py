@@ -21,16 +21,16 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     those about its state."""
     before = queue.status
     return {
-        name: _patch(getattr(before, name), value)
+        name: patched(getattr(before, name), value)
         for name, value in _status(before, decision).items()
         if getattr(before, name) != value and (numbers or name in _OF_STATE)
     }
 
 
-def _patch(before: Any, value: Any) -> Any:
+def patched(before: Any, value: Any) -> Any:
     """Amounts are merged into those before, so resources that are gone have to be removed with nulls."""
     if isinstance(value, QueueReservation):
-        return {"nodes": value.nodes, "resource": _patch(before and before.resource, value.resource)}
+        return {"nodes": value.nodes, "resource": patched(before and before.resource, value.resource)}
     gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
     return gone | value if gone else msgspec.to_builtins(value)
 
@@ -38,10 +38,10 @@ def _patch(before: Any, value: Any) -> Any:
 def _status(before: QueueStatus, decision: QueueDecision) -> Json:
     return {
         "state": decision.state,
-        "allocated": _written(decision.allocated),
-        "deserved": _written(decision.deserved),
+        "allocated": written(decision.allocated),
+        "deserved": written(decision.deserved),
         "flavors": _flavors(decision),
-        "borrowed": _written(decision.borrowed) or ({} if before.borrowed else None),
+        "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
         "share": round(decision.share, 3),
         **decision.counts,
         "reservation": _reservation(decision.reservation),
@@ -52,15 +52,15 @@ def _status(before: QueueStatus, decision: QueueDecision) -> Json:
 def _reservation(reservation: Reservation | None) -> QueueReservation | None:
     if reservation is None:
         return None
-    return QueueReservation(reservation.node_names, _written(reservation.asks))
+    return QueueReservation(reservation.node_names, written(reservation.asks))
 
 
 def _flavors(decision: QueueDecision) -> list[QueueFlavorStatus] | None:
     used = decision.flavors.items()
-    return [QueueFlavorStatus(name, {**_written(amounts)}) for name, amounts in used] or None
+    return [QueueFlavorStatus(name, {**written(amounts)}) for name, amounts in used] or None
 
 
-def _written(amounts: Mapping[str, float]) -> dict[str, str | int]:
+def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
     """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 

@@ -13,6 +13,8 @@ from extender.controllers.event_recorder import EventRecorder
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.group_events import GroupEvents
 from extender.controllers.jobs import JobsController
+from extender.controllers.kueue_presence import KueuePresence
+from extender.controllers.local_queue_status import LocalQueueStatusController
 from extender.controllers.mark_trust import MarkTrust
 from extender.controllers.object_store import objects
 from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
@@ -67,6 +69,7 @@ class Controllers:
             patient, self.objects.podgroups, self.provisioning_requests, changes
         )
         queue_status = QueueStatusController(patient, recorder, self.objects.queues)
+        local_queue_status = LocalQueueStatusController(patient, self.objects.local_queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.quotas = QuotaObjects(ledger, max_queue_depth)
         self.quota_queues = QuotaQueuesController(
@@ -76,6 +79,7 @@ class Controllers:
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)
+        self.kueue_presence = KueuePresence(ledger, cluster)
         self.decision_log = DecisionLog()
         self._queue_waits = QueueWaits()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
@@ -93,6 +97,7 @@ class Controllers:
             self.quotas.look,
             self.quota_queues.look,
             queue_status.look,
+            local_queue_status.look,
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
@@ -106,9 +111,11 @@ class Controllers:
             each.start()
         self.volcano.start()
         self.mark_trust.start()
+        self.kueue_presence.start()
 
     def stop(self) -> None:
         self.volcano.stop()
         self.mark_trust.stop()
+        self.kueue_presence.stop()
         for each in self.all_writers:
             each.stop()

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from extender.api.objects import (
     Command,
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -44,6 +45,7 @@ from extender.kube.resources import (
     ELASTIC_QUOTA_TREES,
     ELASTIC_QUOTAS,
     JOBS,
+    LOCAL_QUEUES,
     NAMESPACES,
     NATIVE_POD_GROUPS,
     NODES,
@@ -131,9 +133,12 @@ class Feed:
         controllers.quota_is_read = lambda kind: any(
             name == kind.lower() and each.synced for name, each in quotas.items()
         )
+        local_queues = watch(LOCAL_QUEUES, LocalQueue, _Sink(self._set_local_queue, self._drop_local_queue))
+        optional = (local_queues, commands, asked, budgets, *quotas.values())
         apart = _GRANTED_APART | {resource_of(row): "patch" for row in job_kinds}
-        optional = (commands, asked, budgets, *quotas.values(), *self._optional_reflectors(watch))
-        self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
+        self._optional = OptionalWatches(
+            ApiClient(connection), (*optional, *self._optional_reflectors(watch)), granted_apart=apart
+        )
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
                 NAMESPACES,
@@ -227,6 +232,15 @@ class Feed:
     def _drop_queue(self, gone: Removed) -> None:
         self._objects.queues.drop(gone.name)
         self._ledger.drop_queue(gone.name)
+
+    def _set_local_queue(self, local: LocalQueue) -> None:
+        self._ledger.set_local_queue(local)
+        self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
+
+    def _drop_local_queue(self, gone: Removed) -> None:
+        key = f"{gone.namespace}/{gone.name}"
+        self._objects.local_queues.drop(key)
+        self._ledger.drop_local_queue(key)
 
     def _set_group(self, group: PodGroup) -> None:
         key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")

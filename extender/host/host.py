@@ -26,6 +26,7 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.snapshot.limits import Limits
 from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
+from extender.host.garbage import LongLived
 from extender.host.gauges import Gauges
 from extender.host.mutual_tls import MutualTls
 from extender.host.views import Views
@@ -151,7 +152,8 @@ class Host:
             *self._controllers.listeners,
             self._gauges.look,
         )
-        self._cycle = Cycle(self.ledger, listeners, ready=self._feed.synced, leads=self._leadership.leads)
+        ready = LongLived(self._feed.synced)
+        self._cycle = Cycle(self.ledger, listeners, ready, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)

@@ -7,6 +7,7 @@ import msgspec
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.decision_log import DecisionLog
+from extender.controllers.local_queue_patch import report_of
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
@@ -69,6 +70,16 @@ class Views:
             }
             for key, view in sorted(self._ledger.snapshot().groups.items())
         ]
+
+    def local_queues(self) -> list[dict[str, Any]]:
+        counts = self._ledger.decisions.local_counts
+        found = []
+        for key in sorted(self._ledger.local_queue_keys()):
+            record, activity = self._ledger.local_queue(key), self._ledger.local_queue_activity(key)
+            if record is not None and activity is not None:
+                report = report_of(key, activity, counts, self._ledger.local_queue_reserved(key))
+                found.append({"localQueue": key, "queue": record.queue, **msgspec.to_builtins(report)})
+        return found
 
     def podgroup(self, namespace: str, name: str) -> dict[str, Any] | None:
         key = GroupKey(f"{namespace}/{name}")
@@ -177,6 +188,8 @@ def _decision(decision: GroupDecision) -> dict[str, Any]:
 def _view(view: GroupView) -> dict[str, Any]:
     return {
         "queue": view.queue,
+        "localQueue": view.local_queue.key if view.local_queue else "",
+        "namespaceAllowed": view.namespace_allowed,
         "minMember": view.min_member,
         "minTaskMember": dict(view.min_task_member),
         "priority": view.priority,

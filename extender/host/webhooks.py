@@ -18,10 +18,10 @@ from extender.webhooks.certificate_files import CertificateFiles
 from extender.webhooks.certificate_rotation import CertificateRotation
 from extender.webhooks.entry import EntryRules
 from extender.webhooks.groups import GroupRules
-from extender.webhooks.latest import Latest
+from extender.webhooks.latest import Latest, Sources
 from extender.webhooks.lookups import LookUps
 from extender.webhooks.reviews import Reviewer
-from extender.webhooks.rules import QueueRules, paths
+from extender.webhooks.rules import LocalQueueRules, QueueRules, paths
 from extender.webhooks.work import WorkRules
 
 
@@ -37,7 +37,9 @@ class Webhooks:
         self._identity = Identity()
         self._certificate = self._source(configuration)
         schedulers = frozenset(configuration.scheduler_names)
-        latest, access = partial(Latest, ledger, LookUps(self._api).queue), AccessReviews(self._api)
+        api = self._api
+        sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)
+        latest, access = partial(Latest, ledger, sources), AccessReviews(self._api)
 
         def entry() -> EntryRules:
             return EntryRules(ledger, latest(), access)
@@ -45,7 +47,7 @@ class Webhooks:
         queues = QueueRules(ledger, latest, configuration.max_queue_depth)
         groups = GroupRules(ledger, entry)
         work = WorkRules(ledger, entry, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
-        self._reviewer = Reviewer(paths(queues, groups, work), synced)
+        self._reviewer = Reviewer(paths(queues, LocalQueueRules(entry), groups, work), synced)
         self._server: WebhookServer | None = None
 
     def start(self, listener: socket.socket) -> None:

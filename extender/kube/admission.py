@@ -5,10 +5,10 @@ webhook configurations with the CAs that the API server trusts. All raise ApiErr
 import base64
 from typing import Any
 
-from extender.api.objects import Meta, Queue, Wire
+from extender.api.objects import LocalQueue, Meta, Namespace, Queue, Wire
 from extender.domain.admission.access import Subject
 from extender.kube.requests import STRATEGIC, Requests, decoded
-from extender.kube.resources import ACCESS_REVIEWS, QUEUES, SECRETS, Resource
+from extender.kube.resources import ACCESS_REVIEWS, LOCAL_QUEUES, NAMESPACES, QUEUES, SECRETS, Resource
 
 _LABELS = {
     "app.kubernetes.io/name": "muster",
@@ -64,6 +64,15 @@ class AdmissionApi(Requests):
     def queue(self, name: str, timeout: float = 10) -> Queue:
         """A queue as the API server has it now."""
         return self._get(QUEUES.path(name=name), Queue, timeout)
+
+    def local_queue(self, key: str, timeout: float = 10) -> LocalQueue:
+        """A LocalQueue as the API server has it now. `key`: namespace/name."""
+        namespace, _, name = key.partition("/")
+        return self._get(LOCAL_QUEUES.path(namespace, name), LocalQueue, timeout)
+
+    def namespace(self, name: str, timeout: float = 10) -> Namespace:
+        """A namespace as the API server has it now."""
+        return self._get(NAMESPACES.path(name=name), Namespace, timeout)
 
     def secret(self, namespace: str, name: str, timeout: float = 10) -> Secret:
         return self._get(SECRETS.path(namespace, name), Secret, timeout)

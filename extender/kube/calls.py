@@ -19,6 +19,7 @@ from extender.kube.resources import (
     COMMANDS,
     EVENTS,
     LEASES,
+    LOCAL_QUEUES,
     POD_GROUPS,
     POD_TEMPLATES,
     PODS,
@@ -227,6 +228,12 @@ class ApiClient(Requests):
     def patch_queue_status(self, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
         self._patch(QUEUES.path(name=name, subresource="status"), patch, timeout)
+
+    def patch_local_queue_status(
+        self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10
+    ) -> None:
+        """Merge `patch` ({"status": …}) through a LocalQueue's status subresource."""
+        self._patch(LOCAL_QUEUES.path(namespace, name, "status"), patch, timeout)
 
     def set_queue_status_state(
         self, name: str, uid: str, state: str, version: str | None = None, timeout: float = 10

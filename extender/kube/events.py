@@ -13,7 +13,7 @@ from extender.api.objects import Meta
 from extender.kube.decoders import decoder_of
 from extender.kube.errors import Ambiguous
 
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
 
 
 class NamedObject(Protocol):

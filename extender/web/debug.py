@@ -30,6 +30,9 @@ class Endpoint(NamedTuple):
 
 ENDPOINTS = (
     Endpoint("queues", "queues", "weight, deserved, allocated, share and state of each queue"),
+    Endpoint(
+        "localqueues", "local_queues", "whether each LocalQueue leads anywhere, and what comes in by it"
+    ),
     Endpoint("podgroups", "podgroups", "verdict, reason and position of each group"),
     Endpoint("podgroups/<namespace>/<name>", "podgroup", "one group: members, plan, why it waits"),
     Endpoint(

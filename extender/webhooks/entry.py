@@ -1,7 +1,7 @@
 """Whether a queue takes new work, and who may submit it."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from extender.domain.admission.access import Subject, not_granted, not_known
 from extender.domain.admission.faults import Fault
@@ -10,6 +10,7 @@ from extender.domain.cache.ledger import Ledger
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown
 
+D = TypeVar("D", Destination, Destination | None)
 Entry = Callable[[Destination, Cluster], list[Fault]]  # faults unless a queue takes new work
 
 
@@ -25,6 +26,12 @@ class EntryRules:
         self._ledger = ledger
         self.latest = latest
         self._access = access
+
+    def destination(self, find: Callable[[Cluster], D]) -> D:
+        """What `find` finds in the ledger, or in what the API server has now where a LocalQueue is not
+        known: it may lead to a restricted queue."""
+        to = find(self._ledger)
+        return find(self.latest) if to is not None and to.leads_nowhere else to
 
     def judge(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
         """It is enough that one of `subjects` may use the queue; without subjects the right is not
@@ -44,5 +51,7 @@ class EntryRules:
         return [] if may else [not_granted(to, subjects)]
 
     def is_restricted(self, to: Destination) -> bool:
+        if to.leads_nowhere:
+            return False
         view = self._ledger.queue_view(to.queue) or self.latest.queue_view(to.queue)
         return view is not None and view.record.restricted

@@ -15,6 +15,7 @@ from extender.domain.admission.submission import (
     judge_entry,
 )
 from extender.domain.cache.ledger import Ledger
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.records import GroupKey
 from extender.webhooks.entry import EntryRules
 from extender.webhooks.reviews import ReviewOutcome, read
@@ -38,16 +39,15 @@ class GroupRules:
     def judge(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
         topologies = list(judge_topologies(group))
-        if (
-            request.operation == UPDATE
-            and read(request.old_object, NewPodGroup).spec.queue == group.spec.queue
-        ):
+        if request.operation == UPDATE and _names_alike(read(request.old_object, NewPodGroup), group):
             return ReviewOutcome(topologies)
-        to = destination_of_group(_namespace(request, group), group.spec.queue, self._ledger)
-        return ReviewOutcome([*self._judge_queue(group, to, request), *topologies])
+        return ReviewOutcome([*self._judge_queue(group, request), *topologies])
 
-    def _judge_queue(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
-        entry = self._entry()
+    def _judge_queue(self, group: NewPodGroup, request: ReviewRequest) -> list[Fault]:
+        entry, namespace = self._entry(), _namespace(request, group)
+        to = entry.destination(
+            lambda cluster: destination_of_group(group.metadata, namespace, group.spec.queue, cluster)
+        )
         faults = entry.judge(to, judge_entry, subject(request.user_info))
         if faults or request.operation == UPDATE or not entry.is_restricted(to):
             return faults
@@ -62,17 +62,28 @@ class GroupRules:
 
     def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
         """A PodGroup of scheduler-plugins or of Kubernetes: Muster judges only its queue."""
-        to = self._destination_of_other(read(request.object, NewOtherGroup), request)
+        entry = self._entry()
+        to = self._destination_of_other(entry, read(request.object, NewOtherGroup), request)
         if to is None:
             return ReviewOutcome()
         if request.operation == UPDATE:
-            before = self._destination_of_other(read(request.old_object, NewOtherGroup), request)
+            before = self._destination_of_other(entry, read(request.old_object, NewOtherGroup), request)
             if before is not None and before.queue == to.queue:
                 return ReviewOutcome()
-        return ReviewOutcome(self._entry().judge(to, judge_entry, subject(request.user_info)))
+        return ReviewOutcome(entry.judge(to, judge_entry, subject(request.user_info)))
 
-    def _destination_of_other(self, group: NewOtherGroup, request: ReviewRequest) -> Destination | None:
-        return destination_of_other_group(group, request.namespace, self._ledger)
+    def _destination_of_other(
+        self, entry: EntryRules, group: NewOtherGroup, request: ReviewRequest
+    ) -> Destination | None:
+        return entry.destination(
+            lambda cluster: destination_of_other_group(group, request.namespace, cluster)
+        )
+
+
+def _names_alike(before: NewPodGroup, now: NewPodGroup) -> bool:
+    """Whether both name the same queue, by the same LocalQueue if by any."""
+    labels = [local_queue_label(each.metadata) for each in (before, now)]
+    return before.spec.queue == now.spec.queue and labels[0] == labels[1]
 
 
 def _namespace(request: ReviewRequest, group: NewPodGroup) -> str:

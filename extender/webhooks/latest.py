@@ -1,4 +1,5 @@
-"""Queues as the API server has them at this moment, because the watch may lag behind it.
+"""Queues, LocalQueues and namespaces as the API server has them at this moment, because the watch may lag
+behind it.
 
 A user who applies a queue and its groups from one file writes both within milliseconds. So before an object
 is refused because of its queue, that queue is read from the API server. Objects that pass cost no request.
@@ -6,18 +7,29 @@ is refused because of its queue, that queue is read from the API server. Objects
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.objects import Queue
+from extender.api.objects import LocalQueue, Meta, Namespace, Queue
 from extender.domain.cache.ledger import Ledger
+from extender.domain.model.local_queue_label import local_queue_label
+from extender.domain.queues.local_queue_records import LocalQueueRecord, local_queue_record
+from extender.domain.queues.namespace_selectors import allows_namespace
 from extender.domain.queues.queue_records import QueueRecord, queue_record
 from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.queues.queues import Queues
 from extender.webhooks.reviews import NotKnown
 
-LookUp = Callable[[str, float], Queue | None]  # by name, within seconds; raises NotKnown
 BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
+
+
+class Sources(NamedTuple):
+    """Look-ups by name, within seconds; None: there is no such object. Each raises NotKnown."""
+
+    queue: Callable[[str, float], Queue | None]
+    local_queue: Callable[[str, float], LocalQueue | None]  # by namespace/name
+    namespace: Callable[[str, float], Namespace | None]
 
 
 class Latest:
@@ -26,9 +38,9 @@ class Latest:
     Raises NotKnown if the API server does not answer in time.
     """
 
-    def __init__(self, ledger: Ledger, look_up: LookUp, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger
-        self._look_up = look_up
+        self._sources = sources
         self._clock = clock
         self._ends = clock() + BUDGET
         self._found: dict[str, Queue | None] = {}
@@ -50,6 +62,22 @@ class Latest:
         queues.put(queue_record(found))
         return queues.view(name, known.groups if known else 0, known.allocated if known else {}, {})
 
+    def named_local_queue(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
+        """Read again where the ledger does not have it."""
+        known, label = self._ledger.named_local_queue(namespace, meta), local_queue_label(meta)
+        if label is None or (known is not None and known.exists):
+            return known
+        found = self._sources.local_queue(f"{namespace}/{label.name}", self.left())
+        return local_queue_record(found) if found is not None else known
+
+    def takes_namespace(self, queue: str, namespace: str) -> bool:
+        view = self.queue_view(queue)
+        selector = view.record.namespace_selector if view is not None else None
+        if selector is None:
+            return True
+        found = self._sources.namespace(namespace, self.left())
+        return allows_namespace(selector, (found.metadata.labels if found is not None else None) or {})
+
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
         """The tree, with the queues from `parent` upwards as they are now."""
         ancestry: dict[str, QueueRecord] = {}
@@ -60,5 +88,5 @@ class Latest:
 
     def _read(self, name: str) -> Queue | None:
         if name not in self._found:
-            self._found[name] = self._look_up(name, self.left())
+            self._found[name] = self._sources.queue(name, self.left())
         return self._found[name]

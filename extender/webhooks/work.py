@@ -66,8 +66,11 @@ class WorkRules:
         theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
         if _is_update(request) or theirs:
             return ReviewOutcome()
-        to = destination_of_group(_namespace(request, job), job.spec.queue, self._ledger)
-        return ReviewOutcome(self._entry().judge(to, self._job_entry, subject(request.user_info)))
+        entry, namespace = self._entry(), _namespace(request, job)
+        to = entry.destination(
+            lambda cluster: destination_of_group(job.metadata, namespace, job.spec.queue, cluster)
+        )
+        return ReviewOutcome(entry.judge(to, self._job_entry, subject(request.user_info)))
 
     # ---- pods
 
@@ -105,7 +108,9 @@ class WorkRules:
         return self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
-        return destination_of_pod(pod, self._ledger, path) if self._ledger.owns(pod) else None
+        if not self._ledger.owns(pod):
+            return None
+        return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
 
     def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
         was = self._destination(_placed(before, request))

@@ -14,7 +14,8 @@ MANAGEABLE = {
     "jobset.x-k8s.io/v1alpha2 JobSet",
     *(f"kubeflow.org/v1 {kind}Job" for kind in ("JAX", "MPI", "Paddle", "PyTorch", "TF", "XGBoost")),
     "kubeflow.org/v2beta1 MPIJob",
-    *(f"ray.io/{version} Ray{kind}" for version in ("v1", "v1alpha1") for kind in ("Cluster", "Job")),
+    "ray.io/v1 RayCluster",
+    "ray.io/v1 RayJob",
     "sparkoperator.k8s.io/v1beta2 SparkApplication",
     "trainer.kubeflow.org/v1alpha1 TrainJob",
 }
@@ -25,12 +26,8 @@ def test_kinds_that_can_wait_suspended() -> None:
 
 
 def test_each_of_them_has_a_file() -> None:
-    """Versions of Ray are alike."""
     found = {row_of(waiting(name)).key for name in NAMES}
-    assert {key for key, row in WORKLOADS.items() if row.manageable} - found == {
-        ("ray.io/v1alpha1", "RayCluster"),
-        ("ray.io/v1alpha1", "RayJob"),
-    }
+    assert {key for key, row in WORKLOADS.items() if row.manageable} <= found
 
 
 @pytest.mark.parametrize("name", NAMES)

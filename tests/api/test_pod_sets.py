@@ -151,6 +151,10 @@ def test_pods_that_wait_for_the_end_of_others_come_later() -> None:
         "after": True,
         "last": True,
     }
+    job["status"] = {"replicatedJobsStatus": [{"name": "driver", "succeeded": 1}]}
+    assert {each.role: each.later for each in pod_sets(job)} == dict.fromkeys(
+        ("beside", "after", "last"), False
+    )
 
 
 # ---- odd counts and templates

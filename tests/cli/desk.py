@@ -10,7 +10,16 @@ from click.testing import CliRunner, Result
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, QUEUE
 from extender.cli import main
-from extender.sim.apiserver.kinds import EVENTS, NAMESPACES, POD_GROUPS, PODS, QUEUES, Json, ResourceKind
+from extender.sim.apiserver.kinds import (
+    EVENTS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    Json,
+    ResourceKind,
+)
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
@@ -109,6 +118,14 @@ class Desk:
             QUEUES,
             {"name": name, **(metadata or {})},
             {"spec": {"weight": 1, **(spec or {})}, "status": status},
+        )
+
+    def local_queue(self, name: str, queue: str, reason: str = "Ready", **status: Any) -> None:
+        """`reason`: of its condition Active."""
+        active = {"type": "Active", "status": str(reason == "Ready"), "reason": reason, "message": ""}
+        meta = {"name": name, "namespace": "team"}
+        self._put(
+            LOCAL_QUEUES, meta, {"spec": {"queue": queue}, "status": {**status, "conditions": [active]}}
         )
 
     def group(

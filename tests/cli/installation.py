@@ -151,7 +151,7 @@ class Installation:
         return [
             {name: part for name, part in each.items() if name not in ("kind", "apiVersion")}
             for each in self.objects.get(path, ())
-            if (each["metadata"].get("labels") or {}).get(key) == value
+            if not selector or (each["metadata"].get("labels") or {}).get(key) == value
         ]
 
 

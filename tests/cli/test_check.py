@@ -382,9 +382,21 @@ def other_clock(site: Installation) -> None:
     site.ahead = timedelta(seconds=-90)
 
 
+def local_queue(name: str, reason: str) -> Json:
+    condition = {"type": "Active", "status": "False", "reason": reason, "message": ""}
+    meta = {"name": name, "namespace": "team"}
+    return {"metadata": meta, "spec": {"queue": "q"}, "status": {"conditions": [condition]}}
+
+
+def local_queues_astray(site: Installation) -> None:
+    found = [local_queue("door", "QueueNotFound"), local_queue("gate", "Stopped")]
+    site.objects["/apis/kube-muster.io/v1alpha1/localqueues"] = found
+
+
 @pytest.mark.parametrize(
     ("spoil", "subject", "said"),
     [
+        (local_queues_astray, "LocalQueues", "1 of 2 let nothing in: team/door (QueueNotFound)"),
         (no_established, "podgroups.scheduling.volcano.sh", "is not established"),
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
         (volcanos_crd, "queues.scheduling.volcano.sh", "lacks spec.state: it is another project's"),

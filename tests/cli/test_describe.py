@@ -77,6 +77,25 @@ def test_what_a_queue_holds_of_its_flavors(town: Desk) -> None:
     assert part(told, "Flavors:") == ["  spot: holds cpu 2 of cpu 8", "  rest: holds -"]
 
 
+def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
+    selector = {
+        "matchLabels": {"field": "ai"},
+        "matchExpressions": [{"key": "stage", "operator": "In", "values": ["a", "b"]}],
+    }
+    town.queue("chosen", {"namespaceSelector": selector}, state="Open")
+    town.local_queue("door", "chosen", waiting=2, admitted=1)
+    town.local_queue("gate", "chosen", "Stopped")
+    town.local_queue("other", "research")
+    town.group("by-label", more_metadata={"labels": {"kube-muster.io/local-queue": "door"}})
+    told = town.says("queue", "describe", "chosen")
+    assert "Namespaces:   field=ai, stage In (a, b)" in told.splitlines()
+    assert part(told, "LocalQueues:") == [
+        "  team/door: 2 waiting, 1 admitted",
+        "  team/gate: 0 waiting, 0 admitted, not active: Stopped",
+    ]
+    assert part(told, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
+
+
 def test_several_queues_by_one_command(town: Desk) -> None:
     told = town.says("q", "describe", "research", "reports")
     assert [line for line in told.splitlines() if line.startswith("queue/")] == [

@@ -36,6 +36,16 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "queue research is Closed, because queue lab above it is closed",
         [("open the queue above it", "muster queue open lab", "patch queues lab")],
     ),
+    Reason.NAMESPACE_NOT_ALLOWED: (
+        "spec.namespaceSelector of queue research does not select namespace team",
+        [
+            (
+                "have the queue take the namespace",
+                "kubectl label namespace team field=ai",
+                "patch namespaces team",
+            )
+        ],
+    ),
     Reason.QUEUE_STOPPED: (
         "spec.stopPolicy of queue research is Hold",
         [("let it admit groups again", "muster queue resume research", "patch queues research")],
@@ -113,7 +123,9 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
 
 @pytest.fixture
 def case(front: Front, desk: Desk) -> Desk:
-    desk.queue("research", {"weight": 2, "capability": {"cpu": "6"}}, state="Open")
+    selector = {"matchLabels": {"field": "ai"}}
+    spec = {"weight": 2, "capability": {"cpu": "6"}, "namespaceSelector": selector}
+    desk.queue("research", spec, state="Open")
     desk.queue("lab", state="Closed")
     return desk
 
@@ -229,3 +241,14 @@ def test_what_a_tenant_writes_reaches_no_shell(case: Desk, evil: str, reason: Re
 def test_a_cluster_that_knows_no_rights_denies_none(desk: Desk) -> None:
     desk.group("g", reason="QueueNotFound", queue="q")
     assert [each["allowed"] for each in answer(desk)["commands"]] == [True]
+
+
+def test_a_local_queue_that_is_stopped_is_resumed_itself(case: Desk) -> None:
+    detail = "spec.stopPolicy of LocalQueue team/door is Hold"
+    case.group("g", reason=Reason.QUEUE_STOPPED, message=detail, min_member=4, queue="research")
+    (command,) = answer(case)["commands"]
+    patch = """'{"spec": {"stopPolicy": "None"}}'"""
+    assert command["line"] == (
+        f"kubectl -n team patch localqueues.kube-muster.io door --type merge -p {patch}"
+    )
+    assert command["right"] == "patch localqueues door in team"

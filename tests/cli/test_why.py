@@ -345,6 +345,24 @@ def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: 
     assert "Namespaces:   a, team, b, c, d, e, f, g, h, i and 2 more" in told
 
 
+def test_what_names_a_local_queue_stands_in_its_queue(town: Desk) -> None:
+    town.local_queue("door", "reports")
+    labels = {"labels": {"kube-muster.io/local-queue": "door"}}
+    town.pod("p", metadata=labels)
+    town.group("g", queue="default", more_metadata=labels)
+    for target in ("p", "podgroup/g"):
+        assert "Queue reports: Open, uses 150% of what it deserves" in town.says("why", target)
+
+
+@pytest.mark.parametrize("label", ["kube-muster.io/local-queue", "kueue.x-k8s.io/queue-name"])
+def test_a_local_queue_that_is_missing_is_named(town: Desk, label: str) -> None:
+    detail = "LocalQueue team/door does not exist"
+    town.group("g", reason="QueueNotFound", message=detail, more_metadata={"labels": {label: "door"}})
+    told = " ".join(town.says("why", "podgroup/g").split())
+    assert detail in told
+    assert "create the LocalQueue if the message names one" in told
+
+
 def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
     marked = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
     desk.pod("p", scheduler="default-scheduler", spec=marked)

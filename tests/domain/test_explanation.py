@@ -142,6 +142,48 @@ def test_who_goes_first() -> None:
     assert end(world, *found.ends).verdict("b") is STARTS
 
 
+# ---- room that is taken back
+
+
+def test_whose_pods_are_evicted_for_it() -> None:
+    world = World(node("n"), queue("q"), queue("r"))
+    world.add(gang("wide", 2, min_member=1, queue="r", created="2026-01-01")).start("wide")
+    world.settle().scheduler_takes(*world.plan("wide")).run("wide-0", "wide-1")
+    world.add(gang("alone", 2, queue="r", created="2026-01-02")).start("alone")
+    world.add(one("b", members=2, created="2026-01-03"), one("c", created="2026-01-04")).settle()
+    assert world.reason("b") is Reason.RECLAIMING
+    said = why(world, "b")
+    assert [(each.name, each.pods, each.amounts) for each in said.holders] == [
+        ("team/wide", 2, {"cpu": 2000})
+    ]
+    assert said.change == StartChange("once the pods evicted for it are gone: team/wide (2 pods)")
+    assert (said.position, said.waiting) == (1, 2)
+    world.delete("wide-0", "wide-1").settle()
+    assert world.verdict("b") is STARTS
+
+
+def test_spare_members_and_pods_of_others_that_are_evicted_for_it() -> None:
+    world = World(node("n"), queue("q"), queue("r"))
+    world.add(gang("wide", 3, min_member=1, queue="r")).start("wide")
+    world.settle().scheduler_takes(*world.plan("wide")).run("wide-0", "wide-1", "wide-2")
+    world.add(stranger("s", on="n"), one("b", members=2, priority=5)).settle()
+    found = change(world, "b")
+    assert found == StartChange("once the pods evicted for it are gone: team/wide (1 pod), pod team/s")
+    for each in ("wide-2", "s"):
+        world.mark_deleted(each)
+    assert change(world.settle(), "b").then == ""
+    assert world.delete("wide-2", "s").settle().verdict("b") is STARTS
+
+
+def test_pods_that_leave_anyway() -> None:
+    world = World(node("n"), queue("q"), queue("r"), gang("r", 2, queue="r"), gang("old", 2, queue="r"))
+    world.start("r", "old")
+    for n in range(2):
+        world.mark_deleted(f"old-{n}")
+    world.add(one("b", members=2)).settle()
+    assert change(world, "b") == StartChange("once the pods that leave are gone")
+
+
 # ---- the group, and what passes by itself
 
 

@@ -11,7 +11,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from extender.domain.shares.comparisons import EPSILON
 from tests.domain.builders import apart, group, node, pod, queue, stranger
-from tests.domain.world import World, gang, said
+from tests.domain.world import World, gang, said, timestamp
 
 SIZES = ("250m", "1", "2", "3")
 FEW = settings(max_examples=60)
@@ -136,17 +136,41 @@ def test_a_world_at_rest_settles_and_stays(world: World) -> None:
     assert world.decisions.groups == before.groups
 
 
-@FEW
-@given(st.integers(1, 5), st.integers(1, 5), st.lists(st.integers(1, 4), min_size=1, max_size=8))
-def test_more_room_never_starts_fewer_gangs(few: int, more: int, gangs: list[int]) -> None:
-    def started(count: int) -> int:
-        world = World([node(f"n{n}", cpu="2") for n in range(count)])
-        world.add([gang(f"g{n}", members) for n, members in enumerate(gangs)]).settle()
-        return world.verdicts(*(f"g{n}" for n in range(len(gangs)))).count(Verdict.STARTING)
+def started(cpus: list[int], gangs: list[int], **spec: Any) -> set[str]:
+    """Which gangs of one queue start; members of one cpu each."""
+    world = World([node(f"n{n}", cpu=str(cpu)) for n, cpu in enumerate(cpus)], queue("q", **spec))
+    names = [f"g{n}" for n in range(len(gangs))]
+    for n, (name, members) in enumerate(zip(names, gangs, strict=True)):
+        world.add(gang(name, members, queue="q", created=timestamp(n)))
+    world.settle()
+    return {name for name in names if world.verdict(name) is Verdict.STARTING}
 
-    same = [gangs[0]] * len(gangs)
-    gangs = same
-    assert started(few + more) >= started(few)
+
+cpus = st.lists(st.integers(1, 4), min_size=1, max_size=5)
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=8)
+capabilities = st.sampled_from([None, {"cpu": "3"}, {"cpu": "6"}])
+
+
+@FEW
+@given(cpus, cpus, st.integers(1, 4), st.integers(1, 8), capabilities)
+def test_more_nodes_never_start_fewer_gangs_alike(
+    few: list[int], more: list[int], members: int, count: int, capability: Any
+) -> None:
+    """Of different sizes they may: a large gang that finds room at last takes that of several small ones."""
+    gangs = [members] * count
+    assert started(few, gangs, capability=capability) <= started(few + more, gangs, capability=capability)
+
+
+@FEW
+@given(cpus, cpus, sizes, capabilities)
+def test_more_nodes_never_start_fewer_gangs_in_strict_order(
+    few: list[int], more: list[int], gangs: list[int], capability: Any
+) -> None:
+    """Where none passes the first one, those of any size. Gangs that no node holds are no obstacle: with more
+    nodes they are, so here all of them fit."""
+    few = [*few, max(gangs)]
+    fifo: dict[str, Any] = {"strategy": "fifo", "capability": capability and {"cpu": "6"}}
+    assert started(few, gangs, **fifo) <= started(few + more, gangs, **fifo)
 
 
 kinds: st.SearchStrategy[dict[str, Any]] = st.sampled_from(

@@ -1,14 +1,21 @@
 """Jobs wait as jobs: their pods-to-be are planned on real nodes, and each claim passes to a pod that
 comes."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.workloads.sets import JOB_SET
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.jobs.job_record import JobKind, JobRecord
+from extender.domain.jobs.reading import Job, job_record
 from extender.domain.jobs.steps import JobStep
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import group, node, queue
+from extender.domain.model.shapes import Shapes
+from tests.domain.builders import SCHEDULER, group, node, queue
 from tests.domain.job_world import JobWorld, job, unit_name
 
 
@@ -209,3 +216,17 @@ def test_no_single_pod_of_a_job_is_chosen() -> None:
     world.settle()
     victims = {each.victim.name for each in world.decisions.evictions.values()}
     assert victims in ({"old-0", "old-1"}, {"young-0", "young-1"})
+
+
+def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -> None:
+    pods = {"parallelism": 2, "completions": 2, "template": job("a").spec["template"]}
+    first = {"name": "load", "template": {"spec": pods}}
+    then = {"name": "train", "replicas": 3, "dependsOn": [{"name": "load", "status": "Complete"}]}
+    spec = {"suspend": True, "replicatedJobs": [first, {**first, **then}]}
+
+    def record(**status: Any) -> JobRecord:
+        read = Job(job("a").metadata, spec, status)
+        return job_record(JobKind(*JOB_SET.key), read, WORKLOADS, Shapes(), [SCHEDULER], True)
+
+    assert (record().needed, record().declared) == (2, 2)
+    assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).needed == 6

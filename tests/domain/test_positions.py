@@ -117,3 +117,13 @@ def test_groups_start_in_the_order_of_their_positions(strategy: str, groups: lis
         assert {name for name in waiting if world.verdict(name) is Verdict.STARTING} == {expected}
         world.start(expected)
         waiting, runner = waiting - {expected}, f"{expected}-0"
+
+
+def test_who_takes_room_back_keeps_its_place() -> None:
+    world = World(node("n"), CLASSES, queue("q"), queue("r", reclaimable=True))
+    for n in range(4):
+        world.add(gang(f"r{n}", 1, queue="r")).start(f"r{n}")
+    world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02")).settle()
+    assert world.reason("a") is Reason.RECLAIMING
+    assert places(world, "a", "b") == [1, 2]
+    assert told(world.decision("a")).endswith("; position 1 in queue q")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from extender.api import keys
+from extender.api.objects import LabelSelector
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
 from extender.domain.snapshot.limits import Limits
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue, stranger
@@ -57,6 +58,13 @@ CASES = {
         Reason.QUEUE_NOT_OPEN,
         "queue q is Closing",
         lambda: World(node("n"), queue("q", spec_state="Closed"), gang("g", 1, queue="q")),
+    ),
+    "a namespace that the queue does not take": Case(
+        Reason.NAMESPACE_NOT_ALLOWED,
+        "spec.namespaceSelector of queue q does not select namespace team",
+        lambda: World(
+            node("n"), queue("q", namespace_selector=LabelSelector({"team": "ai"})), gang("g", 1, queue="q")
+        ),
     ),
     "queue stopped": Case(
         Reason.QUEUE_STOPPED,

@@ -378,6 +378,58 @@ def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 
+# ---- inside a queue and from others, together
+
+
+def shared(low: int, others: int, cpu: str = "8", **victims: Any) -> World:
+    """Queues a and b deserve half of a node each, and it is full: a has a gang of low priority."""
+    world = World(node("n", cpu=cpu), queue("a"), queue("b", **victims))
+    world.add(gang("low", low, queue="a")).start("low")
+    for n in range(others):
+        world.add(gang(f"b{n}", 1, queue="b", created=f"2026-01-0{n + 1}")).start(f"b{n}")
+    return world
+
+
+@pytest.mark.parametrize(
+    ("members", "victims", "gone"),
+    [
+        pytest.param(4, {}, ["b4-0", *names("low", 3)], id="both give, b what it borrowed"),
+        pytest.param(3, {}, [*names("low", 3)], id="its own queue gives enough"),
+        pytest.param(5, {}, [], id="above its share even then"),
+        pytest.param(4, {"reclaimable": False}, [], id="b gives nothing"),
+        pytest.param(4, {"guarantee": {"cpu": "5"}}, [], id="b keeps its guarantee"),
+    ],
+)
+def test_its_own_queue_and_another_one_make_way_together(
+    members: int, victims: dict[str, Any], gone: list[str]
+) -> None:
+    world = shared(3, 5, **victims).add(important("high", members, queue="a")).settle()
+    assert evicted(world) == gone
+
+
+def test_what_both_give_comes_bit_by_bit() -> None:
+    """Until the last one has gone, its queue holds more than it deserves with the group: it goes on."""
+    world = shared(3, 5).add(important("high", 4, queue="a")).settle()
+    for name in ["b4-0", *names("low", 3)]:
+        assert world.reason("high") is Reason.RECLAIMING
+        world.mark_deleted(name)
+        assert world.settle().reason("high") is Reason.RECLAIMING
+        world.delete(name).settle()
+    assert world.verdict("high") is STARTS
+    assert world.start("high").verdicts("b0", "b3") == [RUNS, RUNS]
+
+
+def test_a_ceiling_takes_both_as_well() -> None:
+    world = World(node("n", cpu="8"), queue("p", capability={"cpu": "6"}))
+    world.add(queue("a", parent="p"), queue("b", parent="p"))
+    world.add(gang("low", 2, queue="a")).start("low")
+    for n in range(4):
+        world.add(gang(f"b{n}", 1, queue="b", created=f"2026-01-0{n + 1}")).start(f"b{n}")
+    world.add(important("high", 3, queue="a")).settle()
+    assert evicted(world) == ["b3-0", *names("low", 2)]
+    assert evict(world).verdict("high") is STARTS
+
+
 # ---- pods of others
 
 
@@ -473,3 +525,34 @@ def test_a_pod_of_others_that_comes_later_is_noticed() -> None:
 
 def _in_kube_system(name: str) -> Meta:
     return replace(stranger(name).metadata, namespace="kube-system")
+
+
+def test_a_claimant_whose_room_somebody_else_took_says_so_at_once() -> None:
+    """Nothing is left to wait for; the deadline would keep it waiting, and its queue idle, for minutes."""
+    world = borrowed().add(gang("x", 2, queue="a")).settle()
+    going = evicted(world)
+    world.delete(*going).add(stranger("s", on="n")).settle()
+    assert world.reason("x") is Reason.BACKING_OFF
+    assert "whoever was to leave has gone" in world.detail("x")
+
+
+def test_a_node_that_is_cordoned_meanwhile_ends_a_reclaim() -> None:
+    world = World(*nodes("m", "n", cpu="2"), queue("a"), queue("b"))
+    for name in ("w", "x", "y", "z"):
+        world.add(gang(name, 1, queue="b")).start(name)
+    world.add(gang("claimant", 1, queue="a")).settle()
+    (first,) = evicted(world)
+    on = str(world.pods[first].spec.node_name)
+    world.add(node(on, cpu="2", cordoned=True)).settle()
+    (second,) = evicted(world)
+    assert world.pods[second].spec.node_name != on
+
+
+def test_what_is_decided_beside_pods_that_leave_stays_decided() -> None:
+    """Queue a is within its share once one of its pods has gone: that counts as gone, now and later."""
+    world = shared(3, 5)
+    world.mark_deleted("low-0")
+    world.add(gang("x", 2, queue="a"), gang("y", 1, queue="a", created="2027-01-01")).settle()
+    before = world.decisions.groups
+    assert evicted(world)
+    assert world.settle().decisions.groups == before

@@ -400,3 +400,14 @@ def test_absurd_amounts_never_raise(total: dict[str, int], demands: dict[str, Qu
     Holdings(division, {name: each.request for name, each in demands.items()})
     assert not np.isnan(division.deserved).any()
     assert not np.isnan(division.ceilings).any()
+
+
+def test_what_is_kept_for_a_queue_too_late_does_not_lift_the_ceiling_above_it() -> None:
+    """Its sibling holds all of the parent's capability: the queue takes its guarantee back, and no more."""
+    world = tree(queue("p", capability={"cpu": "2"}), queue("a", parent="p"), queue("b", parent="p"))
+    world.add(gang("old", 2, min_member=1, queue="a")).settle().start("old")
+    world.settle().scheduler_takes(*world.plan("old")).run("old-0", "old-1").settle()
+    world.add(queue("b", parent="p", guarantee={"cpu": "1"}, reclaimable=False), gang("new", 1, queue="b"))
+    elastic = gang("more", 2, min_member=0, queue="b")
+    world.add(elastic).settle()
+    assert (world.reason("new"), world.plan("more")) == (Reason.RECLAIMING, {})

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects import (
     Condition,
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -132,6 +133,10 @@ class World:
         self.ledger.set_queue(thing)
 
     @_set.register
+    def _(self, thing: LocalQueue) -> None:
+        self.ledger.set_local_queue(thing)
+
+    @_set.register
     def _(self, thing: Namespace) -> None:
         self.ledger.set_namespace(thing)
 
@@ -217,13 +222,16 @@ class World:
     def decide(self) -> Decisions:
         return decide(self.ledger.snapshot(), self.ledger.decisions)
 
+    def take_over(self, decisions: Decisions) -> None:
+        self.ledger.publish(decisions)
+
     def settle(self) -> Self:
         """Decide and publish until nothing changes."""
         if self.scheduler_asks:
             self.ledger.note_asked()
         for _ in range(_PATIENCE):
             decisions, before = self.decide(), self.ledger.version
-            self.ledger.publish(decisions)
+            self.take_over(decisions)
             self._release()
             self._give_up_calls()
             if self.ledger.version == before:

@@ -171,34 +171,6 @@ def test_created_objects_come_back_in_order(stage: Stage) -> None:
     assert names == [f"p{number}" for number in range(50)]
 
 
-def test_jobs_are_resumed_suspended_and_finished(stage: Stage) -> None:
-    """With the real job controller, and pods that the stock scheduler places."""
-    stage.nodes(1, cpu="2")
-    stage.start_controller_manager()
-    stage.start_scheduler()
-    stage.job("work", parallelism=2, completions=3, suspend=True, scheduler="default-scheduler")
-    stage.jobs.wait_condition("work", "Suspended")
-    assert stage.jobs.pods("work") == []
-    stage.jobs.resume("work")
-    stage.jobs.wait_pods("work", 2, "Running")
-    stage.jobs.suspend("work")
-    stage.jobs.wait_pods("work", 0)
-    stage.jobs.resume("work")
-    stage.jobs.wait_pods("work", 2, "Running")
-    stage.jobs.finish("work")
-    stage.jobs.wait_pods("work", 1, "Running")
-    stage.jobs.wait_status("work", active=1, succeeded=2)
-    stage.jobs.finish("work")
-    stage.jobs.wait_condition("work", "Complete")
-    status = stage.jobs.get("work")["status"]
-    assert {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]} == {
-        "Suspended": ("False", "JobResumed"),
-        "SuccessCriteriaMet": ("True", "CompletionsReached"),
-        "Complete": ("True", "CompletionsReached"),
-    }
-    assert (status["succeeded"], status.get("failed")) == (3, None)
-
-
 @pytest.mark.parametrize(
     ("arguments", "path", "told"),
     [

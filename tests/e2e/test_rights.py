@@ -17,7 +17,15 @@ from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import lose_answer
-from tests.e2e.harness.resources import COMMANDS, EVENTS, PLUGINS_POD_GROUPS, POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import (
+    COMMANDS,
+    EVENTS,
+    LOCAL_QUEUES,
+    PLUGINS_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+)
 from tests.e2e.harness.rights import Right
 from tests.e2e.harness.scheduler import load
 from tests.e2e.harness.stage import Stage
@@ -29,7 +37,14 @@ GRANTED = [each for each in rights.granted(rights.OWN) if each.name != "muster-s
 # A short deadline, because a start has to be undone twice here.
 FLAGS = ("--lease", f"kube-system/{LEASE}", "--bind-deadline", "2s", "--start-backoff", "1s")
 LOST = "lost"
-OPTIONAL = ("replicasets", "statefulsets", "daemonsets", "jobs", "podgroups.scheduling.x-k8s.io")
+OPTIONAL = (
+    "localqueues",
+    "replicasets",
+    "statefulsets",
+    "daemonsets",
+    "jobs",
+    "podgroups.scheduling.x-k8s.io",
+)
 PLUGINS = Path(__file__).parent / "data" / "scheduler-plugins-podgroups.yaml"
 
 
@@ -75,6 +90,9 @@ class Life:
         theirs |= {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "spec": {"minMember": 1}}
         stage.api.create(PLUGINS_POD_GROUPS, theirs)
         stage.pods("theirs", 1, labels={"scheduling.x-k8s.io/pod-group": "theirs"}, gated=True)
+        # A LocalQueue is told whether it leads anywhere.
+        local = objects.local_queue("door", namespace=stage.namespace, queue="team")
+        stage.api.create(LOCAL_QUEUES, local)
         # This group will lose its queue.
         stage.queue("going")
         stage.group("orphan", 1, queue="going")
@@ -177,6 +195,10 @@ def _queue_untold(lived: Life) -> bool:
     return all("allocated" not in each.get("status", {}) for each in lived.stage.api.items(QUEUES))
 
 
+def _local_queue_untold(lived: Life) -> bool:
+    return all("status" not in each for each in lived.stage.api.items(LOCAL_QUEUES, lived.stage.namespace))
+
+
 def _no_events(lived: Life) -> bool:
     return _events(lived) == []
 
@@ -231,6 +253,7 @@ MISSING: dict[str, Callable[[Life], bool]] = {
     "create pods/eviction": _not_undone,
     "patch podgroups": _untold,
     "patch queues/status": _queue_untold,
+    "patch localqueues/status": _local_queue_untold,
     "delete podgroups": _orphan_left,
     "create queues": _no_queue_made,
     "get queues": _commands_left,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from extender.api.keys import LOCAL_QUEUE
 from tests.e2e.harness import objects, rights, webhooks
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
@@ -31,19 +32,25 @@ class Life:
         self.stage = stage
         self.proxy = proxy
         stage.queue("private", restricted=True)
+        stage.queue("elsewhere", namespaceSelector={"matchLabels": {"some": "label"}})
         # Muster makes its group, and is asked by itself whether it may use the queue.
         self.plain = stage.pods("plain", 1, queue="private", gated=True)
         port = Port()
         stage.started.enter_context(configured(stage.api, port, POD_WEBHOOK))
         flags = port.flags("self-signed", LIFETIME)
         self.muster = stage.start_muster(*flags, user=user, server=proxy.server, wait=False)
-        self.told = ""
+        self.told = self.told_of_local_queue = self.told_of_namespace = ""
         self.served: dict[str, str] = {}  # what the Secret held first
 
     def go_on(self) -> None:
         """Somebody wants to use the queue; the certificate goes on by itself."""
         shown = objects.pod_group("shown", namespace="default", min_member=1, queue="private")
         self.told = webhooks.refusal(self.stage.api, shown)
+        # A LocalQueue that the cache does not know, and a namespace whose labels are looked at again.
+        named = objects.pod_group("shown", namespace="default", min_member=1, labels={LOCAL_QUEUE: "door"})
+        outside = objects.pod_group("shown", namespace="default", min_member=1, queue="elsewhere")
+        self.told_of_local_queue = webhooks.refusal(self.stage.api, named)
+        self.told_of_namespace = webhooks.refusal(self.stage.api, outside)
         self.served = self.served or self.stored()
 
     def stored(self) -> dict[str, str]:
@@ -97,6 +104,16 @@ def _nobody_let_in(lived: Life) -> bool:
     return "the permission to use it could not be checked" in lived.told
 
 
+def _local_queue_not_read(lived: Life) -> bool:
+    lived.go_on()
+    return "could not be read" in lived.told_of_local_queue
+
+
+def _namespace_not_read(lived: Life) -> bool:
+    lived.go_on()
+    return "could not be read" in lived.told_of_namespace
+
+
 def _no_group_made(lived: Life) -> bool:
     name = lived.stage.own_group(lived.plain[0])
     return lived.stage.api.find(POD_GROUPS, name, lived.stage.namespace) is None
@@ -123,6 +140,8 @@ def _of_configuration(resource: Resource, name: str) -> dict[str, Any]:
 MISSING: dict[str, Callable[[Life], bool]] = {
     "create subjectaccessreviews": _nobody_let_in,
     "use queues": _no_group_made,
+    "get localqueues": _local_queue_not_read,
+    "get namespaces": _namespace_not_read,
     **_of_configuration(VALIDATING_WEBHOOKS, "kube-muster"),
     **_of_configuration(MUTATING_WEBHOOKS, "kube-muster"),
     **_of_configuration(MUTATING_WEBHOOKS, "kube-muster-pods"),

@@ -82,7 +82,7 @@ def test_what_is_not_served_is_not_found(connection: Connection, path: str) -> N
 def test_kubectl_learns_what_is_served(connection: Connection) -> None:
     assert get(connection, "/version")["major"] == "1"
     groups = {group["name"] for group in get(connection, "/apis")["groups"]}
-    ours = {"bus.volcano.sh", "scheduling.volcano.sh"}
+    ours = {"bus.volcano.sh", "kube-muster.io", "scheduling.volcano.sh"}
     asked = {"authentication.k8s.io", "authorization.k8s.io"}
     operators = {"jobset.x-k8s.io", "kubeflow.org", "ray.io", "trainer.kubeflow.org"}
     known = {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io"}

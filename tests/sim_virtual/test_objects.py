@@ -141,3 +141,37 @@ def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> N
         'Job "long": only its first pods are made; 3 more, made as those succeed, are not',
         'Job "later": suspended: no pods are made',
     ]
+
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: NAME, annotations: {scheduling.volcano.sh/queue-name: default, RUN: "10"}}
+spec:
+  suspend: true
+  parallelism: 3
+  completions: 3
+  template:
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      containers: [{name: main, image: x, resources: {requests: {cpu: "2"}}}]
+"""
+
+
+def test_suspended_jobs_of_a_queue_wait_and_start_whole(tmp_path: Path) -> None:
+    documents = [JOB.replace("NAME", name).replace("RUN", RUN) for name in ("first", "second")]
+    given = loaded(tmp_path, *documents)
+    assert [(each.group.spec.min_member, each.group.spec.queue) for each in given.groups] == [
+        (3, "default")
+    ] * 2
+    assert given.notes == ()
+    result = run(given)
+    assert set(starts(result).values()) == {0.0, 10.0}
+    assert result.report.done == 2
+
+
+def test_a_suspended_job_that_names_no_queue_stays_suspended(tmp_path: Path) -> None:
+    job = JOB.replace("scheduling.volcano.sh/queue-name", "else").replace("NAME", "first").replace("RUN", RUN)
+    given = loaded(tmp_path, job)
+    assert (given.members, len(given.notes)) == ((), 1)

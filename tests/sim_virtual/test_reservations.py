@@ -136,6 +136,22 @@ def test_without_reservations_it_would_wait_until_no_more_come() -> None:
     assert began < END / 8 < END < without
 
 
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize("name", ["liar-{}", "liar{}x"], ids=["of one series", "each of its own"])
+def test_jobs_that_say_a_second_and_run_a_day_let_nobody_starve(name: str) -> None:
+    """Another one comes every ten minutes, far more than there is room for. The large gang waits for those
+    that run already, and starts: within a day, and what it takes until nobody passes any more."""
+    rows = [Row(600.0 * n, name.format(100 + n), 1, 1, DAY, {CPU: "2"}, declared=1.0) for n in range(600)]
+    rows.append(Row(601.0, "big", 3, 3, 10.0, {CPU: "4"}))
+    watch, cluster = Watch(), made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
+    with suppress(Started):
+        Simulation(cluster, Limits(), frozenset({"muster"}), [watch]).run()
+    assert watch.began is not None
+    assert watch.began <= 1.1 * DAY
+
+
 class Starts(Observer):
     def __init__(self) -> None:
         self.at: dict[str, float] = {}

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from extender.api.objects import Queue
+from extender.api.objects import LocalQueue, Namespace, Queue
 from extender.domain.admission.access import Subject
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.webhooks.entry import EntryRules
 from extender.webhooks.groups import GroupRules
-from extender.webhooks.latest import Latest
+from extender.webhooks.latest import Latest, Sources
 from extender.webhooks.reviews import NotKnown, Reviewer
-from extender.webhooks.rules import QueueRules, paths
+from extender.webhooks.rules import LocalQueueRules, QueueRules, paths
 from extender.webhooks.work import WorkRules
 from tests.domain.builders import NAMESPACE, SCHEDULER, queue
 
@@ -48,27 +48,40 @@ class Desk:
         self.roles = Roles()
         self.synced = True
         self.newest: dict[str, Queue] = {}  # what the watch has not shown yet
+        self.newest_local_queues: dict[str, LocalQueue] = {}
+        self.newest_namespaces: dict[str, Namespace] = {}
         self.looked_up: list[str] = []
+        self.queues_looked_up: list[str] = []
         self.away = False
         self.slow = False
         self.now = 0.0
-        latest = partial(Latest, self.ledger, self._look_up, lambda: self.now)
+        sources = Sources(self._look_up, self._look_up_local_queue, self._look_up_namespace)
+        latest = partial(Latest, self.ledger, sources, lambda: self.now)
 
         def entry() -> EntryRules:
             return EntryRules(self.ledger, latest(), self.roles)
 
         groups, work = GroupRules(self.ledger, entry), WorkRules(self.ledger, entry, names, marked)
         queues = QueueRules(self.ledger, latest, 5)
-        self.reviewer = Reviewer(paths(queues, groups, work), lambda: self.synced)
+        self.reviewer = Reviewer(paths(queues, LocalQueueRules(entry), groups, work), lambda: self.synced)
 
     def _look_up(self, name: str, timeout: float) -> Queue | None:
         self.looked_up.append(name)
+        self.queues_looked_up.append(name)
         if self.slow:
             self.now += timeout
             self.newest[name] = queue(name, parent=f"{name}-parent")
         if self.away:
             raise NotKnown("the API server is away")
         return self.newest.get(name)
+
+    def _look_up_local_queue(self, key: str, timeout: float) -> LocalQueue | None:
+        self.looked_up.append(key)
+        return self.newest_local_queues.get(key)
+
+    def _look_up_namespace(self, name: str, timeout: float) -> Namespace | None:
+        self.looked_up.append(name)
+        return self.newest_namespaces.get(name)
 
     def ask(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> Json:
         """The response; keywords go into the request."""

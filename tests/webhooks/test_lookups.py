@@ -47,7 +47,7 @@ class Desk:
         self.pausing = Semaphore(0)
         self.goes_on = Event()
         self.goes_on.set()
-        self.look_ups = LookUps(self.api, lambda: self.now, self._pause)
+        self.look_ups = LookUps(self.api.queue, lambda: self.now, self._pause)
 
     def _pause(self, seconds: float) -> None:
         self.pausing.release()
@@ -55,7 +55,7 @@ class Desk:
         self.now += seconds
 
     def ask(self, name: str = "q") -> Queue | None:
-        return self.look_ups.queue(name, PATIENCE)
+        return self.look_ups.find(name, PATIENCE)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_flood_shares_the_look_that_is_due(desk: Desk) -> None:
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(desk.ask)
         desk.pausing.acquire(timeout=PATIENCE), desk.pausing.acquire(timeout=PATIENCE)
-        second = threads.submit(desk.look_ups.queue, "q", 0.05)
+        second = threads.submit(desk.look_ups.find, "q", 0.05)
         with pytest.raises(NotKnown, match="did not answer in time"):  # it waits with the first
             second.result(PATIENCE)
         desk.goes_on.set()
@@ -110,8 +110,8 @@ def test_a_flood_of_names_is_asked_about_a_few_at_a_time(desk: Desk) -> None:
         busy = [threads.submit(desk.ask, f"q-{number}") for number in range(AT_ONCE)]
         for _ in busy:
             assert desk.api.asked.acquire(timeout=PATIENCE)
-        with pytest.raises(NotKnown, match="too many queues are being looked up"):
-            desk.look_ups.queue("late", 0)
+        with pytest.raises(NotKnown, match="too many names are being looked up"):
+            desk.look_ups.find("late", 0)
         desk.api.answers.set()
         assert {answer.result(PATIENCE) for answer in busy} == {None}
     assert desk.ask("late") is None

@@ -13,6 +13,7 @@ GOOD = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 PATHS = (
     "/queues/mutate",
     "/queues/validate",
+    "/localqueues/validate",
     "/podgroups/mutate",
     "/podgroups/validate",
     "/other-podgroups/validate",

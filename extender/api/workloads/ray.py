@@ -6,6 +6,7 @@ from extender.api.workloads.shape import Count, Json, Offspring, Path, Sign, Wor
 from extender.api.workloads.volcano import VOLCANO, group_of_operator, member_of
 
 _QUEUE = "volcano.sh/queue-name"
+_MANAGED = "v1"  # clusters that serve v1alpha1, too, show the same objects as either
 WORKERS = Count(
     path=("replicas",), default=0, at_least=("minReplicas",), at_most=("maxReplicas",), times=("numOfHosts",)
 )
@@ -74,7 +75,7 @@ def _ray_cluster(version: str) -> WorkloadRow:
                 labels=_ray_labels("worker", "{role}"),
             ),
         ),
-        manageable=True,
+        manageable=version == _MANAGED,
         complete=with_ray_group,
     )
 
@@ -92,7 +93,7 @@ def _ray_job(version: str) -> WorkloadRow:
         api_version=f"ray.io/{version}",
         kind="RayJob",
         offspring=(_cluster_of(version, "RayJob", ("spec", "rayClusterSpec")),),
-        manageable=True,
+        manageable=version == _MANAGED,
         succeeded=(Sign(fields={ended: ("Complete",)}),),
         failed=(
             Sign(fields={ended: ("Failed",)}),

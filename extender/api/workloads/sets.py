@@ -1,6 +1,8 @@
 """Sets of pods: JobSet (kubernetes-sigs/jobset) and LeaderWorkerSet (kubernetes-sigs/lws). Names and labels
 are those that their controllers give."""
 
+from typing import Any
+
 from extender.api.workloads.core import JOB, POD, STATEFUL_SET
 from extender.api.workloads.shape import Count, Json, Offspring, Sign, WorkloadRow, at, items_of, with_spec
 
@@ -25,19 +27,24 @@ def indexed_jobs(job_set: Json) -> Json:
 def jobs_left(job_set: Json) -> Json:
     """Jobs that have succeeded are not made again when it is resumed; those that wait for the end of others,
     or for such, are marked."""
-    whole, jobs, later = indexed_jobs(job_set), [], set[str]()
+    whole, jobs = indexed_jobs(job_set), []
+    ended, later = set[Any](), set[Any]()
     for each in whole["spec"]["replicatedJobs"]:
-        name = str(each.get("name"))
-        if any(
-            it.get("status") == "Complete" or it.get("name") in later for it in each.get("dependsOn") or ()
-        ):
-            later.add(name)
+        name = each.get("name")
         count = max(_REPLICAS.of(each) - _succeeded(job_set, name), 0)
+        if count == 0:
+            ended.add(name)
+        elif any(_waits(it, later) for it in each.get("dependsOn") or () if it.get("name") not in ended):
+            later.add(name)
         jobs.append({**each, "replicas": count, "later": name in later})
     return with_spec(whole, replicatedJobs=jobs)
 
 
-def _succeeded(job_set: Json, name: str) -> int:
+def _waits(dependency: Json, later: set[Any]) -> bool:
+    return dependency.get("status") == "Complete" or dependency.get("name") in later
+
+
+def _succeeded(job_set: Json, name: Any) -> int:
     """Its Jobs that have."""
     found = at(job_set, ("status", "replicatedJobsStatus")) or []
     own = (each for each in found if isinstance(each, dict) and each.get("name") == name)

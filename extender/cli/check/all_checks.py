@@ -12,6 +12,7 @@ from extender.cli.check.certificates import certificates
 from extender.cli.check.crds import kinds
 from extender.cli.check.findings import Check, Finding, Installation, fine, looked, wrong
 from extender.cli.check.leadership import leader, workload
+from extender.cli.check.local_queues import local_queues
 from extender.cli.check.mutual_tls import mutual_tls
 from extender.cli.check.replicas import replicas
 from extender.cli.check.rights import rights
@@ -33,6 +34,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("leader", leader),
     ("health", replicas),
     ("view", view),
+    ("LocalQueues", local_queues),
     ("Volcano", volcano),
 )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from extender.api.configuration import SETTINGS
 from extender.cli.access import ClusterAccess
@@ -10,6 +10,7 @@ from extender.cli.output import Json
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, Resource
 
+T = TypeVar("T")
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
 
 OURS = "app.kubernetes.io/part-of=kube-muster"
@@ -55,6 +56,13 @@ class Installation:
             return self._place.reader.get(resource, namespace, name, Json)
         except NotFound:
             return None
+
+    def all_of(self, resource: Resource, kind: type[T]) -> list[T]:
+        """Of all namespaces; none where the cluster does not know the kind."""
+        try:
+            return self._place.reader.list(resource, "", kind)
+        except NotFound:
+            return []
 
     def labelled(self, resource: Resource, namespace: str, labels: str) -> list[Json]:
         return self._place.reader.list(resource, namespace, Json, labels=labels)

@@ -118,6 +118,7 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.QUEUE_NOT_FOUND: _without_queue,
     Reason.INVALID_SPEC: _edited,
     Reason.QUEUE_NOT_OPEN: queue_offers.opened,
+    Reason.NAMESPACE_NOT_ALLOWED: queue_offers.namespace_labelled,
     Reason.QUEUE_STOPPED: queue_offers.resumed,
     Reason.HELD: _resumed,
     Reason.NOT_ENOUGH_MEMBERS: _fewer_members,

@@ -6,21 +6,25 @@ What may not be read is noted, with what is missing for it, and the rest is show
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from extender.api.objects import Namespace, Pod
+from extender.api.objects import LocalQueue, Meta, Namespace, Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.access_reviews import Right, i_may
 from extender.cli.events import ObservedEvent
 from extender.cli.lookup import ListedObject
 from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.ownership import group_name, own_queue
 from extender.domain.model.queue_of_group import namespace_queue, queue_of_podgroup, queue_of_pods
 from extender.domain.model.reasons import Reason
+from extender.domain.queues.local_queue_records import LocalQueueRecord, find_local_queue, records_by_key
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import (
     API_GROUPS,
     EVENTS,
+    KUEUE_LOCAL_QUEUES,
+    LOCAL_QUEUES,
     NAMESPACES,
     NATIVE_POD_GROUPS,
     PLUGINS_POD_GROUPS,
@@ -153,11 +157,42 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """As Muster reads it, where the namespace may be read."""
-        return queue_of_podgroup(group.spec.queue, self._queue_of_namespace(group.namespace))
+        local = self._queue_by_label(group.metadata)
+        return queue_of_podgroup(group.spec.queue, self._queue_of_namespace(group.namespace), local)
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
-        return queue_of_pods(own_queue(pod), self._queue_of_namespace(pod.metadata.namespace))
+        meta = pod.metadata
+        local = self._queue_by_label(meta)
+        return queue_of_pods(own_queue(pod), self._queue_of_namespace(meta.namespace), local)
+
+    def _queue_by_label(self, meta: Meta) -> str:
+        """The queue of the LocalQueue that an object names; empty if it names none."""
+        label = local_queue_label(meta)
+        if label is None:
+            return ""
+        known = self._local_queue_records
+        kueue_is_served = label.is_kueues and self._has_kueue
+        local = find_local_queue(meta.namespace, label, known, kueue_is_served)
+        return local.leads_to if local is not None else ""
+
+    @cached_property
+    def _local_queue_records(self) -> dict[str, LocalQueueRecord]:
+        return records_by_key(self.local_queues.values())
+
+    @cached_property
+    def local_queues(self) -> dict[str, LocalQueue]:
+        """By `namespace/name`: of all namespaces where that is allowed, else of this one."""
+        found = self._allowed(lambda: self._reader.list(LOCAL_QUEUES, "", LocalQueue))
+        if found is None and self.namespace:
+            found = self._allowed(lambda: self._reader.list(LOCAL_QUEUES, self.namespace, LocalQueue))
+        return {f"{each.metadata.namespace}/{each.metadata.name}": each for each in found or ()}
+
+    @cached_property
+    def _has_kueue(self) -> bool:
+        """Whether the cluster has Kueue's own LocalQueues."""
+        served = self.find(API_GROUPS, "", dict[str, Any]) or {}
+        return KUEUE_LOCAL_QUEUES[0].group in {each.get("name") for each in served.get("groups") or ()}
 
     def _queue_of_namespace(self, name: str) -> str:
         """Empty where neither it nor its quota names one, or where that may not be read."""

@@ -8,9 +8,11 @@ from extender.cli.explain.case import Case
 from extender.cli.explain.offers import NAME, Offer, is_name, opening
 from extender.cli.formatting import number
 from extender.domain.model.resources import CPU, show
-from extender.kube.resources import POD_GROUPS, QUEUES
+from extender.kube.resources import LOCAL_QUEUES, NAMESPACES, POD_GROUPS, QUEUES
 
 _FIRST = re.compile(rf"^({NAME})/({NAME}) ")
+_LOCAL = re.compile(rf"^spec\.stopPolicy of LocalQueue ({NAME})/({NAME}) is ")
+_LOCAL_QUEUE = f"{LOCAL_QUEUES.plural}.{LOCAL_QUEUES.group}"
 # cpu: 4 + 2 > 5, as the detail of a ceiling has it
 _ABOVE = re.compile(r"([^\s:]{1,300}): (?:(\S{1,40}) \+ )?(\S{1,40}) > ")
 
@@ -21,9 +23,27 @@ def opened(case: Case) -> Iterator[Offer]:
 
 
 def resumed(case: Case) -> Iterator[Offer]:
-    if is_name(case.queue):
+    """The queue, or the LocalQueue where that is what is stopped."""
+    if stopped := _LOCAL.search(case.detail):
+        namespace, name = stopped.groups()
+        patch = """'{"spec": {"stopPolicy": "None"}}'"""
+        line = f"kubectl -n {namespace} patch {_LOCAL_QUEUE} {name} --type merge -p {patch}"
+        right = right_to("patch", LOCAL_QUEUES, namespace, name)
+        yield Offer("let its LocalQueue admit groups again", line, right)
+    elif is_name(case.queue):
         line = f"muster queue resume {case.queue}"
         yield Offer("let it admit groups again", line, right_to("patch", QUEUES, name=case.queue))
+
+
+def namespace_labelled(case: Case) -> Iterator[Offer]:
+    """Where labels are all that its queue asks for."""
+    queue = case.evidence.queue(case.queue)
+    selector = queue.spec.namespace_selector if queue else None
+    if selector is not None and selector.match_labels and not selector.match_expressions:
+        labels = " ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
+        line = f"kubectl label namespace {case.namespace} {labels}"
+        right = right_to("patch", NAMESPACES, name=case.namespace)
+        yield Offer("have the queue take the namespace", line, right)
 
 
 def higher_capability(case: Case) -> Iterator[Offer]:

@@ -12,11 +12,20 @@ REMEDIES: Mapping[Reason, str] = {
         "Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation "
         "`scheduling.k8s.io/group-name`."
     ),
-    Reason.QUEUE_NOT_FOUND: "Create the queue, or name another in `spec.queue`.",
-    Reason.INVALID_SPEC: ("Correct that field of the PodGroup or, if the message says so, of the queue."),
+    Reason.QUEUE_NOT_FOUND: (
+        "Create the queue, or name another in `spec.queue`; create the LocalQueue if the message names one."
+    ),
+    Reason.INVALID_SPEC: (
+        "Correct that field of the PodGroup or, if the message says so, of the queue or LocalQueue."
+    ),
     Reason.QUEUE_NOT_OPEN: ("Open the queue (`spec.state: Open`), or name another."),
+    Reason.NAMESPACE_NOT_ALLOWED: (
+        "Name a queue that takes groups of the namespace, or have the namespace labelled as the queue's "
+        "`spec.namespaceSelector` asks."
+    ),
     Reason.QUEUE_STOPPED: (
-        "Wait until whoever stopped the queue resumes it (`spec.stopPolicy: None`), or name another."
+        "Wait until whoever stopped the queue or LocalQueue resumes it (`spec.stopPolicy: None`), or name "
+        "another."
     ),
     Reason.HELD: "Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.",
     Reason.NOT_ENOUGH_MEMBERS: (

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from extender.api.conditions import condition
 from extender.api.objects import QueueReservation
 from extender.cli.access import ClusterAccess
 from extender.cli.events import conditions, events
@@ -43,6 +44,7 @@ def description(place: ClusterAccess, name: str) -> str:
         verdict,
         section("Shares:", _shares(queue_figures_of(queue))),
         section("Flavors:", _flavors(queue)),
+        section("LocalQueues:", [*_local_queues(evidence, name)]),
         *_groups(evidence, name),
         *rest,
         section("Conditions:", conditions(queue.status.conditions)),
@@ -66,6 +68,8 @@ def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
         yield "Jobs get going within", spec["startTimeout"]
     yield "Reclaimable", _yes(spec.get("reclaimable") is not False)
     yield "Restricted", _yes(spec.get("restricted") is True)
+    if spec.get("namespaceSelector") is not None:
+        yield "Namespaces", _selector(spec["namespaceSelector"])
     for title, written in (("Deserved", "deserved"), ("Capability", "capability")):
         if spec.get(written):
             yield title, amounts(spec[written])
@@ -85,6 +89,15 @@ def _more(count: int) -> str:
     return f" and {count - _MOST} more" if count > _MOST else ""
 
 
+def _selector(written: Json) -> str:
+    """As kubectl writes selectors."""
+    labels = [f"{key}={value}" for key, value in sorted((written.get("matchLabels") or {}).items())]
+    for each in written.get("matchExpressions") or ():
+        values = f" ({', '.join(each['values'])})" if each.get("values") else ""
+        labels.append(f"{each['key']} {each['operator']}{values}")
+    return ", ".join(labels) or "all"
+
+
 def _yes(truth: bool) -> str:
     return "yes" if truth else "no"
 
@@ -101,6 +114,18 @@ def _flavors(queue: ObservedQueue) -> list[str]:
         + (f" of {amounts(each.capability)}" if each.capability else "")
         for each in queue.spec.flavors or ()
     ]
+
+
+def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
+    """Those that lead into it."""
+    keys = sorted(key for key, each in evidence.local_queues.items() if each.spec.queue == queue)
+    for key in keys[:_MOST]:
+        status = evidence.local_queues[key].status
+        active = condition(status.conditions, "Active")
+        told = f", not active: {active.reason}" if active is not None and active.status == "False" else ""
+        yield f"{key}: {status.waiting or 0} waiting, {status.admitted or 0} admitted{told}"
+    if len(keys) > _MOST:
+        yield f"and {len(keys) - _MOST} more"
 
 
 # ---- groups

@@ -44,9 +44,11 @@ def _path_defaults(queue: Queue) -> list[Operation]:
 
 def group_defaults(group: PodGroup, namespace: str, user: str, cluster: Cluster) -> list[Operation]:
     """The user who makes it, whatever it says itself, and the namespace's own queue, in place of the
-    `default` that a schema filled in."""
+    `default` that a schema filled in. A group that names a LocalQueue gets none: that may lead elsewhere
+    tomorrow."""
     queue, patch = cluster.namespace_queue(namespace), _submitter(group, user)
-    if queue and not says_queue(group.spec.queue):
+    by_label = cluster.named_local_queue(namespace, group.metadata) is not None
+    if queue and not by_label and not says_queue(group.spec.queue):
         patch.append(_add(queue, "spec", "queue"))
     return patch
 

@@ -46,6 +46,7 @@ class Code(StrEnum):
     NOT_CLOSED = "NotClosed"
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_NOT_OPEN = "QueueNotOpen"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     QUEUE_IS_ROOT = "QueueIsRoot"
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     USE_NOT_GRANTED = "UseNotGranted"

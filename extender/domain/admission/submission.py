@@ -14,9 +14,11 @@ from extender.api import keys
 from extender.api.objects import Meta, Pod
 from extender.api.reviewed import NewOtherGroup, NewPod
 from extender.domain.admission.faults import Code, Fault
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.queue_of_group import says_queue
+from extender.domain.queues.local_queue_records import LocalQueueRecord
 from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
 
@@ -35,6 +37,12 @@ class Cluster(Protocol):
     def group_queue(self, namespace: str, name: str) -> str | None:
         """The queue of a PodGroup; None if there is no PodGroup of this name."""
 
+    def named_local_queue(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
+        """What an object names by a label, whether it exists or not; None: nothing."""
+
+    def takes_namespace(self, queue: str, namespace: str) -> bool:
+        """Whether a queue takes groups of a namespace."""
+
 
 class Destination(msgspec.Struct, frozen=True):
     """The queue that an object goes to."""
@@ -43,6 +51,8 @@ class Destination(msgspec.Struct, frozen=True):
     field: str  # the field that names it
     joined: bool = False  # whether it is the queue of an existing group that the object joins
     named: bool = True  # whether anything names it; otherwise it is `default`, for lack of another
+    namespace: str = ""  # the namespace of the object; empty: it does not matter
+    leads_nowhere: bool = False  # whether a LocalQueue names it that does not exist: the group will wait
 
 
 def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destination | None:
@@ -52,8 +62,8 @@ def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destina
         queue = cluster.group_queue(meta.namespace, named)
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
-        return _own_queue(pod, path)
-    own, joined = _own_queue(pod, path), _group_of_owner(pod, cluster)
+        return _named_by(pod, cluster, path)
+    own, joined = _named_by(pod, cluster, path), _group_of_owner(pod, cluster)
     if joined is not None and (own is None or own.queue == joined.queue):
         return joined
     return own or by_namespace(meta.namespace, cluster)
@@ -65,52 +75,79 @@ def _group_of_owner(pod: NewPod, cluster: Cluster) -> Destination | None:
     return Destination(queue, "metadata.ownerReferences", joined=True) if queue is not None else None
 
 
-def _own_queue(pod: Pod, path: str) -> Destination | None:
-    return _queue_named_in(pod.metadata, path)
+def _named_by(pod: Pod, cluster: Cluster, path: str) -> Destination | None:
+    meta = pod.metadata
+    return _queue_named_in(meta, path) or _by_label(meta, meta.namespace, cluster, path)
 
 
 def _queue_named_in(meta: Meta, path: str = "") -> Destination | None:
     for place in ("annotations", "labels"):
         if queue := (getattr(meta, place) or {}).get(keys.QUEUE):
-            return Destination(queue, f"{path}metadata.{place}[{keys.QUEUE}]")
+            return Destination(queue, f"{path}metadata.{place}[{keys.QUEUE}]", namespace=meta.namespace)
     return None
+
+
+def _by_label(meta: Meta, namespace: str, cluster: Cluster, path: str = "") -> Destination | None:
+    """The queue that a LocalQueue leads to."""
+    local, label = cluster.named_local_queue(namespace, meta), local_queue_label(meta)
+    if local is None or label is None:
+        return None
+    field = f"{path}metadata.labels[{label.key}]"
+    return Destination(local.leads_to, field, namespace=namespace, leads_nowhere=not local.exists)
 
 
 def by_namespace(namespace: str, cluster: Cluster) -> Destination:
     queue = cluster.namespace_queue(namespace)
     if queue:
-        return Destination(queue, _BY_NAMESPACE)
-    return Destination(keys.DEFAULT_QUEUE, "spec.queue", named=False)
+        return Destination(queue, _BY_NAMESPACE, namespace=namespace)
+    return Destination(keys.DEFAULT_QUEUE, "spec.queue", named=False, namespace=namespace)
 
 
 def destination_of_other_group(group: NewOtherGroup, namespace: str, cluster: Cluster) -> Destination | None:
     """The queue of a PodGroup of scheduler-plugins or of Kubernetes. None if neither it nor its namespace
     names one: it may be meant for a scheduler without queues."""
-    to = _queue_named_in(group.metadata) or by_namespace(namespace, cluster)
+    meta = group.metadata
+    own = _queue_named_in(meta) or _by_label(meta, namespace, cluster)
+    to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, cluster)
     return to if to.named else None
 
 
-def destination_of_group(namespace: str, queue: str, cluster: Cluster) -> Destination:
-    """The queue of a PodGroup or a Volcano Job."""
+def destination_of_group(meta: Meta, namespace: str, queue: str, cluster: Cluster) -> Destination:
+    """The queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
     if says_queue(queue):
-        return Destination(queue, "spec.queue")
-    to = by_namespace(namespace, cluster)
+        return Destination(queue, "spec.queue", namespace=namespace)
+    to = _by_label(meta, namespace, cluster) or by_namespace(namespace, cluster)
     return replace(to, named=to.named or bool(queue))
 
 
 def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
-    """Faults unless the queue exists and takes new work."""
+    """Faults unless the queue exists and takes new work of the namespace. What names a LocalQueue that does
+    not exist yet may come before it, and waits."""
+    if to.leads_nowhere:
+        return []
     view = cluster.queue_view(to.queue)
     if view is None:
         text = f"there is no queue {to.queue!r}: create it, or name an existing one"
         return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
-    if to.joined or view.state == "Open":
+    if to.joined:
         return []
+    if view.state == "Open":
+        return _judge_namespace(to, cluster)
     text = (
         f"queue {to.queue!r} is {view.state} and takes no new work: "
         f"name another queue, or set spec.state of {view.to_open} to Open"
     )
     return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
+
+
+def _judge_namespace(to: Destination, cluster: Cluster) -> list[Fault]:
+    if not to.namespace or cluster.takes_namespace(to.queue, to.namespace):
+        return []
+    text = (
+        f"queue {to.queue!r} takes no work of namespace {to.namespace!r}: name another queue, or label the "
+        "namespace as spec.namespaceSelector of the queue asks"
+    )
+    return [Fault(Code.NAMESPACE_NOT_ALLOWED, to.field, text)]
 
 
 def judge_job_entry(to: Destination, cluster: Cluster, tree: Callable[[], QueueTree]) -> list[Fault]:

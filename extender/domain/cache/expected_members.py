@@ -26,7 +26,7 @@ class ExpectedMembers:
         self._rules = rules
 
     def manages(self, job: JobRecord) -> bool:
-        return self._rules.manage(job, self._registry.namespace_queue(job.namespace))
+        return self._rules.manage(job, self._registry.routes.queue_of_job(job))
 
     def settle(self) -> None:
         """Bring the expected members of all groups that were touched in line with the jobs and the pods that

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.registry import Registry
 from extender.domain.lifecycle.auto_podgroups import AutoGroup
+from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.records import GroupKey, GroupRecord, PodRecord
 
@@ -69,6 +70,12 @@ class GroupQueries:
         with self._lock:
             group = self._registry.groups.get(key)
             return self._registry.queue_of(group) if group else ""
+
+    def local_queue_label_of(self, key: GroupKey) -> LocalQueueLabel | None:
+        """The label by which a group comes into its queue; None if no LocalQueue leads it there."""
+        with self._lock:
+            group = self._registry.groups.get(key)
+            return self._registry.routes.label_of(group) if group is not None else None
 
     def group_queue(self, namespace: str, name: str) -> str | None:
         """The queue of a PodGroup; None if there is no PodGroup of this name."""

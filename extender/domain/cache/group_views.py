@@ -50,6 +50,18 @@ class GroupViews:
             name, used.groups, dict(used.allocated), dict(used.requested), by_flavor
         )
 
+    def reserved_of(self, local_queue: str) -> Resources:
+        """What the groups of a LocalQueue hold, by its `namespace/name`."""
+        return dict(self._usage.of_local_queue(local_queue))
+
+    def take_turned(self) -> Collection[str]:
+        """The LocalQueues of which anything changed since the last call but the numbers that decisions
+        give."""
+        local_queues = self._registry.routes.local_queues
+        turned, local_queues.turned = local_queues.turned | self._usage.turned, set()
+        self._usage.turned = set()
+        return turned
+
     # ---- inside
 
     def _rebuild(self, key: GroupKey) -> None:
@@ -59,8 +71,9 @@ class GroupViews:
         if group is None:
             return
         if not group.pods and group.record is None and group.job is None:
-            del self._registry.groups[key]
+            self._registry.forget(group)
             return
+        self._registry.routes.follow(group)
         group.view = self._views[key] = self._view(group)
         self._usage.count(group.view, 1)
 
@@ -81,6 +94,8 @@ class GroupViews:
             exists=group.exists,
             fault=(group.job.fault if group.job else "") or (record.fault if record else ""),
             min_resources=record.min_resources if record else {},
+            local_queue=self._registry.routes.local_queue_of(group),
+            namespace_allowed=self._registry.takes_namespace(queue, group.namespace),
             held=record is not None and record.held,
             run_time=record.run_time if record else None,
             run_limit=self._run_limit(group),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from extender.api import keys
 from extender.api.objects import (
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -25,6 +26,7 @@ from extender.domain.model.records import GroupKey, Origin, group_of_owner
 from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
+from extender.domain.queues.local_queue_records import local_queue_record
 from extender.domain.queues.queue_records import queue_record
 from extender.domain.snapshot.nodes import NodeRecord
 
@@ -103,13 +105,27 @@ class Intake:
         self._registry.drop_queue(name)
         self._changes.mark()
 
+    def set_local_queue(self, local: LocalQueue) -> None:
+        if self._registry.set_local_queue(local_queue_record(local)):
+            self._moves.note_freed()
+            self._changes.mark()
+
+    def drop_local_queue(self, key: str) -> None:
+        if self._registry.drop_local_queue(key):
+            self._changes.mark()
+
+    def note_kueue(self, is_served: bool) -> None:
+        if self._registry.note_kueue(is_served):
+            self._changes.mark()
+
     def set_namespace(self, namespace: Namespace) -> None:
         queue = (namespace.metadata.annotations or {}).get(keys.QUEUE, "")
-        if self._registry.set_namespace_queue(namespace.metadata.name, queue):
+        labels = namespace.metadata.labels or {}
+        if self._registry.set_namespace(namespace.metadata.name, queue, labels):
             self._changes.mark()
 
     def drop_namespace(self, name: str) -> None:
-        if self._registry.set_namespace_queue(name, ""):
+        if self._registry.drop_namespace(name):
             self._changes.mark()
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:

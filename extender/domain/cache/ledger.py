@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from extender.api.objects import (
+    LocalQueue,
     Namespace,
     NativePodGroup,
     Node,
@@ -141,6 +142,20 @@ class Ledger(LedgerQueries):
     def drop_queue(self, name: str) -> None:
         with self._lock:
             self._intake.drop_queue(name)
+
+    def set_local_queue(self, local: LocalQueue) -> None:
+        with self._lock:
+            self._intake.set_local_queue(local)
+
+    def drop_local_queue(self, key: str) -> None:
+        """`key`: namespace/name."""
+        with self._lock:
+            self._intake.drop_local_queue(key)
+
+    def note_kueue(self, is_served: bool) -> None:
+        """Whether the cluster has Kueue's own LocalQueues, so that its labels may be meant for those."""
+        with self._lock:
+            self._intake.note_kueue(is_served)
 
     def set_namespace(self, namespace: Namespace) -> None:
         with self._lock:

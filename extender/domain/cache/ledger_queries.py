@@ -2,10 +2,10 @@
 Nothing here changes anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 
-from extender.api.objects import Pod
+from extender.api.objects import Meta, Pod
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.claims import Claim, Claims
@@ -16,8 +16,11 @@ from extender.domain.cache.publishing import Publishing
 from extender.domain.cache.registry import Registry
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.jobs.steps import ManagedJob
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
+from extender.domain.queues.local_queue_activity import Activity, activity_of
+from extender.domain.queues.local_queue_records import LocalQueueRecord
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
@@ -61,7 +64,8 @@ class LedgerQueries(GroupQueries):
             group = self._registry.groups.get(key)
             if group is None or group.job is None:
                 return None
-            decisions, queue = self.decisions, self._registry.queue_of(group)
+            decisions = self.decisions
+            queue = self._registry.routes.queue_of_job(group.job) or self._registry.queue_of(group)
             record = self._registry.queues.get(queue)
             return ManagedJob(
                 group.job,
@@ -162,7 +166,51 @@ class LedgerQueries(GroupQueries):
 
     def namespace_queue(self, namespace: str) -> str:
         """The queue of what names none in a namespace, or empty."""
-        return self._registry.namespace_queue(namespace)
+        return self._registry.routes.namespace_queue(namespace)
+
+    def takes_namespace(self, queue: str, namespace: str) -> bool:
+        """Whether a queue takes groups of a namespace, by the namespace's labels."""
+        with self._lock:
+            return self._registry.takes_namespace(queue, namespace)
+
+    # ---- LocalQueues, by `namespace/name`
+
+    def local_queue(self, key: str) -> LocalQueueRecord | None:
+        return self._registry.routes.local_queues.get(key)
+
+    def local_queue_keys(self) -> set[str]:
+        with self._lock:
+            return self._registry.routes.local_queues.keys
+
+    def local_queue_activity(self, key: str) -> Activity | None:
+        """Whether its groups may start, and if not, why; None if there is no such LocalQueue."""
+        with self._lock:
+            record = self._registry.routes.local_queues.get(key)
+            if record is None:
+                return None
+            allowed = self._registry.takes_namespace(record.queue, record.namespace)
+            return activity_of(record, self._views.queue_view(record.queue), allowed)
+
+    def local_queues_of(self, queue: str) -> set[str]:
+        """Those that lead into a queue."""
+        with self._lock:
+            return self._registry.routes.local_queues.of_queue(queue)
+
+    def named_local_queue(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
+        """What an object of the namespace names by a label, whether it exists or not; None: nothing."""
+        label = local_queue_label(meta)
+        with self._lock:
+            return self._registry.routes.local_queues.named(namespace, label) if label else None
+
+    def local_queue_reserved(self, key: str) -> Resources:
+        """What its groups hold."""
+        with self._lock:
+            return self._views.reserved_of(key)
+
+    def take_turned_local_queues(self) -> Collection[str]:
+        """Those of which anything changed since the last call, but for numbers that are in decisions."""
+        with self._lock:
+            return self._views.take_turned()
 
     # ---- nodes
 

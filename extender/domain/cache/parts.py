@@ -33,7 +33,7 @@ class Parts(NamedTuple):
     ) -> "Parts":
         """Those of a new ledger; arguments as there."""
         registry, claims = Registry(), Claims()
-        changes, releases = Changes(on_change), Releases(on_shown, clock)
+        changes, releases = Changes(on_change, clock), Releases(on_shown, clock)
         moves = ClaimMoves(claims, registry, releases, changes, clock)
         attendance = Attendance(limits.asking_pause, clock)
         return cls(registry, claims, moves, releases, changes, attendance, Refusals(claims), clock)

@@ -42,7 +42,7 @@ class PodIntake:
         """Whether a pod is ours."""
         if self.leaves(pod.spec.scheduler_name):
             return False
-        return self.ownership.owns(pod, self._registry.namespace_queue(pod.metadata.namespace))
+        return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
 
     def leaves(self, scheduler: str) -> bool:
         """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""

@@ -85,6 +85,7 @@ class Publishing:
             attention=self._attendance.attention,
             history=self._history,
             freed=self._moves.freed,
+            changed_at=self._changes.changed_at,
         )
         self._moment = snapshot.moment
         return snapshot

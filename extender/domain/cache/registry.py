@@ -7,12 +7,15 @@ from extender.api.objects import PriorityClass
 from extender.domain.cache.groups import Group
 from extender.domain.cache.owners import Owners
 from extender.domain.cache.priorities import Priorities
+from extender.domain.cache.routes import Routes
 from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.pod_owners import OwnerRecord
-from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
+from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
+from extender.domain.queues.local_queue_records import LocalQueueRecord
+from extender.domain.queues.namespace_selectors import allows_namespace
 from extender.domain.queues.orphans import Orphan, TakenInGroups, orphan
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_rules import Flavor
@@ -25,8 +28,7 @@ class Registry:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.jobs: dict[GroupKey, JobRecord] = {}  # by the group of their pods
-        self._named_queues: dict[str, str] = {}  # by namespace: the queue that its annotation names
-        self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it
+        self.routes = Routes()
         self.queues = Queues()
         self._taken_in = TakenInGroups()
         self._owners = Owners()
@@ -62,6 +64,7 @@ class Registry:
             group.begin_anew()
         self._taken_in.note(before, now)
         group.put_record(now, version)
+        self.routes.follow(group)
         self._note_arrival(group)
         self.touch(group.key)
         return True
@@ -122,6 +125,7 @@ class Registry:
     def set_queue(self, record: QueueRecord) -> bool:
         """True if anything that matters changed."""
         affected = self.queues.put(record)
+        self._note_queues(affected)
         for group in self.groups.values() if affected else ():
             if self.queue_of(group) in affected:
                 self._note_arrival(group)
@@ -137,23 +141,51 @@ class Registry:
 
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
+        self._note_queues(affected)
         self._touch_all(group for group in self.groups.values() if self.queue_of(group) in affected)
 
-    def set_namespace_queue(self, namespace: str, queue: str) -> bool:
-        """The queue that its annotation names, or empty. True if anything that matters changed."""
-        before = self.namespace_queue(namespace)
-        if queue:
-            self._named_queues[namespace] = queue
-        else:
-            self._named_queues.pop(namespace, None)
-        return self.namespace_queue(namespace) != before and self._touch_in({namespace})
+    def _note_queues(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.routes.local_queues.note_queue(name)
+
+    def set_local_queue(self, record: LocalQueueRecord) -> bool:
+        """True if anything that matters changed."""
+        affected = self.routes.local_queues.put(record)
+        for key in affected or ():
+            self._note_arrival(self.groups[key])
+            self.touch(key)
+        return affected is not None
+
+    def drop_local_queue(self, key: str) -> bool:
+        affected = self.routes.local_queues.drop(key)
+        for group in affected or ():
+            self.touch(group)
+        return affected is not None
+
+    def note_kueue(self, is_served: bool) -> bool:
+        """Whether the cluster has Kueue's own LocalQueues. True if that is news."""
+        local_queues = self.routes.local_queues
+        if local_queues.kueue_is_served is is_served:
+            return False
+        local_queues.kueue_is_served = is_served
+        return self._touch_all(self.groups[key] for key in local_queues.naming)
+
+    def set_namespace(self, namespace: str, queue: str, labels: Labels) -> bool:
+        """True if anything that matters changed."""
+        return self.routes.set_namespace(namespace, queue, labels) and self._touch_in({namespace})
+
+    def drop_namespace(self, namespace: str) -> bool:
+        return self.routes.drop_namespace(namespace) and self._touch_in({namespace})
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> bool:
         """The queues that quotas give to namespaces. True if anything that matters changed."""
-        changed = {name for name, queue in queues.items() ^ self._quota_queues.items()}
-        self._quota_queues = dict(queues)
-        changed -= self._named_queues.keys()
+        changed = self.routes.set_quota_namespaces(queues)
         return bool(changed) and self._touch_in(changed)
+
+    def forget(self, group: Group) -> None:
+        """Nothing of a group is left."""
+        del self.groups[group.key]
+        self.routes.forget(group)
 
     def set_priority_class(self, priority: PriorityClass) -> bool:
         """True if anything that matters changed."""
@@ -176,7 +208,7 @@ class Registry:
         for key, job in self.jobs.items():
             if job.namespace in namespaces:
                 self.touch(key)
-        return self._touch_all(group for group in self.groups.values() if group.namespace in namespaces)
+        return self._touch_all(self.groups[key] for name in namespaces for key in self.routes.groups_in(name))
 
     def _touch_all(self, groups: Iterable[Group]) -> bool:
         for group in groups:
@@ -185,17 +217,15 @@ class Registry:
 
     # ---- reading
 
-    def namespace_queue(self, namespace: str) -> str:
-        """The queue of what names none in a namespace, or empty: its annotation comes before its quota."""
-        return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
-
     def queue_of(self, group: Group) -> str:
         """The queue of a group; after its PodGroup is gone, still the queue that it named."""
-        namespace_queue = self.namespace_queue(group.namespace)
-        if group.last_record is not None:
-            return queue_of_podgroup(group.last_record.queue, namespace_queue)
-        named = group.job.queue if group.job is not None else ""
-        return queue_of_pods(named or next((pod.queue for pod in group.pods.values()), ""), namespace_queue)
+        return self.routes.queue_of(group)
+
+    def takes_namespace(self, queue: str, namespace: str) -> bool:
+        """Whether a queue takes groups of a namespace; one that does not exist refuses none."""
+        record = self.queues.get(queue)
+        selector = record.namespace_selector if record is not None else None
+        return allows_namespace(selector, self.routes.labels_of(namespace))
 
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""

@@ -16,7 +16,7 @@ from extender.domain.queues.queue_states import Mark, QueueState
 NOT_WORKED_OUT = Life()  # until all is decided
 
 
-class GroupDecision(msgspec.Struct, frozen=True):
+class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     """What is decided for one group."""
 
     key: GroupKey
@@ -71,7 +71,7 @@ class GroupDecision(msgspec.Struct, frozen=True):
         return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
 
 
-class QueueDecision(msgspec.Struct, frozen=True):
+class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     """What is decided for one queue. Amounts are by resource."""
 
     name: str
@@ -130,6 +130,8 @@ class Decisions(msgspec.Struct, frozen=True):
     """The pods that have to give their room back, by UID."""
     counts: Mapping[tuple[str, str], int] = {}
     """How many groups there are by (queue, column of its status)."""
+    local_counts: Mapping[tuple[str, str], int] = {}
+    """How many groups there are by (LocalQueue, column of its status)."""
     serial: int = 0
     """One more than that of the previous decisions."""
     turned: Sequence[GroupKey] = ()

@@ -18,6 +18,7 @@ _GOING_ON = {
     Phase.UNKNOWN: "unknown",
 }
 _ENDED = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
+WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
 COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
 
 
@@ -35,12 +36,44 @@ def recount(
 ) -> Mapping[tuple[str, str], int]:
     """How many groups of each queue are in which column. `counts` are those of `before`, from which `now`
     differs in the groups of `turned`."""
+    return _recount(counts, before, now, turned, _counted_by_queue)
+
+
+def recount_local(
+    counts: Mapping[tuple[str, str], int],
+    before: Mapping[GroupKey, GroupDecision],
+    now: Mapping[GroupKey, GroupDecision],
+    turned: Iterable[GroupKey],
+) -> Mapping[tuple[str, str], int]:
+    """The same by LocalQueue: how many of its groups wait, and how many are admitted."""
+    return _recount(counts, before, now, turned, _counted_by_local_queue)
+
+
+def _recount(
+    counts: Mapping[tuple[str, str], int],
+    before: Mapping[GroupKey, GroupDecision],
+    now: Mapping[GroupKey, GroupDecision],
+    turned: Iterable[GroupKey],
+    place_of: Callable[[GroupDecision], tuple[str, str] | None],
+) -> Mapping[tuple[str, str], int]:
     recounted = Counter(counts)
     for key in turned:
         for groups, sign in ((before, -1), (now, 1)):
-            if (decision := groups.get(key)) is not None and decision.life.in_queue:
-                recounted[decision.queue, column_of(decision)] += sign
+            if (decision := groups.get(key)) is not None and (place := place_of(decision)) is not None:
+                recounted[place] += sign
     return +recounted
+
+
+def _counted_by_queue(decision: GroupDecision) -> tuple[str, str] | None:
+    return (decision.queue, column_of(decision)) if decision.life.in_queue else None
+
+
+def _counted_by_local_queue(decision: GroupDecision) -> tuple[str, str] | None:
+    """A group that has ended is neither waiting nor admitted."""
+    life = decision.life
+    if not life.local_queue or life.outcome is not None:
+        return None
+    return life.local_queue, WAITING if life.phase is Phase.PENDING else ADMITTED
 
 
 def columns_by_queue(

@@ -16,6 +16,7 @@ _NEEDS_ACTION = frozenset(
         Reason.QUEUE_NOT_FOUND,
         Reason.INVALID_SPEC,
         Reason.QUEUE_NOT_OPEN,
+        Reason.NAMESPACE_NOT_ALLOWED,
         Reason.NEVER_FITS,
         Reason.TOO_LARGE_FOR_WINDOW,
         Reason.BACKING_OFF,

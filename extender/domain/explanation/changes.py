@@ -16,13 +16,15 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.QUEUE_SHARE: (endings.claims_end, nodes),
     Reason.BEHIND_OTHERS: (endings.those_ahead,),
     Reason.RESERVED: (group_changes.run_time, endings.reservations_end, nodes),
+    Reason.RECLAIMING: (endings.victims_gone,),
     Reason.WINDOW_FULL: (passing.window_clears,),
     Reason.TOO_LARGE_FOR_WINDOW: (passing.window_grows,),
     Reason.NEVER_FITS: (queue_changes.limit, queue_changes.capability, group_changes.requests, nodes),
     Reason.BACKING_OFF: (passing.time,),
     Reason.NOT_ENOUGH_MEMBERS: (group_changes.members,),
     Reason.HELD: (group_changes.resumed,),
-    Reason.QUEUE_STOPPED: (queue_changes.queue_resumed,),
+    Reason.QUEUE_STOPPED: (queue_changes.queue_resumed, group_changes.local_queue_resumed),
+    Reason.NAMESPACE_NOT_ALLOWED: (queue_changes.namespace_allowed,),
 }
 
 

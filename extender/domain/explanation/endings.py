@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from extender.domain.explanation.case import StartChange, WaitingCase
 from extender.domain.explanation.holders import Holder
-from extender.domain.explanation.hypotheses import Departed, without
+from extender.domain.explanation.hypotheses import Departed, without, without_pods
 from extender.domain.model.reasons import Reason
 
 _NAMES = 4  # in one sentence
@@ -33,16 +33,34 @@ def claims_end(case: WaitingCase) -> StartChange | None:
     return _end_of(case, case.lookup.those(lambda each: each.claims_room), "no longer wait")
 
 
+def victims_gone(case: WaitingCase) -> StartChange | None:
+    """Nobody has to do anything: their eviction is under way."""
+    if case.decision.reclaim is None:
+        return None
+    victims = {victim.uid for victim in case.decision.reclaim.victims}
+    leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
+    leaving |= {uid for uid, pod in case.snapshot.others.items() if pod.deleting}
+    holders = list(case.lookup.victims())
+    whose = (
+        f"the pods evicted for it are gone: {_named(holders)}" if holders else "the pods that leave are gone"
+    )
+    return case.told(f"once {whose}", without_pods(case.snapshot, victims | leaving))
+
+
 def _end_of(
     case: WaitingCase, candidates: Sequence[Holder], does: str, needs_room: bool = False
 ) -> StartChange | None:
     chosen = case.trial.fewest(candidates, lambda some: without(case.snapshot, _gone(some)), needs_room)
     if not chosen:
         return None
-    named = [f"{each.name} ({_pods(each.pods)})" if each.group else f"pod {each.name}" for each in chosen]
-    more = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
-    text = f"once {', '.join(named[:_NAMES])}{more} {does if len(chosen) > 1 else _singular(does)}"
+    text = f"once {_named(chosen)} {does if len(chosen) > 1 else _singular(does)}"
     return StartChange(text, ends=tuple(each.name for each in chosen))
+
+
+def _named(holders: Sequence[Holder]) -> str:
+    named = [f"{each.name} ({_pods(each.pods)})" if each.group else f"pod {each.name}" for each in holders]
+    more = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
+    return f"{', '.join(named[:_NAMES])}{more}"
 
 
 def _gone(holders: Sequence[Holder]) -> Departed:

@@ -74,6 +74,15 @@ def resumed(case: WaitingCase) -> StartChange:
     return case.told(f"without the annotation {keys.HOLD}", resumed)
 
 
+def local_queue_resumed(case: WaitingCase) -> StartChange | None:
+    """Of the LocalQueue by which it comes into its queue."""
+    local = case.group.local_queue
+    if local is None or not local.stop_policy:
+        return None
+    resumed = with_group(case.snapshot, replace(case.group, local_queue=replace(local, stop_policy="")))
+    return case.told(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
+
+
 def _copy(pod: PodRecord, number: int) -> PodRecord:
     return replace(
         pod,

@@ -53,6 +53,8 @@ class Lookup:
             return self.largest_first([*self.on_suitable_nodes(), *self.others()])
         if reason is Reason.QUEUE_CEILING:
             return self.largest_first(self.of_the_queue())
+        if reason is Reason.RECLAIMING:
+            return self.largest_first(self.victims())
         picks = self._picks.get(reason)
         return self.those(picks) if picks else []
 
@@ -63,13 +65,19 @@ class Lookup:
             Reason.BEHIND_OTHERS: lambda each: each.queue == queue and 0 < each.position < position,
             Reason.RESERVED: lambda each: each.reservation is not None,
             Reason.WINDOW_FULL: lambda each: each.verdict is Verdict.STARTING,
-            Reason.RECLAIMING: lambda each: each.key in self._victims,
         }
 
-    @property
-    def _victims(self) -> set[GroupKey]:
+    def victims(self) -> Iterator[Holder]:
+        """Whose pods are evicted for it, and how many of them still hold room."""
         reclaim = self._decisions.groups[self._group.key].reclaim
-        return {victim.group for victim in reclaim.victims} if reclaim else set()
+        gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
+        for key in dict.fromkeys(gone.values()):
+            if (group := self._snapshot.groups.get(key)) is not None:
+                pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
+                yield Holder(key, len(pods), self._held(pods), group.queue, key)
+        for uid in gone:
+            if (pod := self._snapshot.others.get(uid)) is not None:
+                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
 
     def those(self, picks: _Picks) -> list[Holder]:
         """Groups by what is decided on them, those that are next first."""

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources, add
+from extender.domain.model.resources import Resources, add, total
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.snapshot.group_view import GroupView
@@ -39,6 +39,40 @@ def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
         others={uid: pod for uid, pod in snapshot.others.items() if uid not in gone.others},
         queues=_queues_without(snapshot, groups),
         room=_room_with(snapshot, [*pods, *((pod, pod.node) for pod in others)]),
+    )
+
+
+def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
+    """The same by pods: a group of which some are left goes on with these."""
+    others = frozenset(uid for uid in gone if uid in snapshot.others)
+    groups = [
+        group for group in snapshot.groups.values() if any(pod.uid in gone for pod, _ in on_nodes(group))
+    ]
+    smaller = [group for group in groups if any(pod.uid not in gone for pod, _ in on_nodes(group))]
+    left = without(
+        snapshot, Departed(frozenset(group.key for group in groups if group not in smaller), others)
+    )
+    for group in smaller:
+        left = _with_fewer(left, group, gone)
+    return left
+
+
+def _with_fewer(snapshot: Snapshot, group: GroupView, gone: Set[Uid]) -> Snapshot:
+    pods = [(pod, node) for pod, node in on_nodes(group) if pod.uid in gone]
+    given, queue = total(pod.shape.requests for pod, _ in pods), snapshot.queues[group.queue]
+    rest = replace(
+        group,
+        placed=tuple(pod for pod in group.placed if pod.uid not in gone),
+        departing=tuple(pod for pod in group.departing if pod.uid not in gone),
+        allocated=_less(group.allocated, [given]),
+    )
+    held = replace(
+        queue, allocated=_less(queue.allocated, [given]), requested=_less(queue.requested, [given])
+    )
+    return replace(
+        with_group(snapshot, rest),
+        queues={**snapshot.queues, group.queue: held},
+        room=_room_with(snapshot, pods),
     )
 
 

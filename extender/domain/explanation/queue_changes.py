@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from extender.domain.explanation.case import StartChange, WaitingCase, amounts_text
-from extender.domain.explanation.hypotheses import with_queue
+from extender.domain.explanation.hypotheses import with_group, with_queue
 from extender.domain.lifecycle.quorum import missing
 from extender.domain.model.resources import Resources, show
 from extender.domain.queues.queue_records import QueueRecord
@@ -93,7 +93,15 @@ def _raised(case: WaitingCase, record: QueueRecord, field: str, kind: str, now: 
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
-    if case.queue is None:
+    if case.queue is None or not case.queue.stop_policy:
         return None
     resumed = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
     return case.told(f"with spec.stopPolicy None in queue {case.queue.name}", resumed)
+
+
+def namespace_allowed(case: WaitingCase) -> StartChange:
+    allowed = with_group(case.snapshot, replace(case.group, namespace_allowed=True))
+    namespace = case.group.key.partition("/")[0]
+    return case.told(
+        f"with spec.namespaceSelector of queue {case.group.queue} selecting namespace {namespace}", allowed
+    )

@@ -7,6 +7,7 @@ import msgspec
 
 from extender.api.workloads.shape import Kinds
 from extender.api.workloads.table import WORKLOADS
+from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
 
@@ -34,6 +35,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     group: GroupKey  # the group that its pods form
     created: str = ""  # metadata.creationTimestamp
     queue: str = ""  # the queue that it names itself
+    local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
     priority_class: str = ""
     suspended: bool = False  # by its spec
     started: bool = False  # Muster has let it go, by its annotation
@@ -64,12 +66,11 @@ class JobRules(msgspec.Struct, frozen=True):
     kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
-    def manage(self, job: JobRecord, namespace_queue: str) -> bool:
+    def manage(self, job: JobRecord, queue: str) -> bool:
         """A job that Muster has started stays its own; of others, those that name a queue and wait."""
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
-        names_queue = bool(job.queue or namespace_queue)
-        if self.mode == OFF or is_left or not (job.ours and names_queue) or job.outcome is not None:
+        if self.mode == OFF or is_left or not (job.ours and queue) or job.outcome is not None:
             return False
         return job.suspended or job.started or self.mode == BY_QUEUE
 

@@ -14,6 +14,7 @@ from extender.api.workloads.lifecycle import JobOutcome, is_suspended, outcome_o
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import Json, Kinds
 from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.pod_owners import controller_of, group_name_of
 from extender.domain.model.reasons import Outcome
@@ -49,6 +50,7 @@ def job_record(
         group=GroupKey(f"{meta.namespace}/{group_name_of(meta.uid)}"),
         created=meta.creation_timestamp or "",
         queue=queue_named_by(meta),
+        local_queue=local_queue_label(meta),
         suspended=is_suspended(row, obj),
         started=keys.STARTED in (meta.annotations or {}),
         outcome=_OUTCOMES[outcome_of(row, obj)],
@@ -57,8 +59,8 @@ def job_record(
     if record.outcome is not None:
         return record
     try:
-        sets = pod_sets(obj, table)
-        declared = sets if not job.status else pod_sets({**obj, "status": {}}, table)
+        sets = _first_sets(obj, table)
+        declared = sets if not job.status else _first_sets({**obj, "status": {}}, table)
         record = replace(record, declared=sum(each.count for each in declared))
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
@@ -68,6 +70,11 @@ def job_record(
 def owner_of_pods(job: Job) -> Workload:
     """The same object as the controller of its pods. Only for kinds of which Workload knows the fields."""
     return Workload(job.metadata, msgspec.convert(job.spec, WorkloadSpec))
+
+
+def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
+    """Those that come at the start: nothing is kept for pods that are made once others have ended."""
+    return [each for each in pod_sets(obj, table) if not each.later]
 
 
 def _is_part(meta: Meta, table: Kinds) -> bool:

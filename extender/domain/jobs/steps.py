@@ -7,6 +7,8 @@ import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.jobs.job_record import JobRecord
+from extender.domain.jobs.unit import said_queue
+from extender.domain.model.queue_of_group import says_queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupRecord
 
@@ -76,7 +78,10 @@ def differences(managed: ManagedJob) -> dict[str, object]:
         return {}
     if managed.got_going:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
-    wanted = {"minMember": job.needed, "queue": managed.queue, "priorityClassName": job.priority_class}
+    queue = said_queue(job, managed.queue)
+    wanted = {"minMember": job.needed, "queue": queue, "priorityClassName": job.priority_class}
     there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    if says_queue(queue) == says_queue(group.queue):
+        there["queue"] = queue
     followed = wanted if job.suspended else ("minMember",)
     return {name: wanted[name] for name in followed if there[name] != wanted[name]}

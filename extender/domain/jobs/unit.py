@@ -8,12 +8,17 @@ from extender.domain.model.resources import PODS, quantities
 from extender.domain.model.shapes import requests_of
 
 
+def said_queue(job: JobRecord, queue: str) -> str:
+    """What its PodGroup says of `queue`, which it enters: nothing where a LocalQueue leads there."""
+    return "" if job.local_queue is not None and not job.queue else queue
+
+
 def unit(job: JobRecord, queue: str) -> dict[str, Any]:
     """As it is created. It belongs to the job, and ends with it."""
     asked = requests_of(Counter({each.pod.shape: each.count for each in job.pods}))
     spec = {
         "minMember": job.needed,
-        "queue": queue,
+        "queue": said_queue(job, queue),
         "priorityClassName": job.priority_class,
         "minResources": quantities({name: amount for name, amount in asked.items() if name != PODS}),
     }
@@ -31,6 +36,7 @@ def unit(job: JobRecord, queue: str) -> dict[str, Any]:
             "name": job.group.partition("/")[2],
             "namespace": job.namespace,
             "ownerReferences": [owner],
+            **({"labels": {job.local_queue.key: job.local_queue.name}} if job.local_queue else {}),
         },
         "spec": {name: value for name, value in spec.items() if value or name == "minMember"},
         "status": {"phase": "Pending"},

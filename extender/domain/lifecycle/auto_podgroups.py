@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from extender.api.objects import OwnerReference, Pod
+from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.pod_owners import INHERITED, OwnerRecord, auto_name, controller_of
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import PODS, Resources, quantities
@@ -72,12 +73,17 @@ def min_resources(requests: Resources, min_member: int) -> dict[str, str]:
     return quantities({name: n * min_member for name, n in requests.items() if name != PODS})
 
 
-def build(pod: Pod, owner: OwnerRecord | None, queue: str) -> dict[str, Any]:
-    """The PodGroup for a pod and its siblings, as it is created. Raises BadQuantity."""
+def build(
+    pod: Pod, owner: OwnerRecord | None, queue: str, label: LocalQueueLabel | None = None
+) -> dict[str, Any]:
+    """The PodGroup for a pod and its siblings, as it is created. `label`: of the LocalQueue by which they
+    come into their queue; the PodGroup has the label instead of the queue, which may become another. Raises
+    BadQuantity."""
     min_member = owner.min_member if owner else 1
+    labels = _chosen(pod.metadata.labels, _OF_POD_LABELS)
     spec = {
         "minMember": min_member,
-        "queue": queue,
+        "queue": "" if label else queue,
         "priorityClassName": pod.spec.priority_class_name,
         "minResources": min_resources(pod_requests(pod.spec), min_member),
     }
@@ -86,7 +92,7 @@ def build(pod: Pod, owner: OwnerRecord | None, queue: str) -> dict[str, Any]:
         "namespace": pod.metadata.namespace,
         "ownerReferences": _owners(pod),
         "annotations": _annotations(pod, owner),
-        "labels": _chosen(pod.metadata.labels, _OF_POD_LABELS),
+        "labels": labels | {label.key: label.name} if label else labels,
     }
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",

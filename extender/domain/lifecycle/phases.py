@@ -11,6 +11,8 @@ controller).
 from collections import Counter
 from collections.abc import Collection
 
+from msgspec.structs import replace
+
 from extender.domain.lifecycle.quorum import missing, whole
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.reasons import Outcome, Reason, Verdict
@@ -28,10 +30,17 @@ def life_of(
     """`verdict`, `plan` and `reason` are those of the group's decision."""
     unplaced = _unplaced(group, verdict, reason)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
-        return (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
+        unborn = (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
+        return unborn if group.local_queue is None else replace(unborn, local_queue=_counted_in(group))
     outcome = None if plan else outcome_of(group)
     phase = _phase(group, unplaced, plan, outcome)
-    return Life(phase, group.running, group.succeeded, group.failed, outcome, group.is_in_queue)
+    numbers = group.running, group.succeeded, group.failed
+    return Life(phase, *numbers, outcome, group.is_in_queue, _counted_in(group))
+
+
+def _counted_in(group: GroupView) -> str:
+    """The LocalQueue that counts it; empty if none does."""
+    return group.local_queue.key if group.local_queue is not None and group.is_in_queue else ""
 
 
 def _unplaced(group: GroupView, verdict: Verdict, reason: Reason | None) -> Phase | None:

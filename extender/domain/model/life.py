@@ -15,10 +15,11 @@ class Phase(StrEnum):
     COMPLETED = "Completed"  # it has ended, successfully or not
 
 
-class Life(msgspec.Struct, frozen=True):
+class Life(msgspec.Struct, frozen=True, gc=False):
     phase: Phase = Phase.PENDING
     running: int = 0  # members in pod phase Running that are not being deleted
     succeeded: int = 0  # members in pod phase Succeeded
     failed: int = 0  # members in pod phase Failed
     outcome: Outcome | None = None  # how it ended; None while it has not
     in_queue: bool = True  # whether its queue counts it
+    local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does

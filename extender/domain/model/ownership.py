@@ -9,7 +9,8 @@ from extender.domain.model.pod_owners import auto_name, controller_of
 
 class Ownership(msgspec.Struct, frozen=True):
     """Pods are ours if they name one of our schedulers. Where that is the cluster's default scheduler, they
-    must also name a group or a queue, themselves or through their namespace."""
+    must also name a group, a queue or a LocalQueue, themselves or through their namespace. Kueue's label does
+    not make a pod of that scheduler ours."""
 
     schedulers: frozenset[str]  # values of spec.schedulerName
     auto_groups: bool = False  # whether pods of one controller that name no group form one
@@ -20,7 +21,8 @@ class Ownership(msgspec.Struct, frozen=True):
             return False
         if scheduler != keys.DEFAULT_SCHEDULER or _is_marked(pod):
             return True
-        return bool(group_name(pod) or own_queue(pod) or namespace_queue)
+        names_local_queue = (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE)
+        return bool(group_name(pod) or own_queue(pod) or names_local_queue or namespace_queue)
 
 
 def _is_marked(pod: Pod) -> bool:

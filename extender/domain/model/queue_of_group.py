@@ -1,18 +1,19 @@
 """Which queue a group has: the one that its PodGroup names, or without a PodGroup its pods; otherwise that of
-its namespace; otherwise `default`."""
+the LocalQueue that it names by a label; otherwise that of its namespace; otherwise `default`."""
 
 from extender.api.keys import DEFAULT_QUEUE, QUEUE
 from extender.api.objects import Namespace
 
 
-def queue_of_podgroup(named: str, namespace_queue: str) -> str:
-    """`named`: in spec.queue. `namespace_queue`: by the namespace's annotation or its quota, or empty."""
-    return says_queue(named) or namespace_queue or DEFAULT_QUEUE
+def queue_of_podgroup(named: str, namespace_queue: str, local: str = "") -> str:
+    """`named`: in spec.queue. `namespace_queue`: by the namespace's annotation or its quota, or empty.
+    `local`: the queue that its LocalQueue leads to; empty if it names none."""
+    return says_queue(named) or local or namespace_queue or DEFAULT_QUEUE
 
 
-def queue_of_pods(named: str, namespace_queue: str) -> str:
+def queue_of_pods(named: str, namespace_queue: str, local: str = "") -> str:
     """The queue of pods without a PodGroup. `named`: in their own annotation or label."""
-    return named or namespace_queue or DEFAULT_QUEUE
+    return named or local or namespace_queue or DEFAULT_QUEUE
 
 
 def says_queue(named: str) -> str:

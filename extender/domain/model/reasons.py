@@ -25,6 +25,7 @@ class Reason(StrEnum):
     QUEUE_NOT_FOUND = "QueueNotFound"
     INVALID_SPEC = "InvalidSpec"
     QUEUE_NOT_OPEN = "QueueNotOpen"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     QUEUE_STOPPED = "QueueStopped"
     HELD = "Held"
     START_TIMED_OUT = "StartTimedOut"
@@ -76,6 +77,7 @@ _SENTENCES = {
     Reason.QUEUE_NOT_FOUND: "the queue does not exist",
     Reason.INVALID_SPEC: "the group's specification is invalid",
     Reason.QUEUE_NOT_OPEN: "the group was created after its queue was closed",
+    Reason.NAMESPACE_NOT_ALLOWED: "the queue takes no groups of this namespace",
     Reason.QUEUE_STOPPED: "the queue admits nothing until it is resumed",
     Reason.HELD: "its owner keeps the group back",
     Reason.START_TIMED_OUT: "the job did not get going in time, several times in a row",

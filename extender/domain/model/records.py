@@ -7,6 +7,7 @@ from typing import NamedTuple, NewType
 import msgspec
 
 from extender.api.keys import ENDED_PHASES, SYSTEM_NAMESPACE, SYSTEM_PRIORITY, UNSCHEDULABLE
+from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.resources import Resources
@@ -43,6 +44,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     own_group: GroupKey = GroupKey("")  # the value of `group` while the pod is ours, kept while it is not
     auto: bool = False  # the pod names no group: its group follows from its controller
     queue: str = ""  # the queue that its own annotation or label names
+    local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     role: str = ""  # what minTaskMember counts
     priority: int = 0  # spec.priority, as the API server admitted it
     created: str = ""  # metadata.creationTimestamp
@@ -124,6 +126,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     last_reason: str = ""  # the reason of its Scheduled condition
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
     min_resources: Resources = {}  # what its minMember members ask for together, by its spec
+    local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     queue_uid: str = ""  # of the queue that took it in, by its note
     owner: str = ""  # the UID of its controller
     held: bool = False  # its owner keeps it back, by an annotation

@@ -19,6 +19,7 @@ from extender.api.objects import (
     PodSpec,
 )
 from extender.api.quantities import BadQuantity
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.marks import noted_members, notes_admitted, said_members
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
@@ -72,6 +73,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         own_group=key,
         auto=auto,
         queue=own_queue(pod),
+        local_queue=local_queue_label(meta),
         role=_role(pod),
         priority=spec.priority or 0,
         created=meta.creation_timestamp or "",
@@ -180,6 +182,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         name=meta.name,
         uid=meta.uid,
         queue=spec.queue,
+        local_queue=local_queue_label(meta),
         min_member=max(spec.min_member, 0),
         min_task_member={role: n for role, n in (spec.min_task_member or {}).items() if n > 0},
         priority_class=spec.priority_class_name,

@@ -5,6 +5,7 @@ Counts are computed for all rows at once with numpy, and kept until room is take
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,19 @@ from extender.domain.placement.kept_totals import FEW, KeptTotals
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
+_DEARER = 8  # times as much as one of all rows costs a row that is counted alone, twice
+
+
+class CapacityCounts(NamedTuple):
+    """What has been counted of a capacity; valid until room is taken."""
+
+    counts: dict[Shape, Rows]
+    totals: dict[Shape, int]
+    sums: dict[frozenset[object], dict[str, int]]
+
+    def belongs_with(self, other: "CapacityCounts") -> bool:
+        """Whether no room was taken or given back between both."""
+        return self.totals is other.totals
 
 
 class Capacity:
@@ -56,6 +70,14 @@ class Capacity:
         self._counts = {}
         return self
 
+    @property
+    def known(self) -> CapacityCounts:
+        return CapacityCounts(self._counts, self._totals, self._sums)
+
+    def recall(self, known: CapacityCounts) -> None:
+        """The room is again as it was when this was counted."""
+        self._counts, self._totals, self._sums = known
+
     # ---- looking
 
     def counts(self, shape: Shape) -> Rows:
@@ -78,7 +100,8 @@ class Capacity:
 
     def _from_kept(self, shape: Shape) -> int | None:
         """The total at the beginning of the round, corrected by what was taken since."""
-        at_first = self.kept.of(shape, self._count_on) if self.kept and len(self._taken) <= FEW else None
+        few = min(FEW, len(self.left) // _DEARER)
+        at_first = self.kept.of(shape, self._count_on) if self.kept and len(self._taken) <= few else None
         if at_first is None or self.kept is None or not self._taken:
             return at_first
         rows = np.fromiter(self._taken, dtype=np.int64)
@@ -168,6 +191,16 @@ class Capacity:
             columns, asked = self._request(shape)
             np.add.at(sums, (np.searchsorted(on, of_shape)[:, None], columns), asked)
         return on, sums
+
+    def amounts_on(self, on: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
+        """What pods ask for on the rows `on`, which differ: a row of amounts for each. `rows`: for each shape
+        one row number per pod, of which others do not count."""
+        sums = np.zeros((len(on), self.left.shape[1]), dtype=np.int64)
+        for shape, of_shape in rows.items():
+            columns, asked = self._request(shape)
+            pods = np.bincount(of_shape, minlength=len(self.left))[on]
+            sums[:, columns] += pods[:, None] * asked
+        return sums
 
     def suits(self, shape: Shape, rows: Rows) -> bool:
         """Whether labels, taints and refusals allow pods of `shape` on all of `rows`; -1 for no node."""

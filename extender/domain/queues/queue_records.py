@@ -4,10 +4,11 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Queue
+from extender.api.objects import LabelSelector, Queue
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources
 from extender.domain.queues.flavor_records import flavors_of
+from extender.domain.queues.namespace_selectors import read_selector
 from extender.domain.queues.queue_rules import Flavor, PreemptionRules, RunningLimits
 from extender.domain.queues.spec_fields import (
     RESERVE_AFTER,
@@ -47,6 +48,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     preemption: PreemptionRules = PreemptionRules()
     flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
+    namespace_selector: LabelSelector | None = None  # it takes groups from these namespaces; None: from all
     created: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty: the API does not have it (yet)
     marked: bool = False  # it was open when its parent was closed, by its annotation
@@ -62,6 +64,7 @@ def queue_record(queue: Queue) -> QueueRecord:
             record,
             preemption=preemption_of(queue.spec.preemption),
             flavors=flavors_of(queue.spec.flavors or ()),
+            namespace_selector=read_selector(queue.spec.namespace_selector),
         )
     except BadQuantity as fault:
         return replace(_queue_record(queue, QueueAmounts()), fault=f"queue {queue.metadata.name}: {fault}")

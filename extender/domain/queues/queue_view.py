@@ -9,7 +9,7 @@ from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_states import Mark, QueueState, wish
 
 
-class QueueView(msgspec.Struct, frozen=True):
+class QueueView(msgspec.Struct, frozen=True, gc=False):
     record: QueueRecord
     exists: bool  # whether the API has it; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist

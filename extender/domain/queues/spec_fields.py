@@ -25,11 +25,17 @@ def running_limits(limits: QueueLimits | None) -> RunningLimits:
 
 def policy_fault(spec: QueueSpec) -> str:
     """The first field that makes no sense, for people; empty if all do."""
-    if spec.stop_policy not in _STOP_POLICIES:
-        allowed = ", ".join(_STOP_POLICIES[1:])
-        return f"spec.stopPolicy is {spec.stop_policy[:40]!r}; it must be one of {allowed}"
+    if fault := stop_policy_fault(spec.stop_policy):
+        return fault
     negative = ((name, number) for name, number in _counts(spec) if number is not None and number < 0)
     return next((f"{name} is {number}; it must be 0 or more" for name, number in negative), "")
+
+
+def stop_policy_fault(written: str) -> str:
+    """What is wrong with a spec.stopPolicy, for people; empty if nothing is."""
+    if written in _STOP_POLICIES:
+        return ""
+    return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
 
 
 def _limit(limit: RunningLimit | None) -> Limit:

@@ -1,6 +1,7 @@
 """The room that falls free as groups end, in the order in which they are expected to."""
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import Capacity
 from extender.domain.reservation.run_times import RunEnd, RunTimes
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.nodes import NodeTable, Rows
+from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
 _Held = tuple[tuple[Shape, str], ...]
 
@@ -60,6 +61,14 @@ class Departures:
             if gone:
                 capacity.take_rows({shape: leaving.rows[:gone]}, -1)
 
+    def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
+        """What has fallen free by then on some rows of `capacity`."""
+        gone = {
+            shape: leaving.rows[: int(np.searchsorted(leaving.ends, until, side="right"))]
+            for shape, leaving in self._leaving.items()
+        }
+        return capacity.amounts_on(rows, gone)
+
     def is_guess(self, nodes: frozenset[str], until: float) -> bool:
         """Whether any group is expected to have left these nodes by then, of which nothing is known but its
         age."""
@@ -67,14 +76,31 @@ class Departures:
 
 
 def _in_order(holders: Iterable[tuple[GroupView, RunEnd]], nodes: NodeTable) -> dict[Shape, _Leaving]:
-    ends: dict[Shape, list[tuple[float, int]]] = {}
+    ends: dict[Shape, list[tuple[float, Rows]]] = {}
     for group, end in holders:
-        for shape, node in held_by(group):
-            if (row := nodes.row.get(node)) is not None:
-                ends.setdefault(shape, []).append((end.at, row))
-    return {shape: _leaving(sorted(of_shape)) for shape, of_shape in ends.items()}
+        for shape, rows in group.once(_HeldRows).on(nodes).items():
+            ends.setdefault(shape, []).append((end.at, rows))
+    return {shape: _leaving(of_shape) for shape, of_shape in ends.items()}
 
 
-def _leaving(ends: list[tuple[float, int]]) -> _Leaving:
-    at, rows = zip(*ends, strict=True)
-    return _Leaving(np.array(at, dtype=np.float64), np.array(rows, dtype=np.int64))
+def _leaving(ends: list[tuple[float, Rows]]) -> _Leaving:
+    ends.sort(key=itemgetter(0))
+    moments, rows = zip(*ends, strict=True)
+    return _Leaving(np.repeat(np.array(moments), [len(each) for each in rows]), np.concatenate(rows))
+
+
+class _HeldRows:
+    """The rows that a group's members hold, by shape, while the nodes are the same."""
+
+    def __init__(self, group: GroupView) -> None:
+        self._held = held_by(group)
+        self._known: tuple[NodeTable | None, dict[Shape, Rows]] = (None, {})
+
+    def on(self, nodes: NodeTable) -> dict[Shape, Rows]:
+        if self._known[0] is not nodes:
+            rows: dict[Shape, list[int]] = {}
+            for shape, node in self._held:
+                if (row := nodes.row.get(node)) is not None:
+                    rows.setdefault(shape, []).append(row)
+            self._known = nodes, {shape: np.array(of_shape) for shape, of_shape in rows.items()}
+        return self._known[1]

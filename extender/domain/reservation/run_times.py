@@ -10,6 +10,7 @@ from math import floor, log2
 from typing import NamedTuple
 
 from extender.domain.lifecycle.start_clock import running_since
+from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.run_kinds import kind_of
 from extender.domain.snapshot.snapshot import Snapshot
@@ -28,9 +29,16 @@ class RunEnd(NamedTuple):
 class RunTimes:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._known: dict[GroupKey, float | None] = {}
+        self._ends: dict[GroupKey, RunEnd] = {}
 
     def of(self, group: GroupView) -> float | None:
         """How many seconds a group will run from its start; None: nobody knows."""
+        if group.key not in self._known:
+            self._known[group.key] = self._of(group)
+        return self._known[group.key]
+
+    def _of(self, group: GroupView) -> float | None:
         if group.run_time is None:
             return group.run_limit if group.run_limit is not None else self._usual(group)
         declared = max(group.run_time, _SHORTEST) * self._stretch(group.series)
@@ -39,6 +47,11 @@ class RunTimes:
     def end_of(self, group: GroupView) -> RunEnd:
         """When a group that runs, or starts, is expected to end. Of groups of which nothing is known, those
         that have run for the longest time are expected to run the longest."""
+        if group.key not in self._ends:
+            self._ends[group.key] = self._end_of(group)
+        return self._ends[group.key]
+
+    def _end_of(self, group: GroupView) -> RunEnd:
         since = self._since(group)
         ran, expected = self._snapshot.now - since, self.of(group)
         if expected is None:

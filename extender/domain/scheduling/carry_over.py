@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_by_queue, recount
+from extender.domain.decisions.queue_counts import columns_by_queue, recount, recount_local
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.kept_totals import FEW
@@ -20,6 +20,7 @@ from extender.domain.scheduling.memory import Memory, Waiting
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.running_counts import pods_of
 from extender.domain.scheduling.shortages import Shortages
+from extender.domain.scheduling.starving import next_turn
 from extender.domain.scheduling.unschedulable import explain_shortage
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
@@ -109,6 +110,8 @@ def _resting(snapshot: Snapshot, previous: Decisions, then: Snapshot) -> _Change
         decision = at_rest(now) if now is not None else None
         if now is not None and decision is None:
             return None
+        if now is not None and (now.queue, now.local_queue) != (before.queue, before.local_queue):
+            return None
         if (pods_of(now) if now is not None else 0) != pods_of(before):
             return None
         changed[key] = decision
@@ -164,10 +167,20 @@ def _decisions(snapshot: Snapshot, previous: Decisions, changed: _Changed, memor
         groups=groups,
         queues=previous.queues if counts == previous.counts else _recounted(previous.queues, counts, memory),
         counts=counts,
+        local_counts=recount_local(previous.local_counts, previous.groups, groups, changed),
+        wake_at=_wake_at(snapshot, previous, memory),
         serial=previous.serial + 1,
         turned=tuple(changed),
         memory=memory,
     )
+
+
+def _wake_at(snapshot: Snapshot, previous: Decisions, memory: Memory) -> float | None:
+    """After a change, all that look for victims have their turn once more."""
+    if memory.waiting is None or not memory.waiting.shortages.seek_in_turn:
+        return previous.wake_at
+    moment = next_turn(snapshot.now)
+    return moment if previous.wake_at is None else min(previous.wake_at, moment)
 
 
 def _with_changes(

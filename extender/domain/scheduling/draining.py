@@ -1,4 +1,5 @@
-"""Draining queues whose stopPolicy is HoldAndDrain: their groups are evicted whole, a few at a time."""
+"""Draining queues and LocalQueues whose stopPolicy is HoldAndDrain: their groups are evicted whole, a few at
+a time."""
 
 from collections.abc import Sequence
 
@@ -6,7 +7,7 @@ from extender.domain.lifecycle.state import runs
 from extender.domain.model.evictions import Eviction, EvictionCause, ReclaimVictim
 from extender.domain.model.records import PodRecord
 from extender.domain.reclaim.units import inverted, standing
-from extender.domain.scheduling.giving_back import is_drained
+from extender.domain.scheduling.giving_back import drained_by
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
@@ -14,9 +15,8 @@ from extender.domain.snapshot.group_view import GroupView
 def drain(round_: Round) -> None:
     """Evict groups of drained queues, as long as not too many pods of a queue are on their way out."""
     by_queue: dict[str, list[GroupView]] = {}
-    for group in round_.snapshot.groups.values() if round_.drained else ():
-        if is_drained(round_, group):
-            by_queue.setdefault(group.queue, []).append(group)
+    for group in round_.draining.values():
+        by_queue.setdefault(group.queue, []).append(group)
     round_.shortages.are_all = round_.shortages.are_all and not by_queue  # the next ones go in another round
     for groups in by_queue.values():
         _drain_queue(round_, groups)
@@ -35,7 +35,7 @@ def _drain_queue(round_: Round, groups: Sequence[GroupView]) -> None:
             victim = ReclaimVictim(
                 pod.uid, pod.namespace, pod.name, group.key, group.queue, EvictionCause.DRAIN
             )
-            round_.evictions[pod.uid] = Eviction(victim, f"queue {group.queue} is drained")
+            round_.evictions[pod.uid] = Eviction(victim, f"{drained_by(round_, group)} is drained")
 
 
 def _to_evict(_: Round, group: GroupView) -> Sequence[PodRecord]:

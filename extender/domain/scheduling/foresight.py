@@ -93,17 +93,30 @@ class Foresight:
         return self._free_after(self._departures_from(reservation), until, rows)
 
     def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
-        capacity = self._round.budget.planner.capacity.clone()
-        departures.give_back(capacity, moment)
-        return np.asarray(capacity.left[rows])
+        capacity = self._round.budget.planner.capacity
+        return np.asarray(capacity.left[rows] + departures.freed_on(rows, capacity, moment))
 
     def _departures_from(self, reservation: Reservation) -> Departures:
-        """Those of groups that run on the reserved nodes."""
-        return Departures(self._holders_on(reservation), self.times, self._round.snapshot.nodes)
+        """Those of groups that run on the reserved nodes; what leaves other nodes does not matter."""
+        nodes = set(reservation.nodes.values())
+        if nodes <= self._reserved_nodes:
+            return self._departures_from_reserved_nodes
+        return Departures(self._holders_on(nodes), self.times, self._round.snapshot.nodes)
 
-    def _holders_on(self, reservation: Reservation) -> Iterable[GroupView]:
-        found = (self._by_node.get(node, ()) for node in reservation.node_names)
-        return dict.fromkeys(chain.from_iterable(found))
+    @cached_property
+    def _reserved_nodes(self) -> frozenset[str]:
+        """Those of all reservations with which the round began."""
+        reservations = (group.start.reservation for group in self._round.snapshot.groups.values())
+        nodes = (each.nodes.values() for each in reservations if each is not None)
+        return frozenset(chain.from_iterable(nodes))
+
+    @cached_property
+    def _departures_from_reserved_nodes(self) -> Departures:
+        holders = self._holders_on(self._reserved_nodes)
+        return Departures(holders, self.times, self._round.snapshot.nodes)
+
+    def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupView]:
+        return dict.fromkeys(chain.from_iterable(self._by_node.get(node, ()) for node in nodes))
 
     @cached_property
     def _by_node(self) -> dict[str, list[GroupView]]:
@@ -118,7 +131,7 @@ class Foresight:
         nodes = frozenset(reservation.nodes.values())
         shapes = (
             shape
-            for group in self._holders_on(reservation)
+            for group in self._holders_on(reservation.node_names)
             if group.queue == queue
             for shape, node in held_by(group)
             if node in nodes

@@ -11,14 +11,17 @@ _NEARER = 1e-9  # of a share: less than any difference that counts
 
 
 class Giving:
-    """The round's shares, as a search for victims sees them. `scarce`: the resources that the group lacks."""
+    """The round's shares, as a search for victims sees them. `scarce`: the resources that the group lacks.
+    `from_others`: other queues give, so the group may not bring its own above what that deserves."""
 
-    def __init__(self, round_: Round, group: GroupView, wanted: Missing, scarce: frozenset[str]) -> None:
+    def __init__(
+        self, round_: Round, group: GroupView, wanted: Missing, scarce: frozenset[str], from_others: bool
+    ) -> None:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
         self._own, self._asked, self._scarce = group.queue, wanted.requests, scarce
         self._parts: dict[str, float] = {}  # what `share` said, until the queue gives
-        self.within_share = not self._shares.is_above_share(group.queue, wanted.requests)
+        self._from_others = from_others
 
     def may_give(self, queue: str, amounts: Resources) -> bool:
         """In its own queue, a group takes the place of others: that is no question of shares."""
@@ -44,7 +47,7 @@ class Giving:
     def suffices(self) -> bool:
         if self._shares.above_ceiling(self._own, self._asked):
             return False
-        return not self.within_share or not self._shares.is_above_share(self._own, self._asked)
+        return not self._from_others or not self._shares.is_above_share(self._own, self._asked)
 
 
 def may_give(

@@ -11,7 +11,7 @@ from extender.domain.snapshot.group_view import GroupView
 
 def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
     """What is decided on a group that gives all its room back; None for others."""
-    if not (round_.drained or round_.promised):
+    if not (round_.draining or round_.promised):
         return None
     why = why_it_gives_back(round_, group) if runs(group) else ""
     if not why:
@@ -24,7 +24,7 @@ def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
 def why_it_gives_back(round_: Round, group: GroupView) -> str:
     """For people; empty where it does not give all its room back."""
     if is_drained(round_, group):
-        return f"all its members are being evicted: queue {group.queue} is drained"
+        return f"all its members are being evicted: {drained_by(round_, group)} is drained"
     pods = group.once(standing) if round_.promised and group.placed else ()
     claimants = {round_.promised.get(pod.uid) for pod in pods}
     if not claimants or None in claimants:
@@ -33,4 +33,12 @@ def why_it_gives_back(round_: Round, group: GroupView) -> str:
 
 
 def is_drained(round_: Round, group: GroupView) -> bool:
-    return group.queue in round_.drained
+    return group.key in round_.draining
+
+
+def drained_by(round_: Round, group: GroupView) -> str:
+    """Which queue or LocalQueue gives its room back, for people."""
+    local = group.local_queue
+    if local is None or group.queue in round_.drained:
+        return f"queue {group.queue}"
+    return f"LocalQueue {local.key}"

@@ -8,7 +8,9 @@ import msgspec
 import numpy as np
 
 from extender.domain.lifecycle.quorum import missing
+from extender.domain.model.records import GroupKey
 from extender.domain.model.reservation import Reservation
+from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.foresight import Foresight
 from extender.domain.scheduling.round import Round
@@ -41,11 +43,21 @@ def keep(round_: Round, group: GroupView, foresight: Foresight, reservation: Res
     return KeptRoom(group, reservation, rows, needs, kept)
 
 
+GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
+"""By whose room was given back: what was known of the room without it, and with it."""
+
+
 @contextmanager
-def given_back(planner: Planner, them: Collection[KeptRoom]) -> Iterator[None]:
-    """Meanwhile the room is there for others. What these take of it is not kept afterwards."""
+def given_back(planner: Planner, them: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
+    """Meanwhile the room is there for others. What these take of it is not kept afterwards. `known`: what was
+    counted while it was given back before."""
+    capacity, whose = planner.capacity, frozenset(each.group.key for each in them)
+    outside = capacity.known
     for each in them:
         planner.take_amounts(each.rows, each.kept, -1)
+    if whose in known and known[whose][0].belongs_with(outside):
+        capacity.recall(known[whose][1])
+    inside = capacity.known
     before = [planner.capacity.left[each.rows] for each in them]
     try:
         yield
@@ -53,5 +65,9 @@ def given_back(planner: Planner, them: Collection[KeptRoom]) -> Iterator[None]:
             used = np.maximum(left - planner.capacity.left[each.rows], 0)
             each.kept = np.maximum(each.kept - used, 0)
     finally:
+        is_as_before = capacity.known.belongs_with(inside)
         for each in them:
             planner.take_amounts(each.rows, each.kept)
+        if is_as_before:
+            capacity.recall(outside)
+            known[whose] = outside, inside

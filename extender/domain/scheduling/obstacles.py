@@ -8,6 +8,7 @@ from extender.domain.lifecycle.phases import ending, life_of
 from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import show
+from extender.domain.queues.local_queue_records import LocalQueueRecord
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.round import Round
@@ -36,16 +37,29 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
     if group.fault:
         return waits(group, Reason.INVALID_SPEC, group.fault)
+    if (local := group.local_queue) is not None and (fault := _not_led_in(group, local)) is not None:
+        return fault
     if queue is None or not queue.exists:
         return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
         return waits(group, Reason.INVALID_SPEC, queue.fault)
     if not group.entitled:
         return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
+    if not group.namespace_allowed:
+        namespace = group.key.partition("/")[0]
+        detail = f"spec.namespaceSelector of queue {group.queue} does not select namespace {namespace}"
+        return waits(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
     if group.start_timeouts >= round_.limits.start_timeouts:
         times = f"{group.start_timeouts} times in a row"
         return waits(group, Reason.START_TIMED_OUT, f"its pods did not all run in time {times}")
     return _held(group, queue.record)
+
+
+def _not_led_in(group: GroupView, local: LocalQueueRecord) -> GroupDecision | None:
+    """Its LocalQueue leads nowhere."""
+    if not local.exists:
+        return waits(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
+    return waits(group, Reason.INVALID_SPEC, local.fault) if local.fault else None
 
 
 def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
@@ -55,14 +69,17 @@ def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
     if queue.stop_policy:
         detail = f"spec.stopPolicy of queue {queue.name} is {queue.stop_policy}"
         return waits(group, Reason.QUEUE_STOPPED, detail)
+    if (local := group.local_queue) is not None and local.stop_policy:
+        detail = f"spec.stopPolicy of LocalQueue {local.key} is {local.stop_policy}"
+        return waits(group, Reason.QUEUE_STOPPED, detail)
     return None
 
 
 def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
-    """Why members that a group lost are not replaced: it is held, or its queue drains. A queue that only
-    admits nothing new keeps whole what runs."""
+    """Why members that a group lost are not replaced: it is held, or its queue or LocalQueue drains. One that
+    only admits nothing new keeps whole what runs."""
     queue = round_.snapshot.queues.get(group.queue)
-    drains = queue is not None and queue.record.stop_policy == keys.STOP_DRAIN
+    drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
     return _held(group, queue.record) if queue is not None and (group.held or drains) else None
 
 

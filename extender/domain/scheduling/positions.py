@@ -20,6 +20,7 @@ _NOT_IN_LINE = (
     Reason.QUEUE_NOT_FOUND,
     Reason.INVALID_SPEC,
     Reason.QUEUE_NOT_OPEN,
+    Reason.NAMESPACE_NOT_ALLOWED,
     Reason.QUEUE_STOPPED,
     Reason.HELD,
     Reason.NOT_ENOUGH_MEMBERS,

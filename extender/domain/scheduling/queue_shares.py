@@ -33,14 +33,19 @@ class QueueShares:
         self._division = self.kept.division
         self._holdings = self.kept.holdings.copy()
         self._ceilings: dict[int, Portions] = {}
+        self._slacks: dict[str, Portions] = {}  # until anything is taken
         self._journal = Journal() if journal is None else journal
 
     # ---- taking
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """The queue holds so much more; -1 times gives it back."""
+        self._take(queue, asked, times)
+        self._journal.note(partial(self._take, queue, asked, -times))
+
+    def _take(self, queue: str, asked: Resources, times: int) -> None:
         self._holdings.take(queue, asked, times)
-        self._journal.note(partial(self._holdings.take, queue, asked, -times))
+        self._slacks.clear()
 
     # ---- looking
 
@@ -115,6 +120,8 @@ class QueueShares:
         for node in self.tree.path(queue):
             filled = self._holdings.filled(node).get(name, 0)
             yield max(self._limit(node, name) - filled, 0.0) + free
+            if self._holds_less(node):
+                yield max(self._limit(node, name) - self._holdings.held(node).get(name, 0), 0.0)
             free += self._holdings.unused(node, name)
 
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
@@ -126,20 +133,39 @@ class QueueShares:
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
         would not."""
-        for node, more, over in self._climb(queue, asked):
-            if over:
+        slack = self._slack(queue)
+        if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
+            return ""
+        more = asked = self._there(asked)
+        for node in self.tree.path(queue):
+            if over := self._over(node, more, asked):
                 name = self.tree.queues[node]
-                where = "" if name == queue else f"in queue {name} above it, "
-                return where + ", ".join(self._excess(node, resource, more[resource]) for resource in over)
+                return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(over)
+            more = self._holdings.taken_above(node, more)
         return ""
 
-    def _climb(self, queue: str, asked: Resources) -> Iterator[tuple[int, Resources, list[str]]]:
-        """Each node up to root, what it has to give of `asked`, and of which resources it cannot."""
-        more = self._there(asked)
-        for node in self.tree.path(queue):
-            limit = {name: self._limit(node, name) for name in more}
-            yield node, more, exceeded(more, self._holdings.filled(node), limit)
-            more = self._holdings.taken_above(node, more)
+    def _over(self, node: int, more: Resources, asked: Resources) -> list[str]:
+        """What a node cannot give of `more`. Nor of anything that is `asked`, even if it is kept below the
+        node, while others hold that: it was not kept yet when they started."""
+        limit = {name: self._limit(node, name) for name in asked}
+        if over := exceeded(more, self._holdings.filled(node), limit):
+            return [self._excess(node, name, more[name], self._kept_below(node, name)) for name in over]
+        over = exceeded(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
+        return [self._excess(node, name, asked[name]) for name in over]
+
+    def _holds_less(self, node: int) -> bool:
+        """Whether anything is kept below a node besides what is held. At root, that is a question of room."""
+        return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
+
+    def _slack(self, queue: str) -> Portions:
+        """What the ceilings on the way up to root allow at least, of each resource that nodes offer."""
+        if queue not in self._slacks:
+            path = [(node, self._holdings.filled(node)) for node in self.tree.path(queue)]
+            self._slacks[queue] = {
+                name: min(self._limit(node, name) - filled.get(name, 0) for node, filled in path)
+                for name in self._cluster
+            }
+        return self._slacks[queue]
 
     def _limit(self, node: int, name: str) -> float:
         """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
@@ -151,9 +177,8 @@ class QueueShares:
         """What is kept for queues below a node, and not held."""
         return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
-    def _excess(self, node: int, name: str, more: int) -> str:
+    def _excess(self, node: int, name: str, more: int, kept: int = 0) -> str:
         held = self._holdings.held(node).get(name, 0)
-        kept = self._kept_below(node, name)
         return (
             f"{name}: {show(name, held)} held"
             + (f" + {show(name, kept)} kept for other queues" if kept > 0 else "")

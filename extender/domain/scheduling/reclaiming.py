@@ -1,10 +1,11 @@
 """Room that is being taken back: it is held for the group, also what becomes free bit by bit, and the victims
 are evicted.
 
-It ends when the group starts, when the group needs no room any more, or when the time is up; that one counts
-as a failed start. How it begins is in `starving`.
+It ends when the group starts, when the group needs no room any more, or when nobody is left to make way or
+the time is up: these count as a failed start. How it begins is in `starving`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -15,11 +16,19 @@ from extender.domain.lifecycle.quorum import Missing, missing
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.shapes import requests_of
 from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.victims_left import is_any_in_part, left, would_be_split
+from extender.domain.scheduling.victims_left import (
+    departing,
+    is_any_in_part,
+    leaving_of,
+    left,
+    would_be_split,
+)
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.nodes import NodeTable
 
 
 def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
@@ -49,12 +58,12 @@ def _hold(round_: Round, group: GroupView) -> bool:
 
 
 def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
-    """Whether what was decided on would be decided again: for these members, on nodes that are there, within
+    """Whether what was decided on would be decided again: for these members, on nodes that admit them, within
     the queue's share, and without a victim that nobody may evict, unless the rest of its gang has gone."""
     reclaim, snapshot = round_.reclaims[group.key], round_.snapshot
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
         return False
-    if not all(node in snapshot.nodes.row for node in reclaim.plan.values()):
+    if not all(_may_stand(snapshot.nodes, pod, reclaim.plan[pod.uid]) for pod in wanted.members):
         return False
     is_refused = any(victim.uid in snapshot.spared for victim in reclaim.victims)
     if is_refused and not is_any_in_part(round_, reclaim):
@@ -62,7 +71,23 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
     if any(would_be_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
         return False
     takes_from_others = any(victim.cause is not EvictionCause.PREEMPT for victim in reclaim.victims)
-    return not (takes_from_others and round_.budget.shares.is_above_share(group.queue, wanted.requests))
+    return not takes_from_others or _stays_within_share(round_, group)
+
+
+def _stays_within_share(round_: Round, group: GroupView) -> bool:
+    """Once all that is leaving its queue is gone."""
+    shares, queue = round_.budget.shares, group.queue
+    leaving = requests_of(Counter(pod.shape for pod in leaving_of(round_, queue)))
+    shares.take(queue, leaving, -1)
+    is_above = shares.is_above_share(queue, missing(group).requests)
+    shares.take(queue, leaving)
+    return not is_above
+
+
+def _may_stand(nodes: NodeTable, pod: PodRecord, node: str) -> bool:
+    """Whether a node is there, and still admits such a member."""
+    row = nodes.row.get(node)
+    return row is not None and bool(nodes.suitable(pod.shape)[row])
 
 
 def _go_on(round_: Round, group: GroupView) -> GroupDecision:
@@ -71,11 +96,20 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
     if budget.window.has_place_for(len(wanted.members)):
         if _may_start(round_, reclaim) and (plan := _place(round_, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
-        if round_.is_due(reclaim.until):
-            return fail(round_, group, f"the room did not become free in time: {reclaim.detail}")
+        if why := _in_vain(round_, reclaim):
+            return fail(round_, group, f"{why}: {reclaim.detail}")
     budget.hold(group, reclaim.plan)
     round_.evictions |= {each.victim.uid: each for each in evictions_for(round_, group, reclaim)}
     return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
+
+
+def _in_vain(round_: Round, reclaim: Reclaim) -> str:
+    """Why there is no point in waiting longer; empty while there is."""
+    if round_.is_due(reclaim.until):
+        return "the room did not become free in time"
+    victims = (victim for each in round_.reclaims.values() for victim in each.victims)
+    goes_on = any(left(round_, victim) is not None for victim in victims)
+    return "" if goes_on or any(departing(round_)) else "whoever was to leave has gone, and it does not fit"
 
 
 def _may_start(round_: Round, reclaim: Reclaim) -> bool:

@@ -25,10 +25,11 @@ from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import add
+from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.planner import Planner
 from extender.domain.reservation.turns import turn_at
 from extender.domain.scheduling.foresight import Foresight
-from extender.domain.scheduling.kept_room import KeptRoom, given_back, keep
+from extender.domain.scheduling.kept_room import GivenBackCounts, KeptRoom, given_back, keep
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 
@@ -47,8 +48,13 @@ class Reserving:
         self._is_lent = False
         self._above_share: set[GroupKey] = set()
         self._kept: dict[GroupKey, KeptRoom] = {}
+        self._holders = ""  # of these, for people; empty until it is asked for
         self._lacking: defaultdict[str, list[GroupView]] = defaultdict(list)  # room, by queue
         self._fits_without: dict[Signature, bool] = {}
+        self._given_back: GivenBackCounts = {}
+        self._free: tuple[CapacityCounts, Planner] | None = (
+            None  # without reservations, while room is as then
+        )
         self.mattered = False
         """Whether a reservation, or that none could be made, was part of what has been decided."""
 
@@ -68,7 +74,7 @@ class Reserving:
                 continue
             kept = self._round.judge(keep, group, self._foresight, reservation)
             if kept is not None:
-                self._kept[group.key] = kept
+                self._kept[group.key], self._holders = kept, ""
                 self._note_share(kept)
 
     def _in_turn(self, reservation: Reservation) -> Reservation:
@@ -147,12 +153,12 @@ class Reserving:
         return is_free and kept.group.queue != group.queue
 
     def given_back(self, them: Collection[KeptRoom]) -> AbstractContextManager[None]:
-        return given_back(self._round.budget.planner, them)
+        return given_back(self._round.budget.planner, them, self._given_back)
 
     def end(self, group: GroupView) -> None:
         """The group starts: what is kept for it and not used is free."""
         self._reserved.pop(group.key, None)
-        kept = self._kept.pop(group.key, None)
+        kept, self._holders = self._kept.pop(group.key, None), ""
         if kept is not None:
             self._round.budget.planner.take_amounts(kept.rows, kept.kept, -1)
 
@@ -161,17 +167,29 @@ class Reserving:
         them either."""
         if not self._kept or not self._would_fit(wanted):
             return ""
-        holders = (f"{kept.group.key}: {kept.reservation.text}" for kept in self._kept.values())
-        return "; ".join(holders)
+        if not self._holders:
+            holders = (f"{kept.group.key}: {kept.reservation.text}" for kept in self._kept.values())
+            self._holders = "; ".join(holders)
+        return self._holders
 
     def _would_fit(self, wanted: Missing) -> bool:
         """Room only shrinks in a round, so what does not fit once does not fit later."""
         known = self._fits_without.get(wanted.signature)
         if known is None or self._round.budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
-            with self.given_back(list(self._kept.values())):
-                known = self._round.budget.planner.could_place(wanted.members, wanted.shapes)
+            known = self._without_reservations().could_place(wanted.members, wanted.shapes)
             self._fits_without[wanted.signature] = known
         return known
+
+    def _without_reservations(self) -> Planner:
+        """The room with all that is kept given back; made anew once room was taken."""
+        planner = self._round.budget.planner
+        now = planner.capacity.known
+        if self._free is None or not self._free[0].belongs_with(now):
+            free = planner.clone()
+            for kept in self._kept.values():
+                free.take_amounts(kept.rows, kept.kept, -1)
+            self._free = now, free
+        return self._free[1]
 
     # ---- new ones
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_by_queue, recount
+from extender.domain.decisions.queue_counts import columns_by_queue, recount, recount_local
 from extender.domain.lifecycle.phases import life_of
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
@@ -43,6 +43,7 @@ def decisions_of(round_: Round, previous: Decisions | None, positions: Positions
         orphans=snapshot.orphans,
         evictions=round_.evictions,
         counts=counts,
+        local_counts=recount_local(before.local_counts, before.groups, groups, turned),
         serial=before.serial + 1,
         turned=turned,
         memory=Memory.of(round_),

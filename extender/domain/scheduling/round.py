@@ -93,6 +93,16 @@ class Round:
         )
 
     @cached_property
+    def draining(self) -> Mapping[GroupKey, GroupView]:
+        """The groups whose queue or LocalQueue has them evicted."""
+        drained = self.drained
+        return {
+            key: group
+            for key, group in self.snapshot.groups.items()
+            if group.queue in drained or (group.local_queue is not None and group.is_drained)
+        }
+
+    @cached_property
     def in_flight(self) -> int:
         """Pods that the scheduler has, or soon will have, on its hands for us."""
         return sum(len(group.planned) + len(group.pinned) for group in self.snapshot.groups.values())

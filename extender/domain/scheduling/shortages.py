@@ -41,6 +41,9 @@ class Shortages:
         """Whether a group that starves may take the room of pods that are not ours."""
         self.minds_disruptions = False
         """Whether a group that starves may take the room of pods that disruption budgets cover."""
+        self.seek_in_turn = False
+        """Whether more groups look for victims than can in one round, so that with any change a new lap of
+        their turns begins."""
         self._takings: int | None = None
 
     def note(
@@ -75,4 +78,5 @@ class Shortages:
         later = Shortages()
         later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
         later.minds_others, later.minds_disruptions = self.minds_others, self.minds_disruptions
+        later.seek_in_turn = self.seek_in_turn
         return later

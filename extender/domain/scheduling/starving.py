@@ -8,7 +8,6 @@ victims gone. What becomes of it is in `reclaiming`.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -20,18 +19,19 @@ from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.search import Found, Search
+from extender.domain.reclaim.units import Unit
 from extender.domain.scheduling.giving import Giving
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.reclaiming import evictions_for, is_limited
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.victims import Candidates
-from extender.domain.scheduling.victims_left import left
+from extender.domain.scheduling.victims_left import departing, left
 from extender.domain.snapshot.group_view import GroupView
 
 _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
-_NEXT_SEARCHES = 1.0  # seconds after which others are searched for
+_IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
 _WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.UNMANAGED)
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
@@ -50,6 +50,11 @@ def begin(round_: Round, lending: Lending) -> None:
     _Beginning(round_, lending, candidates).begin(seeking, places)
     round_.budget.journal.roll_back(mark)
     round_.shortages.minds_disruptions = candidates.disruptions.matter
+
+
+def next_turn(now: float) -> float:
+    """When others have their turn to look for victims: with the next second."""
+    return int(now) + 1.0
 
 
 def _takes_from_others(round_: Round, group: GroupView) -> bool:
@@ -102,23 +107,42 @@ class _Beginning:
         self._lending = lending
         self._candidates = candidates
         self._vain: set[object] = set()  # what was searched for in vain
-        self._base: Planner | None = None
+        self._leaving = tuple(_leaving(round_))
+        self._is_any_departing = any(pod.deleting for pod in self._leaving)
+        self._base = self._without_leaving()
+        """The room once all that is leaving is gone; shares are counted in the same way."""
 
-    def begin(self, starving: Sequence[GroupView], places: int) -> None:
+    def begin(self, starving: Iterable[GroupView], places: int) -> None:
+        starving = [group for group in starving if self._round.judge(self._may_find, group)]
         for group in self._in_turn(starving):
-            if places <= 0 or len(self._vain) > _SEARCHES:
-                self._round.wake_at.append(self._round.snapshot.now + _NEXT_SEARCHES)
+            if places <= 0:
+                return
+            if len(self._vain) > _SEARCHES:
+                self._come_back(starving)
                 return
             if self._round.judge(self._try, group):
                 places -= 1
+
+    def _may_find(self, round_: Round, group: GroupView) -> bool:
+        """Whether anything runs that might be a victim, by what queues hold now: a reclaim that counts on
+        others to leave would not go on. If not, it takes no search from the others."""
+        turns = _causes(round_, group, missing(group))
+        return self._candidates.may_exist_for(group, tuple(cause for causes in turns for cause in causes))
 
     def _in_turn(self, starving: Sequence[GroupView]) -> Sequence[GroupView]:
         """The first ones first; of very many, the others get their searches in turn."""
         if len(starving) <= _SEARCHES:
             return starving
-        head, rest = starving[: _SEARCHES // 2], starving[_SEARCHES // 2 :]
-        first = int(self._round.snapshot.now) * (_SEARCHES // 2) % len(rest)
+        head, rest = starving[:_IN_TURN], starving[_IN_TURN:]
+        first = int(self._round.snapshot.now) * _IN_TURN % len(rest)
         return [*head, *rest[first:], *rest[:first]]
+
+    def _come_back(self, starving: Sequence[GroupView]) -> None:
+        """With each second others have their turn, until all have had one since anything changed."""
+        self._round.shortages.seek_in_turn = True
+        snapshot = self._round.snapshot
+        if (int(snapshot.now) - int(snapshot.changed_at)) * _IN_TURN < len(starving) - _IN_TURN:
+            self._round.wake_at.append(next_turn(snapshot.now))
 
     def _try(self, round_: Round, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""
@@ -136,14 +160,23 @@ class _Beginning:
         return True
 
     def _search(self, group: GroupView, wanted: Missing) -> Found | None:
-        units = self._candidates.of(group, _causes(self._round, group, wanted))
-        if not units:
-            return None
+        for causes in _causes(self._round, group, wanted):
+            units, from_others = self._candidates.of(group, causes), EvictionCause.RECLAIM in causes
+            if not (units or (from_others and self._is_any_departing)):
+                return None  # where its own queue gives nothing, others alone do not help either
+            found = self._search_among(units, group, wanted, from_others)
+            if found is not None:
+                return found
+        return None
+
+    def _search_among(
+        self, units: Sequence[Unit], group: GroupView, wanted: Missing, from_others: bool
+    ) -> Found | None:
         journal = self._round.budget.journal
         for way in _ways(self._round, group, wanted):
-            planner = self._room().clone()
+            planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.kept_for(group))
-            giving = Giving(self._round, group, way, _scarce(planner, way))
+            giving = Giving(self._round, group, way, _scarce(planner, way), from_others)
             mark = journal.mark()
             found = Search(planner, giving, units, self._candidates.disruptions.clone()).find(way)
             journal.roll_back(mark)
@@ -151,14 +184,11 @@ class _Beginning:
                 return found
         return None
 
-    def _room(self) -> Planner:
-        """The room once all that is leaving is gone; shares are counted in the same way."""
-        if self._base is None:
-            self._base = self._round.budget.planner.clone()
-            gone = tuple(_departing(self._round))
-            self._base.free(gone)
-            self._count_off(gone)
-        return self._base
+    def _without_leaving(self) -> Planner:
+        base = self._round.budget.planner.clone()
+        base.free(self._leaving)
+        self._count_off(self._leaving)
+        return base
 
     def _count_off(self, pods: Iterable[PodRecord]) -> None:
         groups = self._round.snapshot.groups
@@ -167,7 +197,7 @@ class _Beginning:
                 self._round.budget.shares.take(groups[pod.group].queue, pod.shape.requests, -1)
 
     def _begin(self, group: GroupView, found: Found) -> None:
-        round_, base = self._round, self._room()
+        round_, base = self._round, self._base
         pods = [pod for taking in found.takings for pod in taking.pods]
         victims = tuple(each for taking in found.takings for each in taking.unit.victims(taking.pods))
         self._candidates.taken.update(pod.uid for pod in pods)
@@ -186,13 +216,16 @@ class _Beginning:
         round_.evictions |= {each.victim.uid: each for each in evictions_for(round_, group, reclaim)}
 
 
-def _causes(round_: Round, group: GroupView, wanted: Missing) -> Sequence[EvictionCause]:
-    """Others give only what brings the queue up to what it deserves. Its own groups make way beyond that. At
-    a ceiling, which may be that of a queue above, only what counts for it helps."""
+def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
+    """Whose turn it is to give, one after the other. Others give only what brings the queue up to what it
+    deserves. Its own groups make way beyond that; where it takes their going to bring it so far down, others
+    give as well. At a ceiling, which may be that of a queue above, only what counts for it helps."""
     if round_.budget.shares.is_above_share(group.queue, wanted.requests):
-        return _ABOVE_SHARE
-    is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
-    return _AT_A_CEILING if is_full else _WITHIN_SHARE
+        yield _ABOVE_SHARE
+        yield _AT_A_CEILING
+    else:
+        is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
+        yield _AT_A_CEILING if is_full else _WITHIN_SHARE
 
 
 def _scarce(planner: Planner, wanted: Missing) -> frozenset[str]:
@@ -201,11 +234,9 @@ def _scarce(planner: Planner, wanted: Missing) -> frozenset[str]:
     return frozenset(name for name, n in wanted.requests.items() if n > there.get(name, 0))
 
 
-def _departing(round_: Round) -> Iterator[PodRecord]:
+def _leaving(round_: Round) -> Iterator[PodRecord]:
     """Pods that are being deleted, and victims that are about to be."""
-    for group in round_.snapshot.groups.values():
-        yield from group.departing
-    yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
+    yield from departing(round_)
     for key, reclaim in round_.reclaims.items():
         if key in round_.decided and round_.decided[key].reclaim is reclaim:
             pods = (left(round_, victim) for victim in reclaim.victims)

@@ -17,6 +17,8 @@ from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.victims_left import to_be_evicted
 from extender.domain.snapshot.group_view import GroupView
 
+_ALL = tuple(EvictionCause)
+
 
 class Candidates:
     """Looked up once for all groups of a round that need room."""
@@ -24,6 +26,8 @@ class Candidates:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._known: dict[str, list[GroupView]] = {}
+        self._lowest_of: dict[str, float] = {}
+        self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._units_of_others: dict[Uid, Unit] = {}
         self.taken: set[Uid] = set()
         """Pods that were promised to a group in this round."""
@@ -37,14 +41,46 @@ class Candidates:
         budgets = self._round.snapshot.disruption_budgets
         return Disruptions(budgets, to_be_evicted(self._round) if budgets else ())
 
-    def may_exist_for(self, group: GroupView) -> bool:
-        """False: nothing runs that any rule could find. Cheap, since it is asked of all groups that wait."""
-        return bool(self._on_nodes) or group.priority > self._lowest
+    def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = _ALL) -> bool:
+        """False: nothing runs that any of these rules could find. Cheap, since it is asked of all groups that
+        wait."""
+        alike = group.queue, group.priority, causes
+        if alike not in self._may_exist:
+            self._may_exist[alike] = any(self._may_find(group, cause) for cause in causes)
+        return self._may_exist[alike]
+
+    def _may_find(self, group: GroupView, cause: EvictionCause) -> bool:
+        rules = self._round.snapshot.queues[group.queue].record.preemption
+        match cause:
+            case EvictionCause.RECLAIM:
+                return len(self._givers) > (group.queue in self._givers)
+            case EvictionCause.PREEMPT:
+                return rules.within_queue and group.priority > self._lowest_in(group.queue)
+            case EvictionCause.UNMANAGED:
+                return rules.unmanaged and group.priority > self._lowest
+        return False
 
     @cached_property
     def _lowest(self) -> float:
         """The lowest priority of pods that are not ours."""
         return min(self._others, default=inf)
+
+    def _lowest_in(self, queue: str) -> float:
+        """The lowest priority of the groups of a queue that run and allow to be evicted."""
+        if queue not in self._lowest_of:
+            self._lowest_of[queue] = min((each.priority for each in self._running_in(queue)), default=inf)
+        return self._lowest_of[queue]
+
+    @cached_property
+    def _givers(self) -> frozenset[str]:
+        """Queues with groups on nodes that gave to others when this was first asked: later they hold less."""
+        shares, queues = self._round.budget.shares, self._round.snapshot.queues
+        found = ((name, queues.get(name)) for name in self._on_nodes)
+        return frozenset(
+            name
+            for name, view in found
+            if view is not None and view.record.reclaimable and shares.holds_too_much(name)
+        )
 
     def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""

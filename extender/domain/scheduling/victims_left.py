@@ -3,6 +3,7 @@ others."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from operator import attrgetter
 
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.evictions import Reclaim, ReclaimVictim
@@ -22,6 +23,21 @@ def left(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
 
 def _by_uid(group: GroupView) -> dict[Uid, PodRecord]:
     return {pod.uid: pod for pod in group.placed if pod.holds_room}
+
+
+def departing(round_: Round) -> Iterator[PodRecord]:
+    """Pods on nodes that are being deleted."""
+    for group in round_.snapshot.groups.values():
+        yield from group.departing
+    yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
+
+
+def leaving_of(round_: Round, queue: str) -> Iterator[PodRecord]:
+    """Pods of a queue's groups that are being deleted, or give their room to others."""
+    groups = round_.snapshot.groups.values()
+    for group in filter(lambda each: each.queue == queue, groups):
+        yield from group.departing
+        yield from (pod for pod in group.placed if pod.uid in round_.promised and pod.holds_room)
 
 
 def to_be_evicted(round_: Round) -> Iterator[PodRecord]:

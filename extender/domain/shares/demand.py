@@ -12,7 +12,7 @@ Portion = npt.NDArray[np.float64]  # one number per resource
 PortionRows = npt.NDArray[np.float64]  # one row per queue
 
 
-class QueueDemand(msgspec.Struct, frozen=True):
+class QueueDemand(msgspec.Struct, frozen=True, gc=False):
     """What the division needs to know of a queue."""
 
     name: str

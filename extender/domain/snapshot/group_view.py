@@ -6,24 +6,26 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from extender.api.keys import STOP_DRAIN
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.needs import Needs
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
+from extender.domain.queues.local_queue_records import LocalQueueRecord
 
 T = TypeVar("T")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, gc=False):
     """The scheduler's refusal of a planned member."""
 
     text: str  # its message
     at: float  # when the ledger read it, on the ledger's clock
 
 
-class Start(msgspec.Struct, frozen=True):
+class Start(msgspec.Struct, frozen=True, gc=False):
     """The history of a group's starts."""
 
     admitted_at: float | None = None
@@ -69,6 +71,10 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What is wrong with its specification, for people; empty if nothing is."""
     min_resources: Resources
     """What its needed members ask for together, according to its PodGroup."""
+    local_queue: LocalQueueRecord | None
+    """The LocalQueue by which it comes into its queue, whether that exists or not; None: it needs none."""
+    namespace_allowed: bool
+    """Whether its queue takes groups of its namespace."""
     held: bool
     """Whether its owner keeps it back."""
     run_time: float | None
@@ -148,6 +154,17 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def needs(self) -> Needs:
         return Needs(self.min_member, self.min_task_member)
+
+    @property
+    def is_kept_out(self) -> bool:
+        """Whether its LocalQueue or its namespace keeps it from starting."""
+        shut = self.local_queue is not None and self.local_queue.is_shut
+        return shut or not self.namespace_allowed
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether its LocalQueue gives back all room that its groups have."""
+        return self.local_queue is not None and self.local_queue.stop_policy == STOP_DRAIN
 
     @property
     def leaving(self) -> int:

@@ -81,6 +81,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Whether this replica leads and the scheduler asks."""
     freed: Freed = Freed()
     """When something last became free."""
+    changed_at: float = 0.0
+    """When the version last grew."""
 
     def moment(self, timestamp: str) -> float:
         """When, on the ledger's clock, an object's timestamp was; now where it cannot be read, or lies in the

@@ -8,6 +8,7 @@ from extender.api.keys import POD_SCHEDULED, SCHEDULED, SCHEDULING_GATED
 from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.kinds import (
     LEASES,
+    LOCAL_QUEUES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
@@ -70,6 +71,10 @@ def _node_status(node: Json) -> str:
 
 def _reason(group: Json) -> str:
     return str(find_stored_condition(group, SCHEDULED).get("reason", ""))
+
+
+def _active(field: str) -> Callable[[Json], str]:
+    return lambda local: str(find_stored_condition(local, "Active").get(field, ""))
 
 
 def _role(key: str, value: str) -> str:
@@ -138,6 +143,14 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Share", at("status", "share"), wide=True),
         TableColumn("Used-CPU", at("status", "allocated", "cpu"), wide=True),
         TableColumn("Deserved-CPU", at("status", "deserved", "cpu"), wide=True),
+    ),
+    LOCAL_QUEUES: (
+        TableColumn("Queue", at("spec", "queue")),
+        TableColumn("Waiting", at("status", "waiting")),
+        TableColumn("Admitted", at("status", "admitted")),
+        TableColumn("Active", _active("status")),
+        AGE,
+        TableColumn("Reason", _active("reason"), wide=True),
     ),
     POD_GROUPS: (
         TableColumn("Status", at("status", "phase")),

@@ -53,6 +53,9 @@ PRIORITY_CLASSES = ResourceKind(
 )
 QUEUES = ResourceKind(_VOLCANO, "v1beta1", "Queue", "queues", False, short=("q",), status=True, custom=True)
 POD_GROUPS = ResourceKind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("pg",), custom=True)
+LOCAL_QUEUES = ResourceKind(
+    "kube-muster.io", "v1alpha1", "LocalQueue", "localqueues", short=("lq",), status=True, custom=True
+)
 COMMANDS = ResourceKind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
 JOBS = ResourceKind("batch", "v1", "Job", "jobs", status=True)
 CRON_JOBS = ResourceKind("batch", "v1", "CronJob", "cronjobs", short=("cj",), status=True)
@@ -94,7 +97,7 @@ def _of_operators() -> Iterator[ResourceKind]:
 
 OPERATOR_KINDS = tuple(_of_operators())
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
-_CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
+_CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, LOCAL_QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
 KINDS = (*_CLUSTER, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 ACCESS = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)

@@ -39,12 +39,16 @@ class Creation:
 
     def create(self, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
-            try:
-                self._create(manifest.object, manifest.where)
-            except StatusError as refusal:
-                self.faults.append(f"{manifest.where}: {refusal.message}")
-            except MALFORMED as fault:
-                self.faults.append(f"{manifest.where}: {words_of(fault)}")
+            self.add(manifest.object, manifest.where)
+
+    def add(self, obj: Json, where: str) -> None:
+        """One object, and what its controller makes of it."""
+        try:
+            self._create(obj, where)
+        except StatusError as refusal:
+            self.faults.append(f"{where}: {refusal.message}")
+        except MALFORMED as fault:
+            self.faults.append(f"{where}: {words_of(fault)}")
 
     def _create(self, given: Json, where: str) -> None:
         kind = BY_NAME.get((given["apiVersion"], given["kind"]))

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.api.keys import ENDED_PHASES
-from extender.api.objects import Namespace, Node, Pod, PodGroup
+from extender.api.objects import LocalQueue, Namespace, Node, Pod, PodGroup
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.queue_of_group import namespace_queue
+from extender.domain.queues.local_queue_records import records_by_key
 from extender.sim.apiserver.decoding import typed
-from extender.sim.apiserver.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
+from extender.sim.apiserver.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.store import Store
 from extender.sim.scheduler.loop import EXTENDED
-from extender.sim.show.gangs import Gang, gang_of, key_of
+from extender.sim.show.gangs import Gang, WaysIn, gang_of, key_of
 from extender.sim.show.hints import hint_for
 from extender.sim.show.loose_pods import Known, LoosePod, loose_pod
 from extender.sim.show.outcome import ClusterReport, PodSummary
@@ -31,11 +32,13 @@ class ShownObjects(NamedTuple):
     pods: Sequence[Json]
     nodes: Sequence[Json]
     namespaces: Sequence[Json]
+    local_queues: Sequence[Json] = ()
 
     @classmethod
     def of(cls, store: Store) -> "ShownObjects":
         with store:
-            return cls(*(store.all(kind) for kind in (QUEUES, POD_GROUPS, PODS, NODES, NAMESPACES)))
+            kinds = (QUEUES, POD_GROUPS, PODS, NODES, NAMESPACES, LOCAL_QUEUES)
+            return cls(*(store.all(kind) for kind in kinds))
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -76,10 +79,12 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     )
     loose = [loose_pod(pod, known) for pod in members.pop("", [])]
     named = [typed(each, Namespace) for each in objects.namespaces]
-    queue_of = {each.metadata.name: namespace_queue(each) for each in named}
+    ways = WaysIn(
+        {each.metadata.name: namespace_queue(each) for each in named},
+        records_by_key(typed(each, LocalQueue) for each in objects.local_queues),
+    )
     gangs = [
-        _completed(gang_of(group, members.get(key, []), queue_of), known, loose)
-        for key, group in groups.items()
+        _completed(gang_of(group, members.get(key, []), ways), known, loose) for key, group in groups.items()
     ]
     shares = look("queues") or ()
     report = ClusterReport(

@@ -1,15 +1,18 @@
 """A gang as the screen shows it."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from extender.api.conditions import condition
 from extender.api.keys import ENDED_PHASES, SCHEDULED
 from extender.api.objects import Meta, Pod, PodGroup
+from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.pod_owners import controller_of, group_name_of
 from extender.domain.model.queue_of_group import queue_of_podgroup
 from extender.domain.model.reasons import NOT_WAITING, Verdict
+from extender.domain.queues.local_queue_records import LocalQueueRecord, find_local_queue
 from extender.sim.show.outcome import GroupSummary
 
 
@@ -61,8 +64,21 @@ class Gang(msgspec.Struct, frozen=True):
         return self.pods - self.summary.bound if self.state == "runs" else 0
 
 
-def gang_of(group: PodGroup, members: Sequence[Pod], queue_of: Mapping[str, str]) -> Gang:
-    """`queue_of`: the queue that a namespace names, by the namespace."""
+class WaysIn(NamedTuple):
+    """How groups come into queues that they do not name."""
+
+    namespace_queues: Mapping[str, str]  # the queue that a namespace names, by the namespace
+    local_queues: Mapping[str, LocalQueueRecord]  # by namespace/name
+
+    def queue_of(self, group: PodGroup) -> str:
+        meta = group.metadata
+        label = local_queue_label(meta)
+        local = find_local_queue(meta.namespace, label, self.local_queues, False) if label else None
+        by_label = local.leads_to if local is not None else ""
+        return queue_of_podgroup(group.spec.queue, self.namespace_queues.get(meta.namespace, ""), by_label)
+
+
+def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
     meta, scheduled = group.metadata, condition(group.status.conditions, SCHEDULED)
     phases = [pod.status.phase for pod in members]
     bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
@@ -70,7 +86,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], queue_of: Mapping[str, str]
     summary = GroupSummary(
         namespace=meta.namespace,
         name=meta.name,
-        queue=queue_of_podgroup(group.spec.queue, queue_of.get(meta.namespace, "")),
+        queue=ways.queue_of(group),
         phase=group.status.phase or "Pending",
         reason="" if reason in NOT_WAITING else reason,
         min_member=group.spec.min_member,

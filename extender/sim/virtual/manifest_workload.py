@@ -7,25 +7,33 @@ a real one would refuse.
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from extender.api.keys import GATE
-from extender.api.objects import Meta, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
-from extender.api.workloads.children import count_pods, suspended
-from extender.api.workloads.shape import KindName, at
+from extender.api.objects import (
+    LocalQueue,
+    Meta,
+    Namespace,
+    Node,
+    Pod,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    Workload,
+)
+from extender.api.workloads.shape import KindName
 from extender.domain.model.ownership import group_name
 from extender.sim.apiserver.kinds import (
-    JOBS,
+    LOCAL_QUEUES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     QUEUES,
-    WORKLOAD_KINDS,
     Json,
     ResourceKind,
 )
@@ -33,8 +41,9 @@ from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
 from extender.sim.embedded import node
 from extender.sim.files.creation import Creation
-from extender.sim.files.manifests import Manifest, Manifests
+from extender.sim.files.manifests import Manifests
 from extender.sim.kubelets import fails, run_seconds
+from extender.sim.virtual.suspended_jobs import let_go, not_played
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
 ARRIVAL = "sim.kube-muster.io/arrival-seconds"
@@ -58,6 +67,7 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
     """Raises InvalidWorkload with what the API server says."""
     creation = Creation(Service(Store(), random.Random(seed)))
     creation.create(manifests.objects)
+    let_go(creation)
     made = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
@@ -68,23 +78,12 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
         queues=_all(made[_name(QUEUES)], Queue),
         priority_classes=_all(made[_name(PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(NAMESPACES)], Namespace),
+        local_queues=_all(made[_name(LOCAL_QUEUES)], LocalQueue),
         owners=_all((each for name in _OWNERS for each in made[name]), Workload),
         groups=tuple(groups),
         members=tuple(_member(each, comes) for each in made[_name(PODS)]),
-        notes=(*manifests.notes, *_not_played(manifests.objects)),
+        notes=(*manifests.notes, *not_played(creation)),
     )
-
-
-def _not_played(manifests: Iterable[Manifest]) -> Iterator[str]:
-    """What controllers would make of jobs later: nobody is there for that in virtual time."""
-    for each in (each for each in manifests if each.kind in WORKLOAD_KINDS):
-        told = f'{each.where}: {each.object["kind"]} "{each.name}"'
-        completions = at(each.object, ("spec", "completions")) if each.kind is JOBS else None
-        rest = (completions or 0) - count_pods(each.object)
-        if suspended(each.object):
-            yield f"{told}: suspended: no pods are made"
-        elif rest > 0:
-            yield f"{told}: only its first pods are made; {rest} more, made as those succeed, are not"
 
 
 def _by_kind(creation: Creation) -> dict[KindName, list[Made]]:

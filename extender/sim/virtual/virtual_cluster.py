@@ -51,6 +51,8 @@ class VirtualCluster:
             self.ledger.set_priority_class(priority)
         for namespace in workload.namespaces:
             self.ledger.set_namespace(namespace)
+        for local in workload.local_queues:
+            self.ledger.set_local_queue(local)
         for owner in workload.owners:
             self.ledger.set_owner(owner)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects import Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
+from extender.api.objects import LocalQueue, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 
@@ -39,6 +39,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    local_queues: tuple[LocalQueue, ...] = ()
     owners: tuple[Workload, ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()

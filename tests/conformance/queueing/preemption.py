@@ -59,15 +59,6 @@ def _takes_beyond_its_share(case: Case) -> bool:
     return takes and _world(case).is_above_share(newcomer["id"], without=own)
 
 
-def _takes_from_own_and_others(case: Case) -> bool:
-    """Whether its own queue has to give way first so that the newcomer is within the share that it takes from
-    others."""
-    (newcomer,) = case.input["pending"]
-    gives_both = all(victims_of(case, each) for each in (EvictionCause.PREEMPT, EvictionCause.RECLAIM))
-    is_above = gives_both and _world(case).is_above_share(newcomer["id"])
-    return is_above and not _takes_beyond_its_share(case)
-
-
 def _takes_below_a_share(case: Case) -> bool:
     """Whether an evicted group leaves its queue, or one above it, less than that deserves."""
     others = victims_of(case, EvictionCause.RECLAIM)
@@ -93,10 +84,6 @@ SKIPS: tuple[Skip, ...] = (
     Skip(
         "DESIGN §6: a queue takes back only what it deserves; nobody is evicted for what is borrowed",
         in_family(*_FAMILIES, where=_takes_beyond_its_share),
-    ),
-    Skip(
-        "a group that brings its queue above its share takes from its own queue alone, or not at all",
-        in_family(*_FAMILIES, where=_takes_from_own_and_others),
     ),
     Skip(
         "DESIGN §6: a queue never gives what brings it below its deserved share",

@@ -139,16 +139,6 @@ def _has_none_at_all(case: Case) -> bool:
     )
 
 
-def _holds_more_than_there_is(case: Case) -> bool:
-    nodes = (*case.input["cohorts"], *case.input["queues"])
-    for used in case.input["usage"]:
-        at = (used["flavor"], used["resource"])
-        held = sum(each["amount"] for each in case.input["usage"] if (each["flavor"], each["resource"]) == at)
-        if held > sum(_of(each, *at)["nominal"] for each in nodes):
-            return True
-    return False
-
-
 # ---- KAI: the division
 
 
@@ -217,10 +207,6 @@ SKIPS: tuple[Skip, ...] = (
     Skip(
         "a queue without a capability is unlimited",
         in_family("kubequeue_quota", where=lambda case: case.expect.get("reason") == "empty-max"),
-    ),
-    Skip(
-        "what is kept for a queue stays its own while others hold more than there is",
-        in_family("quota_available", where=_holds_more_than_there_is),
     ),
     Skip("0 cpu in a capability means unlimited", in_family("quota_available", where=_has_none_at_all)),
     Skip(

@@ -16,9 +16,9 @@ from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.webhooks.entry import EntryRules
 from extender.webhooks.groups import GroupRules
-from extender.webhooks.latest import Latest
+from extender.webhooks.latest import Latest, Sources
 from extender.webhooks.reviews import Reviewer
-from extender.webhooks.rules import QueueRules, paths
+from extender.webhooks.rules import LocalQueueRules, QueueRules, paths
 from extender.webhooks.work import WorkRules
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
@@ -122,13 +122,13 @@ def _reviewer(case: Case) -> Reviewer:
         _annotate(ledger, _group(case.input["object"])["metadata"]["namespace"], name, value)
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
-    latest = partial(Latest, ledger, lambda name, timeout: None)
+    latest = partial(Latest, ledger, Sources(*[lambda name, timeout: None] * 3))
 
     def entry() -> EntryRules:
         return EntryRules(ledger, latest(), _Everybody())
 
     work = WorkRules(ledger, entry, _SCHEDULERS, marked=False)
-    rules = paths(QueueRules(ledger, latest, depth), GroupRules(ledger, entry), work)
+    rules = paths(QueueRules(ledger, latest, depth), LocalQueueRules(entry), GroupRules(ledger, entry), work)
     return Reviewer(rules, synced=lambda: True)
 
 

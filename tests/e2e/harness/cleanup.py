@@ -8,6 +8,7 @@ from tests.e2e.harness.resources import (
     DEPLOYMENTS,
     JOBS,
     LEASES,
+    LOCAL_QUEUES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -22,7 +23,7 @@ from tests.e2e.harness.watch import ApiError
 NOT_FOUND = 404
 NOT_YET = 429  # what a restarted API server says of kinds whose storage it is still reading
 REFUSED_BY_POLICY = (403, 422)
-IN_NAMESPACE = (COMMANDS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, POD_GROUPS, PODS)
+IN_NAMESPACE = (COMMANDS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, POD_GROUPS, PODS, LOCAL_QUEUES)
 IN_CLUSTER = (QUEUES, NODES)
 SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one waits for a dead leader
 

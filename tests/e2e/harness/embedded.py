@@ -13,6 +13,7 @@ from typing import Any
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
+from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness.access import User, write_kubeconfig
@@ -79,6 +80,11 @@ class EmbeddedStage(Stage):
         self.started.callback(scheduler.stop)
         scheduler.start()
         return scheduler
+
+    def start_controller_manager(self) -> None:
+        controllers = WorkloadControllers(self._service)
+        self.started.callback(controllers.stop)
+        controllers.start()
 
     def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
         return self.started.enter_context(FaultProxy(self.cluster.server, remember=remember))

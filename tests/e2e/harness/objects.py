@@ -88,13 +88,19 @@ def pod_group(
     min_member: int,
     queue: str = "default",
     annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> Json:
     """Other keywords go into the spec as they are: `minTaskMember={...}`, `priorityClassName="high"`."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": namespace, "annotations": annotations or {}},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": annotations or {},
+            "labels": labels or {},
+        },
         "spec": {"minMember": min_member, "queue": queue, **spec},
     }
 
@@ -105,6 +111,15 @@ def queue(name: str, *, weight: int = 1, **spec: Any) -> Json:
         "kind": "Queue",
         "metadata": {"name": name},
         "spec": {"weight": weight, **spec},
+    }
+
+
+def local_queue(name: str, *, namespace: str, queue: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "kube-muster.io/v1alpha1",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"queue": queue, **spec},
     }
 
 

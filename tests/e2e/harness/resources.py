@@ -33,6 +33,7 @@ CLUSTER_ROLES = Resource("/apis/rbac.authorization.k8s.io/v1", "clusterroles", n
 PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues", namespaced=False)
+LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
 VOLCANO_JOBS = Resource("/apis/batch.volcano.sh/v1alpha1", "jobs")
 COMMANDS = Resource("/apis/bus.volcano.sh/v1alpha1", "commands")
 ELASTIC_QUOTA_TREES = Resource("/apis/scheduling.sigs.k8s.io/v1beta1", "elasticquotatrees")

@@ -1,0 +1,107 @@
+"""Writes to LocalQueues whether they lead anywhere, how many groups they have, and what those hold.
+
+The ledger says which of them something has happened to, so nothing is compared for the others. A condition
+that changes is written at once; numbers share a budget, as those of queues do. A write is valid only for the
+version that Muster has seen.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+from extender.api.objects import LocalQueue
+from extender.controllers.controller import ControllerContext
+from extender.controllers.local_queue_patch import LocalQueueReport, report_changes, report_of
+from extender.controllers.object_store import ObjectStore
+from extender.controllers.paced import PacedController
+from extender.domain.decisions.decisions import Decisions
+
+_PACE = 1.0  # seconds between two writes of one LocalQueue
+
+
+class LocalQueueStatusController(PacedController[str]):
+    """Keys are `namespace/name`."""
+
+    name = "local-queue-status"
+    rate, burst = 2.0, 20
+
+    def __init__(self, context: ControllerContext, copies: ObjectStore[str, LocalQueue]) -> None:
+        super().__init__(context)
+        self._copies = copies
+        copies.listen(self._see)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._knows_all = False  # whether all have been due since this replica leads
+        self._seen = Decisions()
+        self._next: dict[str, float] = {}  # when one may be written next
+
+    def rest(self) -> None:
+        super().rest()
+        self._knows_all = False
+        self._seen = Decisions()
+        self._next.clear()
+        self._ledger.take_turned_local_queues()
+
+    def _see(self, key: str) -> None:
+        self._parked.pop(key, None)
+        if self._copies.get(key) is None:
+            self._queue.forget(key)
+            self._next.pop(key, None)
+        else:
+            self._queue.add(key)
+
+    # ---- what is due
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
+        before, self._seen = self._seen, decisions
+        turned = set(self._ledger.take_turned_local_queues())
+        if not self._knows_all:
+            self._knows_all = True
+            turned = self._ledger.local_queue_keys()
+        turned.update(_of_turned(before, decisions))
+        for key in turned:
+            report = self._report(key)
+            if report is not None and not self._is_parked(key, report.activity):
+                yield key
+
+    def _report(self, key: str) -> LocalQueueReport | None:
+        """None where there is no such LocalQueue."""
+        activity = self._ledger.local_queue_activity(key)
+        if activity is None:
+            return None
+        reserved = self._ledger.local_queue_reserved(key)
+        return report_of(key, activity, self._ledger.decisions.local_counts, reserved)
+
+    # ---- one LocalQueue
+
+    def reconcile(self, key: str) -> None:
+        copy, report = self._copies.get(key), self._report(key)
+        if copy is None or report is None or not report_changes(copy, report):
+            return
+        pause = self._next.get(key, 0.0) - self._clock()
+        if pause > 0.0:
+            self._queue.add(key, pause)
+        elif report_changes(copy, report, numbers=False) or self._budget.take(self._clock()):
+            self._next[key] = self._clock() + _PACE
+            self.write(key, partial(self._write, key))
+        else:
+            self._park(key, report.activity, 0.0)
+
+    def _write(self, key: str) -> None:
+        """Write what is true now on the newest copy, whatever both were when the write was submitted."""
+        copy, report = self._copies.get(key), self._report(key)
+        changes = report_changes(copy, report) if copy is not None and report is not None else {}
+        if copy is not None and changes:
+            meta = copy.metadata
+            version = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+            self._cluster.patch_local_queue_status(
+                meta.namespace, meta.name, {"metadata": version, "status": changes}
+            )
+
+
+def _of_turned(before: Decisions, now: Decisions) -> Iterator[str]:
+    """The LocalQueues of groups whose decision changed."""
+    for group in now.turned_since(before):
+        for decisions in (before, now):
+            if (decision := decisions.groups.get(group)) is not None and decision.life.local_queue:
+                yield decision.life.local_queue

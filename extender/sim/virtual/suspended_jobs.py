@@ -1,0 +1,83 @@
+"""Suspended jobs in virtual time: those that Muster would manage wait as one group, and start when all pods
+that they make at once have room. Their pods are there from the beginning; nobody sees the difference.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from extender.api.configuration import Configuration
+from extender.api.keys import QUEUE
+from extender.api.workloads.children import MALFORMED, count_pods, suspended
+from extender.api.workloads.shape import Json, at
+from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.template_paths import annotation_paths
+from extender.domain.jobs import changes
+from extender.domain.jobs.job_record import JobKind, JobRecord, JobRules
+from extender.domain.jobs.reading import Job, job_record
+from extender.domain.jobs.unit import unit
+from extender.domain.model.shapes import Shapes
+from extender.sim.apiserver.kinds import BY_NAME, JOBS, NAMESPACES
+from extender.sim.apiserver.patches import json_patched
+from extender.sim.apiserver.status_errors import StatusError
+from extender.sim.controllers.offspring import children_of
+from extender.sim.files.creation import Created, Creation
+from extender.sim.virtual.workload import stamp
+
+_IN_TIME = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
+
+
+def let_go(creation: Creation) -> None:
+    """Make the groups and the pods of the suspended jobs that Muster manages unless it is told otherwise."""
+    schedulers = Configuration().scheduler_names
+    queues = _queues_of_namespaces(creation)
+    for place, (obj, where) in enumerate([*creation.objects]):
+        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME):
+            continue
+        try:
+            record = _record(obj, schedulers)
+            queue = record.queue or queues.get(record.namespace, "")
+            if JobRules().manage(record, queue) and not record.fault:
+                _let_one_go(creation, place, record, queue)
+        except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
+            creation.faults.append(f"{where}: its pods cannot be told: {fault}")
+
+
+def not_played(creation: Creation) -> Iterator[str]:
+    """What controllers would make of jobs later: nobody is there for that in virtual time."""
+    for obj, where in creation.objects:
+        told = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
+        if suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME:
+            yield f"{told}: suspended: no pods are made"
+        elif (
+            obj["kind"] == JOBS.name
+            and (rest := (at(obj, ("spec", "completions")) or 0) - count_pods(obj)) > 0
+        ):
+            yield f"{told}: only its first pods are made; {rest} more, made as those succeed, are not"
+
+
+def _queues_of_namespaces(creation: Creation) -> dict[str, str]:
+    return {
+        obj["metadata"]["name"]: (obj["metadata"].get("annotations") or {}).get(QUEUE, "")
+        for obj, _ in creation.objects
+        if obj["kind"] == NAMESPACES.name
+    }
+
+
+def _record(obj: Json, schedulers: tuple[str, ...]) -> JobRecord:
+    kind, job = JobKind(obj["apiVersion"], obj["kind"]), msgspec.convert(obj, Job)
+    return job_record(kind, job, WORKLOADS, Shapes(), schedulers, auto_groups=True)
+
+
+def _let_one_go(creation: Creation, place: int, record: JobRecord, queue: str) -> None:
+    """As the controller of jobs does it, and then the job's own one."""
+    obj, where = creation.objects[place]
+    row, group = WORKLOADS[record.kind], unit(record, queue)
+    given = (obj["metadata"].get("annotations") or {}).items()
+    told = {name: text for name, text in given if name.startswith(_IN_TIME)}
+    creation.add({**group, "metadata": {**group["metadata"], "annotations": told}}, where)
+    name = group["metadata"]["name"]
+    operations = changes.let_go(obj, row.suspend, annotation_paths(row, obj), name, stamp(0))
+    creation.objects[place] = Created(json_patched(obj, operations), where)
+    for child in children_of(creation.objects[place].object):
+        creation.add(child, where)

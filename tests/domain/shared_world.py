@@ -1,0 +1,233 @@
+"""A world of queues in a tree whose every decision is checked: what must hold whatever happened before."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.evictions import EvictionCause, Reclaim
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.resources import CPU, total
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+from tests.domain.world import LIMITS, World, said
+
+SLACK = 0.5  # thousandths of a cpu: what rounding may make of a share
+
+
+class SharedWorld(World):
+    """Counts how often groups took from each other, and when each reclaim began."""
+
+    def __init__(self, *objects: object) -> None:
+        self.taken: dict[tuple[GroupKey, GroupKey], float] = {}
+        self.ended_reclaims: list[tuple[GroupKey, Reclaim, GroupDecision | None]] = []
+        self.whole: set[GroupKey] = set()
+        super().__init__(*objects)
+
+    def decide(self) -> Decisions:
+        snapshot, before = self.ledger.snapshot(), self.decisions
+        decisions = decide(snapshot, before)
+        assert said(decisions) == said(decide(snapshot, before)), "the same again"
+        assert said(decisions) == said(decide(snapshot, None)), "the same anew"
+        check(Picture(snapshot, before, decisions))
+        return decisions
+
+    def take_over(self, decisions: Decisions) -> None:
+        before = self.decisions
+        for key, decision in decisions.groups.items():
+            was = before.groups[key].reclaim if key in before.groups else None
+            if decision.reclaim is not None and decision.reclaim != was:
+                self._note(key, decision.reclaim)
+        for key, decision in before.groups.items():
+            now = decisions.groups.get(key)
+            if decision.reclaim is not None and (now is None or now.reclaim is None):
+                self.ended_reclaims.append((key, decision.reclaim, now))
+                check_outcome(decision.reclaim, now)
+        super().take_over(decisions)
+
+    def _note(self, key: GroupKey, reclaim: Reclaim) -> None:
+        assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline
+        for victim in {each.group for each in reclaim.victims if each.group}:
+            last = self.taken.get((key, victim))
+            assert last is None or self.now - last >= LIMITS.reclaim_memory, (
+                f"{key} takes from {victim} again"
+            )
+            self.taken[key, victim] = self.now
+
+
+class Picture:
+    """What is so, and what is decided on it. Amounts in thousandths of a cpu."""
+
+    def __init__(self, snapshot: Snapshot, before: Decisions, now: Decisions) -> None:
+        self.snapshot, self.before, self.now = snapshot, before, now
+
+    def on_the_way(self, group: GroupView) -> Iterator[tuple[PodRecord, str]]:
+        """Members that start now, or go on starting, with their nodes."""
+        yield from group.pinned
+        pinned = {pod.uid for pod, _ in group.pinned}
+        plan = self.now.groups[group.key].plan
+        for pod in group.waiting:
+            if pod.uid in plan and pod.uid not in pinned:
+                yield pod, plan[pod.uid]
+
+    def holders(self, group: GroupView, leaving: bool = True) -> list[tuple[PodRecord, str]]:
+        """Members that hold room, and where; `leaving`: those that are being deleted, too."""
+        there = [*group.placed, *(group.departing if leaving else ())]
+        return [*((pod, pod.node) for pod in there if pod.holds_room), *self.on_the_way(group)]
+
+    def new(self, group: GroupView) -> list[PodRecord]:
+        """Members for which room is found in this decision."""
+        return [
+            pod
+            for pod in group.waiting
+            if group.planned.get(pod.uid) != self.now.groups[group.key].plan.get(pod.uid)
+            and pod.uid in self.now.groups[group.key].plan
+        ]
+
+    def path(self, queue: str) -> list[str]:
+        found = []
+        while queue:
+            found.append(queue)
+            queue = self.now.queues[queue].parent
+        return found
+
+    def subtree(self, queue: str) -> list[GroupView]:
+        return [each for each in self.snapshot.groups.values() if queue in self.path(each.queue)]
+
+    def held(self, queue: str, leaving: bool = True) -> int:
+        return cpu(pod for group in self.subtree(queue) for pod, _ in self.holders(group, leaving))
+
+    def promised(self, queue: str, but: GroupKey) -> int:
+        """What other groups will hold for which room is taken back."""
+        groups = [group for group in self.subtree(queue) if group.key != but]
+        plans = [(group, each.plan) for group in groups if (each := self.now.groups[group.key].reclaim)]
+        return cpu(pod for group, plan in plans for pod in group.waiting if pod.uid in plan)
+
+    def deserved(self, queue: str) -> float:
+        return self.now.queues[queue].deserved.get(CPU, 0.0)
+
+    def new_reclaims(self) -> dict[GroupKey, Reclaim]:
+        was = {key: each.reclaim for key, each in self.before.groups.items()}
+        return {
+            key: each.reclaim
+            for key, each in self.now.groups.items()
+            if each.reclaim is not None and each.reclaim != was.get(key)
+        }
+
+
+def cpu(pods: Iterable[PodRecord]) -> int:
+    return total(pod.shape.requests for pod in pods).get(CPU, 0)
+
+
+def check(picture: Picture) -> None:
+    check_nodes(picture)
+    check_ceilings(picture)
+    check_division(picture)
+    for group in picture.snapshot.groups.values():
+        check_gang(group, picture.now.groups[group.key])
+    check_victims(picture)
+
+
+def check_nodes(picture: Picture) -> None:
+    """Nodes on which anything starts now are not over their room."""
+    snapshot, used = picture.snapshot, Counter[str]()
+    starting: set[str] = set()
+    for group in snapshot.groups.values():
+        used.update({node: 0 for _, node in picture.holders(group)})
+        for pod, node in picture.holders(group):
+            used[node] += cpu([pod])
+        starting |= {picture.now.groups[group.key].plan[pod.uid] for pod in picture.new(group)}
+    for node in starting:
+        row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
+        assert used[node] <= snapshot.allocatable[row, column], f"{node} is over its room"
+
+
+def check_ceilings(picture: Picture) -> None:
+    """What starts now leaves all queues above it within their capability."""
+    queues = {
+        queue
+        for each in picture.snapshot.groups.values()
+        if picture.new(each)
+        for queue in picture.path(each.queue)
+    }
+    for queue in queues:
+        capability = picture.snapshot.queues[queue].record.capability or {}
+        assert picture.held(queue) <= capability.get(CPU, 10**9), f"queue {queue} is over its capability"
+
+
+def check_division(picture: Picture) -> None:
+    """Siblings deserve what their parent does: no more, and all of it that they may have and ask for."""
+    children: dict[str, list[str]] = {}
+    for name, queue in picture.now.queues.items():
+        children.setdefault(queue.parent, []).append(name)
+    for parent, names in children.items():
+        if not parent:
+            continue
+        sum_, due = sum(map(picture.deserved, names)), picture.deserved(parent)
+        assert sum_ <= max(due, sum(_kept(picture, children, each) for each in names)) + len(names), parent
+        if any(each.queue == parent for each in picture.snapshot.groups.values()):
+            continue  # its own groups have a part that is not told
+        if all(_is_plain(picture, each) for each in picture.now.queues):
+            asked = sum(_asked(picture, children, each) for each in names)
+            assert sum_ >= min(due, asked) - 2 * len(names), (parent, sum_, due, asked)
+
+
+def _kept(picture: Picture, children: Mapping[str, list[str]], queue: str) -> int:
+    record = picture.snapshot.queues[queue].record
+    own = record.guarantee.get(CPU, 0)
+    if record.lending_limit is not None:
+        own = max(own, (record.deserved or {}).get(CPU, 0))
+    return max(own, sum(_kept(picture, children, each) for each in children.get(queue, ())))
+
+
+def _is_plain(picture: Picture, queue: str) -> bool:
+    """Whether nothing but capability, weight and deserved says what it gets."""
+    record = picture.snapshot.queues[queue].record
+    return not record.guarantee and record.borrowing_limit is None and record.lending_limit is None
+
+
+def _asked(picture: Picture, children: Mapping[str, list[str]], queue: str) -> float:
+    below = children.get(queue, ())
+    own = picture.now.queues[queue].requested.get(CPU, 0) - sum(
+        picture.now.queues[each].requested.get(CPU, 0) for each in below
+    )
+    capability = (picture.snapshot.queues[queue].record.capability or {}).get(CPU, 10**9)
+    return min(own + sum(_asked(picture, children, each) for each in below), capability)
+
+
+def check_gang(group: GroupView, decision: GroupDecision) -> None:
+    """No gang that never stood whole is left with some members on nodes."""
+    there = [pod for pod in group.placed if pod.holds_room]
+    if there and not group.stands and not group.stood_whole:
+        goes_on = decision.verdict is Verdict.STARTING
+        assert goes_on or {pod.uid for pod in there} <= {*decision.undo}, f"{group.key} is split: {decision}"
+    if decision.verdict is Verdict.WAITING:
+        assert not decision.plan
+        assert decision.reason is not None
+
+
+def check_victims(picture: Picture) -> None:
+    """A queue that gives room to others keeps what it deserves; so do those above it that lose by it."""
+    for key, reclaim in picture.new_reclaims().items():
+        claimant = picture.snapshot.groups[key]
+        gains = picture.path(claimant.queue)
+        pods = {pod.uid: pod for group in picture.snapshot.groups.values() for pod in group.placed}
+        for victim in reclaim.victims:
+            if victim.cause is not EvictionCause.RECLAIM:
+                continue
+            for queue in picture.path(victim.queue):
+                if queue in gains:
+                    break
+                given = [pods[each.uid] for each in reclaim.victims if queue in picture.path(each.queue)]
+                left = picture.held(queue, leaving=False) + picture.promised(queue, key) - cpu(given)
+                due = picture.deserved(queue)
+                assert left >= due - SLACK, f"{key} takes {queue} below its share: {left} < {due}"
+
+
+def check_outcome(reclaim: Reclaim, decision: GroupDecision | None) -> None:
+    """What became of a group for which room was taken back: it starts, or says why it does not."""
+    if decision is None or decision.verdict is not Verdict.WAITING:
+        return
+    assert decision.reason not in (None, Reason.RECLAIMING)
+    assert decision.detail, decision

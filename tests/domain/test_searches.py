@@ -1,0 +1,56 @@
+"""Searches for victims: few in one round, in turn where more groups seek some, and none without a reason."""
+
+from extender.api.objects import QueuePreemption
+from extender.domain.model.reasons import Reason
+from extender.domain.scheduling.decide import decide
+from tests.domain.builders import node, queue, stranger
+from tests.domain.world import World, gang, said
+
+MANY = 24
+ALONE = QueuePreemption(unmanaged="Never")
+
+
+def seeking() -> World:
+    """Many groups of high priority, and one small one of low priority that runs: its room is too little for
+    any of them."""
+    world = World(node("n", cpu="64"), queue("q", preemption=ALONE))
+    world.add(gang("small", 1, queue="q", cpu="1")).start("small")
+    world.add(stranger("s", on="n", cpu="62.5"))
+    world.add([gang(f"g{number}", 2 + number, queue="q", priority=10) for number in range(MANY)])
+    return world.settle()
+
+
+def searches_until_none_is_due(world: World) -> int:
+    """How many rounds time alone brings, one each second."""
+    count = 0
+    while (wake_at := world.decisions.wake_at) is not None and wake_at <= world.now + 1.0:
+        world.advance(wake_at - world.now).settle()
+        count += 1
+        assert count <= MANY
+    return count
+
+
+def test_groups_that_can_find_no_victims_take_no_search_from_others() -> None:
+    world = World(node("n", cpu="4"), queue("first", priority=1), queue("q", reclaimable=False))
+    for number in range(4):
+        world.add(gang(f"low{number}", 1, queue="q")).start(f"low{number}")
+    world.add([gang(f"g{number}", 1, queue="first", cpu=f"{900 + number}m") for number in range(MANY)])
+    world.add(gang("high", 2, queue="q", priority=10)).settle()
+    assert world.reason("high") is Reason.RECLAIMING
+    assert len(world.decisions.evictions) == 2
+
+
+def test_all_have_their_turn_and_then_nobody_is_searched_for_until_something_changes() -> None:
+    world = seeking()
+    assert searches_until_none_is_due(world) > 1
+    world.add(stranger("other", on="n", cpu="100m")).settle()
+    assert searches_until_none_is_due(world) > 1
+
+
+def test_the_next_turn_is_the_same_with_and_without_memory() -> None:
+    world = seeking()
+    for number in range(8):
+        assert said(decide(world.ledger.snapshot(), world.decisions)) == said(decide(world.ledger.snapshot()))
+        world.advance(0.7).settle()
+        if number % 3 == 0:
+            world.add(stranger(f"s{number}", on="n", cpu="1m"))

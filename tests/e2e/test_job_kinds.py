@@ -1,0 +1,147 @@
+"""Kinds of jobs by the CRDs of their operators: the API server keeps the fields that the table of kinds reads
+and writes, and the statuses are ones that it takes."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from extender.api.workloads.lifecycle import is_suspended, outcome_of
+from extender.api.workloads.pod_sets import pod_sets
+from extender.api.workloads.shape import Json, Path
+from extender.api.workloads.template_paths import annotation_paths
+from tests.api.job_files import documents, row_of
+from tests.e2e import build
+from tests.e2e.harness import manifests
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.resources import Resource
+from tests.e2e.harness.watch import ApiError
+
+JSON_PATCH = "application/json-patch+json"
+NAMESPACE = "default"
+
+
+class Release(NamedTuple):
+    """A Go module, and the folder in it that has the CRDs."""
+
+    module: str
+    crds: str
+
+
+RAY = Release("github.com/ray-project/kuberay/ray-operator@v1.4.2", "config/crd/bases")
+TRAINING = Release("github.com/kubeflow/training-operator@v1.9.2", "manifests/base/crds")
+RELEASES = {
+    "jobset": Release("sigs.k8s.io/jobset@v0.10.1", "config/components/crd/bases"),
+    "leaderworkerset": Release("sigs.k8s.io/lws@v0.7.0", "config/crd/bases"),
+    "raycluster": RAY,
+    "rayjob": RAY,
+    "pytorchjob": TRAINING,
+    "tfjob": TRAINING,
+    "xgboostjob": TRAINING,
+    "paddlejob": TRAINING,
+    "jaxjob": TRAINING,
+    "mpijob-v1": TRAINING,
+    "mpijob": Release("github.com/kubeflow/mpi-operator@v0.6.0", "manifests/base"),
+    "trainjob": Release("github.com/kubeflow/trainer/v2@v2.1.0", "manifests/base/crds"),
+    "sparkapplication": Release("github.com/kubeflow/spark-operator/v2@v2.4.0", "config/crd/bases"),
+}
+MODULE = build.MODULES / build.DEFAULT
+
+
+@pytest.fixture(params=RELEASES)
+def name(request: pytest.FixtureRequest, cluster: ControlPlane) -> Iterator[str]:
+    """Of the file, with its kind served. Two operators have a kind of the same name."""
+    name, job = request.param, documents(request.param)[0]
+    crd = _crd(RELEASES[name], row_of(job).group, job["kind"])
+    manifests.install(cluster.admin, [crd])
+    yield name
+    manifests.remove(cluster.admin, [crd])
+
+
+def test_what_the_table_reads_and_writes_is_kept(cluster: ControlPlane, name: str) -> None:
+    written, *ends = documents(name)
+    row, job = row_of(written), _created(cluster, written)
+    assert is_suspended(row, job) is row.manageable
+    assert outcome_of(row, job) is None
+    assert _told(job) == _told({**written, "metadata": job["metadata"]})
+    with pytest.raises(ApiError, match="422"):  # a test of a patch that fails: it changed since
+        _started(cluster, {**job, "metadata": {**job["metadata"], "resourceVersion": "1"}})
+    started = _started(cluster, job)
+    assert not is_suspended(row, started)
+    if name != "trainjob":  # whose templates are in its runtime
+        assert all(each.template["metadata"]["annotations"]["note"] == "x" for each in pod_sets(started))
+    for end in ends:
+        assert outcome_of(row, _with_status(cluster, job, end["status"])) is outcome_of(row, end)
+
+
+def _crd(release: Release, group: str, kind: str) -> Json:
+    folder = build.sources(release.module, MODULE) / release.crds
+    found = [each for path in folder.glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
+    (crd,) = (
+        each
+        for each in found
+        if each
+        and each["kind"] == "CustomResourceDefinition"
+        and (each["spec"]["group"], each["spec"]["names"]["kind"]) == (group, kind)
+    )
+    return dict(crd)
+
+
+def _resource(job: Json) -> Resource:
+    row = row_of(job)
+    return Resource(f"/apis/{row.api_version}", row.plural)
+
+
+def _created(cluster: ControlPlane, written: Json) -> Json:
+    meta = {key: value for key, value in written["metadata"].items() if key != "uid"}
+    job = {**written, "metadata": {**meta, "namespace": NAMESPACE}}
+    made = cluster.admin.create(_resource(job), job)
+    return _with_status(cluster, made, written["status"])
+
+
+def _with_status(cluster: ControlPlane, job: Json, status: Json) -> Json:
+    """As its operator writes it: MPIJob v1 has no subresource for it."""
+    name, body = job["metadata"]["name"], {"status": status}
+    try:
+        return cluster.admin.patch(_resource(job), name, body, NAMESPACE, "status")
+    except ApiError as error:
+        if error.status != 404:
+            raise
+    return cluster.admin.patch(_resource(job), name, body, NAMESPACE)
+
+
+def _started(cluster: ControlPlane, job: Json) -> Json:
+    """Unsuspended, with an annotation for its pods, if it is still what it was."""
+    row, meta = row_of(job), job["metadata"]
+    changes: list[Json] = [
+        {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+    ]
+    for path in annotation_paths(row, job):
+        changes += _added(job, path)
+    if row.manageable:
+        changes.append({"op": "replace", "path": "/" + "/".join(row.suspend), "value": False})
+    return cluster.admin.patch(_resource(job), meta["name"], changes, NAMESPACE, content=JSON_PATCH)
+
+
+def _added(job: Json, path: Path) -> Iterator[Json]:
+    """What is missing of the path, and the note at its end."""
+    place: Any = job
+    for number, key in enumerate(path):
+        place = place[int(key)] if isinstance(place, list) else place.get(key)
+        if place is None:
+            missing: Json = {"note": "x"}
+            for each in reversed(path[number + 1 :]):
+                missing = {each: missing}
+            yield {"op": "add", "path": "/" + "/".join(path[: number + 1]), "value": missing}
+            return
+    yield {"op": "add", "path": "/" + "/".join((*path, "note")), "value": "x"}
+
+
+def _told(job: Json) -> list[tuple[str, int, Any]]:
+    """The sets of pods, with what they request."""
+    return [
+        (each.role, each.count, [it.get("resources") for it in each.template["spec"]["containers"]])
+        for each in pod_sets(job)
+    ]

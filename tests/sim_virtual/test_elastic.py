@@ -1,0 +1,104 @@
+"""Elastic groups in virtual time: they grow and shrink with demand, and come to rest when it does.
+
+`MUSTER_EXAMPLES=1000` makes it long.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from extender.domain.model.records import PodRecord
+from extender.domain.snapshot.limits import Limits
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.trace import Row
+from extender.sim.virtual.trace_workload import from_rows
+from tests.sim_virtual.bench import row
+
+EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "15"))
+QUEUES = ("a", "b", "c")
+CALM = 1000.0  # seconds
+
+
+class Changes(Observer):
+    """When pods started, and when some were evicted for others; which of each group run."""
+
+    def __init__(self) -> None:
+        self.started: list[float] = []
+        self.evicted: list[tuple[float, str]] = []
+        self.running: dict[str, set[str]] = {}
+        self.least: dict[str, int] = {}
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        self.started.append(now)
+        self.running.setdefault(pod.group.partition("/")[2], set()).add(pod.uid)
+
+    def ended(self, pod: PodRecord, now: float) -> None:
+        self.running[pod.group.partition("/")[2]].discard(pod.uid)
+
+    def gave_back(self, pod: PodRecord, now: float) -> None:
+        group = pod.group.partition("/")[2]
+        self.evicted.append((now, group))
+        self.ended(pod, now)
+        self.least[group] = min(len(self.running[group]), self.least.get(group, len(self.running[group])))
+
+
+class Job(NamedTuple):
+    queue: str
+    after: int  # seconds after the one before
+    members: int
+    spare: int  # of these so many are not needed
+    cpus: int  # of each
+    priority: int
+
+
+jobs = st.builds(
+    Job,
+    st.sampled_from(QUEUES),
+    st.integers(0, 60),
+    st.integers(1, 8),
+    st.integers(0, 6),
+    st.integers(1, 3),
+    st.sampled_from([0, 0, 5]),
+)
+
+
+def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1)) -> Changes:
+    """A run on 3 nodes of 4 cpu."""
+    changes = Changes()
+    workload = from_rows([*rows], (), dict(zip(QUEUES, weights, strict=True)))
+    Simulation(made_nodes(3, "4", "64Gi", 0) + workload, Limits(), frozenset({"muster"}), [changes]).run()
+    return changes
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(jobs, min_size=2, max_size=7), st.tuples(*[st.integers(1, 4)] * 3))
+def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: tuple[int, ...]) -> None:
+    """All come within minutes and stay: after a while nothing starts and nothing is evicted any more."""
+    rows, at = [], 0.0
+    for number, job in enumerate(given_jobs):
+        at, needed = at + job.after, max(job.members - job.spare, 1)
+        more: dict[str, Any] = {"queue": job.queue, "priority": job.priority}
+        rows.append(row(f"g{number}", job.members, at, None, str(job.cpus), needed, **more))
+    changes = watched(rows, weights)
+    assert not [moment for moment in changes.started if moment > at + CALM]
+    assert not [moment for moment, _ in changes.evicted if moment > at + CALM]
+
+
+@pytest.mark.parametrize("every", [1.0, 4.0, 30.0])
+@pytest.mark.parametrize("members", [1, 3, 6])
+def test_with_alternating_demand_no_more_is_evicted_than_is_asked_for(every: float, members: int) -> None:
+    """Every few seconds a gang of another queue comes and ends: of the elastic group at most as many members
+    as it needs go, and they come back."""
+    times = 40
+    rows = [row("wide", 12, 0.0, None, needed=1, queue="a")]
+    rows += [row(f"short{n}", members, 10.0 + n * every, every / 2, queue="b") for n in range(times)]
+    changes = watched(rows)
+    assert {group for _, group in changes.evicted} == {"wide"}
+    assert len(changes.evicted) <= times * members
+    assert len(changes.running["wide"]) == 12
+    assert changes.least["wide"] == 12 - members

@@ -1,0 +1,140 @@
+"""What names a LocalQueue, and who may lead a namespace into a queue."""
+
+from typing import Any
+
+import pytest
+
+from extender.api import keys
+from extender.api.objects import LabelSelector, LocalQueue, LocalQueueSpec, Meta, Namespace
+from tests.domain.builders import NAMESPACE, queue
+from tests.webhooks.desk import ALICE, Desk, Json, job, pod, pod_group
+
+VOLCANO = {"group": "batch.volcano.sh", "kind": "Job"}
+NAMESPACED = LabelSelector(match_labels={"team": "ai"})
+
+
+def local(to: str, name: str = "lq") -> LocalQueue:
+    return LocalQueue(Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}"), LocalQueueSpec(to))
+
+
+def written(to: str) -> Json:
+    return {"metadata": {"name": "lq"}, "spec": {"queue": to}}
+
+
+def labelled(thing: Json, name: str = "lq", key: str = keys.LOCAL_QUEUE) -> Json:
+    return {**thing, "metadata": {**thing["metadata"], "labels": {key: name}}}
+
+
+def labelled_job() -> Json:
+    return {"metadata": {"name": "j"}, "spec": {"template": labelled(pod())}}
+
+
+KINDS: list[Any] = [
+    pytest.param("/podgroups/validate", labelled(pod_group("default")), {}, id="PodGroup"),
+    pytest.param("/pods/validate", labelled(pod()), {}, id="pod"),
+    pytest.param("/jobs/validate", labelled_job(), {}, id="Job"),
+    pytest.param(
+        "/jobs/validate", labelled({"metadata": {"name": "v"}, "spec": {}}), {"kind": VOLCANO}, id="vcjob"
+    ),
+    pytest.param(
+        "/other-podgroups/validate", labelled({"metadata": {"name": "g"}, "spec": {}}), {}, id="native"
+    ),
+]
+every_kind = pytest.mark.parametrize(("path", "thing", "more"), KINDS)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.ledger.set_queue(queue("open"))
+    desk.ledger.set_queue(queue("shut", spec_state="Closed"))
+    desk.ledger.set_queue(queue("private", restricted=True))
+    desk.ledger.set_queue(queue("chosen", namespace_selector=NAMESPACED))
+    return desk
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("to", "faults"),
+    [
+        ("open", []),
+        ("shut", ["QueueNotOpen"]),
+        ("nowhere", ["QueueNotFound"]),
+        ("private", ["UseNotGranted"]),
+        ("chosen", ["NamespaceNotAllowed"]),
+    ],
+)
+def test_work_is_judged_by_the_queue_of_its_local_queue(
+    path: str, thing: Json, more: Json, to: str, faults: list[str], desk: Desk
+) -> None:
+    desk.ledger.set_local_queue(local(to))
+    assert desk.faults(path, thing, **more) == faults
+
+
+@every_kind
+def test_what_names_a_local_queue_that_is_missing_may_come_first(
+    path: str, thing: Json, more: Json, desk: Desk
+) -> None:
+    assert desk.faults(path, thing, **more) == []
+    assert set(desk.looked_up) == {f"{NAMESPACE}/lq"}
+    assert desk.queues_looked_up == []
+
+
+@every_kind
+def test_a_local_queue_of_a_moment_ago_counts(path: str, thing: Json, more: Json, desk: Desk) -> None:
+    desk.newest_local_queues[f"{NAMESPACE}/lq"] = local("private")
+    assert desk.faults(path, thing, **more) == ["UseNotGranted"]
+
+
+def test_a_namespace_that_was_labelled_a_moment_ago_is_let_in(desk: Desk) -> None:
+    desk.newest["chosen"] = queue("chosen", namespace_selector=NAMESPACED)
+    assert desk.faults("/podgroups/validate", pod_group("chosen")) == ["NamespaceNotAllowed"]
+    desk.newest_namespaces[NAMESPACE] = Namespace(Meta(name=NAMESPACE, labels={"team": "ai"}))
+    assert desk.faults("/podgroups/validate", pod_group("chosen")) == []
+    assert desk.faults("/jobs/validate", job("chosen")) == []
+
+
+def test_the_message_says_what_to_do(desk: Desk) -> None:
+    answer = desk.ask("/podgroups/validate", pod_group("chosen"))
+    assert answer["status"]["message"] == (
+        "spec.queue: queue 'chosen' takes no work of namespace 'team': name another queue, or label the "
+        "namespace as spec.namespaceSelector of the queue asks"
+    )
+
+
+def test_another_label_is_judged_like_another_queue(desk: Desk) -> None:
+    desk.ledger.set_local_queue(local("open"))
+    desk.ledger.set_local_queue(local("private", "secret"))
+    before, now = labelled(pod_group()), labelled(pod_group(), "secret")
+    assert desk.faults("/podgroups/validate", now, "UPDATE", oldObject=before) == ["UseNotGranted"]
+    assert desk.faults("/podgroups/validate", before, "UPDATE", oldObject=before) == []
+
+
+def test_a_group_with_a_label_does_not_get_the_queue_of_its_namespace(desk: Desk) -> None:
+    desk.ledger.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "open"})))
+    named = [
+        each
+        for each in desk.patch("/podgroups/mutate", labelled(pod_group()))
+        if each["path"] == "/spec/queue"
+    ]
+    assert named == []
+    assert {"op": "add", "path": "/spec/queue", "value": "open"} in desk.patch(
+        "/podgroups/mutate", pod_group()
+    )
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_who_leads_a_namespace_into_a_restricted_queue_must_be_allowed_to_use_it(
+    operation: str, desk: Desk
+) -> None:
+    more = {"oldObject": written("open")} if operation == "UPDATE" else {}
+    assert desk.faults("/localqueues/validate", written("private"), operation, **more) == ["UseNotGranted"]
+    assert desk.faults("/localqueues/validate", written("open"), operation, **more) == []
+    assert desk.faults("/localqueues/validate", written("later"), operation, **more) == []
+    desk.roles.granted = {(ALICE["username"], "private")}  # type: ignore[arg-type]
+    assert desk.faults("/localqueues/validate", written("private"), operation, **more) == []
+
+
+def test_a_local_queue_of_a_restricted_queue_may_be_stopped_by_anybody_who_may_write_it(desk: Desk) -> None:
+    stopped = {**written("private"), "spec": {"queue": "private", "stopPolicy": "Hold"}}
+    assert desk.faults("/localqueues/validate", stopped, "UPDATE", oldObject=written("private")) == []
