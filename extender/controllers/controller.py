@@ -109,12 +109,14 @@ class Controller(Generic[K]):
         of: Hashable = None,
         undone: Callable[[], None] = lambda: None,
         attempts: int | None = None,
+        first: bool = False,
     ) -> None:
         """Have `job` write something for `key`, which is due again if that fails. `of`: what is written, if
         one key has several objects; of several writes to the same, only the newest is made. `undone` is
-        called if it was not written. `attempts`: how often the writers try it, if not their default."""
+        called if it was not written. `attempts`: how often the writers try it, if not their default. `first`:
+        before all that wait to be written."""
         ended = partial(self._ended, key, undone)
-        self._writers.submit((self.name, of or key), partial(self._guarded, key, job), ended, attempts)
+        self._writers.submit((self.name, of or key), partial(self._guarded, key, job), ended, attempts, first)
 
     def _ended(self, key: K, undone: Callable[[], None], fault: ApiError | None) -> None:
         if fault is None:

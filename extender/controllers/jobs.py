@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from extender.api import keys
 from extender.api.workloads.shape import Kinds, at
@@ -17,21 +18,34 @@ from extender.api.workloads.template_paths import annotation_paths
 from extender.controllers.conditions import timestamp
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
+from extender.controllers.job_versions import JobVersions, group_name, let_go_unread
 from extender.controllers.references import of_group, of_job
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.jobs import changes
-from extender.domain.jobs.job_record import JobRecord
+from extender.domain.jobs.job_record import JobKind, JobRecord
+from extender.domain.jobs.reading import Job
 from extender.domain.jobs.steps import JobStep, ManagedJob, differences, next_step
 from extender.domain.jobs.unit import unit
 from extender.domain.model.reasons import EventReason
-from extender.domain.model.records import GroupKey
+from extender.domain.model.records import GroupKey, GroupRecord, group_of_owner
 from extender.kube.errors import Conflict, Invalid, NotFound
 from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
+_SHOWN = 5.0  # seconds within which the watch shows what was written
+_OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
 _TOO_LATE = "not all its pods ran within {:g} s"
+
+
+class _Asked(NamedTuple):
+    """A step that was written, and for what."""
+
+    step: JobStep
+    job: JobRecord
+    group: GroupRecord | None
+    at: float  # monotonic, in seconds
 
 
 class JobsController(RecordingController[GroupKey]):
@@ -43,9 +57,24 @@ class JobsController(RecordingController[GroupKey]):
     def __init__(self, context: ControllerContext, recorder: EventRecorder, table: Kinds) -> None:
         super().__init__(context, recorder)
         self._table = table
+        self._versions = JobVersions(table)
 
-    def notice(self, key: GroupKey) -> None:
-        """A job is new, has changed or is gone."""
+    def prepare(self) -> None:
+        self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
+
+    def rest(self) -> None:
+        self._asked.clear()
+
+    def see(self, kind: JobKind, job: Job) -> None:
+        """A job is new or has changed; the ledger has it already."""
+        key = group_of_owner(job.metadata.namespace, job.metadata.uid)
+        self._versions.note(key, kind, job)
+        self._queue.add(key)
+
+    def forget(self, key: GroupKey) -> None:
+        """A job is gone."""
+        self._versions.drop(key)
+        self._asked.pop(key, None)
         self._queue.add(key)
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
@@ -57,13 +86,28 @@ class JobsController(RecordingController[GroupKey]):
     def reconcile(self, key: GroupKey) -> None:
         managed = self._ledger.managed_job(key)
         if managed is None:
+            self._asked.pop(key, None)
             return self._queue.settle(key)
-        step, now = next_step(managed, self._clock()), self._clock()
+        now = self._clock()
+        step = next_step(managed, now)
         if (write := self._write_of(step, managed)) is not None:
-            log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
-            self.write(key, write)
-        elif managed.late_at is not None:
+            return self._ask(key, step, managed, write)
+        self._asked.pop(key, None)
+        if managed.late_at is not None:
             self._queue.move(key, max(managed.late_at - now, 0.0))
+
+    def _ask(self, key: GroupKey, step: JobStep, managed: ManagedJob, write: Callable[[], None]) -> None:
+        """Write it once: what is written takes a while to be shown, and decisions are made meanwhile. Steps
+        of jobs that wait yield to others."""
+        asked, before = _Asked(step, managed.job, managed.group, self._clock()), self._asked.get(key)
+        if before is not None and before[:-1] == asked[:-1] and asked.at < before.at + _SHOWN:
+            return self._queue.add(key, before.at + _SHOWN - asked.at)
+        log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
+        self._asked[key] = asked
+        self.write(key, write, undone=partial(self._not_written, key), first=step not in _OF_WAITING)
+
+    def _not_written(self, key: GroupKey) -> None:
+        self._asked.pop(key, None)
 
     def _write_of(self, step: JobStep, managed: ManagedJob) -> Callable[[], None] | None:
         match step:
@@ -94,15 +138,22 @@ class JobsController(RecordingController[GroupKey]):
     # ---- the job itself
 
     def _let_go(self, managed: ManagedJob) -> None:
-        job = managed.job
+        job, now = managed.job, timestamp(datetime.now(UTC))
+        if (known := self._versions.take(job.group)) is not None:
+            patch = let_go_unread(job, known, now)
+            self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
+        elif not self._let_go_as_read(job, now):
+            return
+        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, "all its pods find room")
+
+    def _let_go_as_read(self, job: JobRecord, now: str) -> bool:
+        """False if there is nothing to let go any more."""
         obj, row = self._newest(job), self._table[job.kind]
         if obj is None or at(obj, row.suspend) is not True:
-            return
-        group, now = job.group.partition("/")[2], timestamp(datetime.now(UTC))
-        self._change(
-            job, changes.let_go(obj, row.suspend, annotation_paths(row, obj, self._table), group, now)
-        )
-        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, "all its pods find room")
+            return False
+        paths = annotation_paths(row, obj, self._table)
+        self._change(job, changes.let_go(obj, row.suspend, paths, group_name(job), now))
+        return True
 
     def _give_up(self, managed: ManagedJob) -> None:
         group, why = managed.group, _why_given_up(managed)

@@ -24,6 +24,7 @@ from extender.controllers.references import GROUP_KINDS
 from extender.controllers.start_changes import StartChanges
 from extender.controllers.write_backoff import WriteBackoff
 from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.life import Phase
 from extender.domain.model.marks import admitted_note, whole_note
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Origin
@@ -113,7 +114,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         now = self._clock()
         due = self._numbers_at.setdefault(key, now + _SETTLING)
         if wanted.course != written.course:
-            filling = due - now if self._is_filling(key, wanted) else 0.0
+            filling = due - now if self._is_filling(key, wanted, written) else 0.0
             self._write_course(key, wanted, filling)
         elif now >= due and self._budget.take(now):
             self._changes.work_out(self._decisions, decision)
@@ -131,9 +132,11 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._numbers_at[key] = max(self._numbers_at[key], self._clock() + _SETTLING)
         self._write(key)
 
-    def _is_filling(self, key: GroupKey, wanted: ReportedStatus) -> bool:
+    def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
         """Whether members are being created and more are needed. Before the first one, some operators wait
-        for the phase, so it is not delayed."""
+        for the phase, so it is not delayed. A job that has just come may start at once."""
+        if not written.reason and wanted.phase == Phase.PENDING and self._ledger.has_job(key):
+            return True
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
         return lacks_members and self._ledger.has_members(key)
 

@@ -30,7 +30,7 @@ from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
 from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import Job
+from extender.domain.jobs.reading import Job, owner_of_pods
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.controllers import Controllers
 from extender.host.optional import OptionalWatches
@@ -68,6 +68,7 @@ _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 
 
+_OWNER_AND_JOB = JobKind("batch/v1", "Job")
 _OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
 _GROUPS_OF_OTHERS = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
@@ -156,6 +157,7 @@ class Feed:
         )
 
     def _optional_reflectors(self, watch: Callable[..., Reflector[Any]]) -> list[Reflector[Any]]:
+        """A kind that is watched for its jobs is not watched for owners of pods once more."""
         groups = [
             watch(kind, type_, _Sink(self._ledger.set_group, partial(self._drop_group_of_others, origin)))
             for kind, type_, origin in _GROUPS_OF_OTHERS
@@ -163,17 +165,22 @@ class Feed:
         owners = _Sink(self._set_owner, self._drop_owner)
         kinds = _OWNERS if self._auto_podgroups else ()
         jobs = [watch(resource_of(row), Job, self._job_sink(JobKind(*row.key))) for row in self._job_kinds]
-        return groups + [watch(kind, Workload, owners) for kind in kinds] + jobs
+        return groups + jobs + [watch(kind, Workload, owners) for kind in kinds]
 
     def _job_sink(self, kind: JobKind) -> "_Sink[Job]":
-        return _Sink(partial(self._set_job, kind), self._drop_job)
+        return _Sink(partial(self._set_job, kind), partial(self._drop_job, kind))
 
     def _set_job(self, kind: JobKind, job: Job) -> None:
         self._ledger.set_job(kind, job)
-        self._jobs.notice(group_of_owner(job.metadata.namespace, job.metadata.uid))
+        self._jobs.see(kind, job)
+        if kind == _OWNER_AND_JOB and self._auto_podgroups:
+            self._set_owner(owner_of_pods(job))
 
-    def _drop_job(self, gone: Removed) -> None:
+    def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         self._ledger.drop_job(gone.namespace, gone.uid)
+        self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
+        if kind == _OWNER_AND_JOB:
+            self._drop_owner(gone)
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:

@@ -1,7 +1,8 @@
 """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
 
 Nothing waits long for them. If a kind is missing, or may not be read, Muster works without it. For some
-kinds a component of the manifests grants the rights: they are not tried without the verb that is named.
+kinds a component of the manifests grants the rights: they are not tried without the verb that is named. Of
+several watches of one kind, the first that may be started is enough.
 """
 
 import time
@@ -64,7 +65,9 @@ class OptionalWatches:
     def look(self) -> None:
         """Start the watches of kinds that are served now."""
         for reflector in list(self._missing):
-            if self._is_served(reflector):
+            if reflector.resource in {each.resource for each in self.started}:
+                self._missing.remove(reflector)
+            elif self._is_served(reflector):
                 self._missing.remove(reflector)
                 self.started.append(reflector)
                 reflector.start()

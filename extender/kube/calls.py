@@ -351,5 +351,11 @@ class ApiClient(Requests):
         """A JSON patch. Raises Invalid if one of its tests fails."""
         self._patch(kind.path(namespace, name), changes, timeout, JSON_PATCH)
 
+    def merge_job(
+        self, kind: Resource, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10
+    ) -> None:
+        """A merge patch. Raises Conflict if it names another UID or version than the job has."""
+        self._patch(kind.path(namespace, name), patch, timeout)
+
     def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._delete(COMMANDS.path(namespace, name), uid, timeout)

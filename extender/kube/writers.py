@@ -80,10 +80,15 @@ class Writers:
         return len(self._pending)
 
     def submit(
-        self, key: Hashable, job: WriteJob, ended: Ended = lambda fault: None, attempts: int | None = None
+        self,
+        key: Hashable,
+        job: WriteJob,
+        ended: Ended = lambda fault: None,
+        attempts: int | None = None,
+        first: bool = False,
     ) -> None:
         """Have `job` run soon, in place of an older job of this key that has not begun. `attempts`: how often
-        to try it, if not as often as other jobs."""
+        to try it, if not as often as other jobs. `first`: before all that have not begun."""
         with self._changed:
             if waiting := self._pending.get(key):
                 waiting.job, waiting.ended = job, ended
@@ -92,7 +97,7 @@ class Writers:
                 self._pending[key] = write = _Write(
                     key, job, ended, self._backoff(), attempts or self._attempts
                 )
-                self._queue.append(write)
+                self._queue.appendleft(write) if first else self._queue.append(write)
                 self._changed.notify()
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 OURS, STOCK = "muster", "default-scheduler"
 INSTALLED = ("crds/*.yaml", "namespace.yaml", "rbac.yaml", "sidecar/rbac-*.yaml")
-CPU, MEMORY = "32", "256Gi"
+CPU, MEMORY, PODS_OF_NODE = "32", "256Gi", 110
 
 
 def stock_config(sampled: bool = True) -> Json:
@@ -51,10 +51,11 @@ class Side:
 class Fleet:
     """`with Fleet(1000) as fleet: ...`: so many nodes, all alike and empty."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, cpu: str = CPU, pods: int = PODS_OF_NODE) -> None:
         self.cluster = ControlPlane(users=manifests.service_accounts())
         self.access: Access = self.cluster.access(ADMIN)
         self.size = nodes
+        self._room: dict[str, Any] = {"cpu": cpu, "pods": pods}
         self._user = next(iter(manifests.service_accounts()))
         self._stack = ExitStack()
         self._numbers = count()
@@ -65,7 +66,7 @@ class Fleet:
             stack.enter_context(self.cluster)
             manifests.apply(self.cluster.admin, *INSTALLED)
             names = (f"n{number}" for number in range(self.size))
-            create(self.access, ((NODES, objects.node(name, cpu=CPU, memory=MEMORY)) for name in names))
+            create(self.access, ((NODES, objects.node(name, memory=MEMORY, **self._room)) for name in names))
             self._stack = stack.pop_all()
         return self
 

@@ -9,6 +9,7 @@ from tests.e2e.harness.client import Access
 from tests.e2e.harness.watch import ApiError, error_message
 
 JSON = "application/json"
+MERGE = "application/merge-patch+json"
 
 
 class Line:
@@ -19,13 +20,14 @@ class Line:
         self._headers = {"Content-Type": JSON, "Accept": JSON, **headers}
 
     @classmethod
-    def to(cls, access: Access, timeout: float = 120) -> "Line":
+    def to(cls, access: Access, timeout: float = 120, content: str = JSON) -> "Line":
+        """`content`: the type of the bodies that are sent."""
         place = urlsplit(access.server)
         trust = ssl.create_default_context(cafile=str(access.authority))
         connection = http.client.HTTPSConnection(
             str(place.hostname), place.port, timeout=timeout, context=trust
         )
-        return cls(connection, {"Authorization": f"Bearer {access.token}"})
+        return cls(connection, {"Authorization": f"Bearer {access.token}", "Content-Type": content})
 
     @classmethod
     def plain(cls, address: str) -> "Line":

@@ -9,12 +9,12 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from tests.bench.line import Line
+from tests.bench.line import JSON, Line
 from tests.e2e.harness.client import Access
 from tests.e2e.harness.resources import PODS, Resource
 from tests.e2e.harness.waiting import wait_for
@@ -67,13 +67,13 @@ class _Shared:
             return next(self._wishes, None)
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class ObjectMeta(msgspec.Struct, rename="camel"):
     name: str = ""
     resource_version: str = ""
 
 
 class _Object(msgspec.Struct):
-    metadata: _Meta
+    metadata: ObjectMeta
     code: int = 0
 
 
@@ -82,19 +82,22 @@ class _Event(msgspec.Struct):
     object: _Object
 
 
-class BoundWatch:
-    """Who is bound, since when: `with BoundWatch(access, namespace) as bound: ...; bound.wait(100, 60)`."""
+E = TypeVar("E")
 
-    def __init__(self, access: Access, namespace: str) -> None:
-        self.at: dict[str, float] = {}
-        self._access = access
-        self._path = f"{PODS.path(namespace)}?{BOUND}"
+
+class EventWatch(Generic[E]):
+    """Passes events of one resource on to `note`, from the moment of `with` on. `kind`: what is decoded of an
+    event; it has `type` and `object`."""
+
+    def __init__(self, access: Access, path: str, kind: type[E], accept: str = JSON) -> None:
+        """`path`: with a query, without those of a watch."""
+        self._access, self._path, self._accept = access, path, accept
         self._version = ""
         self._ended = threading.Event()
-        self._decoder = msgspec.json.Decoder(_Event)
-        self._thread = threading.Thread(target=self._run, name="bound-watch", daemon=True)
+        self._decoder = msgspec.json.Decoder(kind)
+        self._thread = threading.Thread(target=self._run, name="bench-watch", daemon=True)
 
-    def __enter__(self) -> "BoundWatch":
+    def __enter__(self) -> Self:
         listing = json.loads(Line.to(self._access).want("GET", f"{self._path}&limit=1"))
         self._version = listing["metadata"]["resourceVersion"]
         self._thread.start()
@@ -102,6 +105,35 @@ class BoundWatch:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
+
+    def note(self, event: E) -> str:
+        """Returns the version to go on from; raises ApiError for an event that ends the watch."""
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                for event in self._events():
+                    self._version = self.note(event) or self._version
+            except (ApiError, OSError, http.client.HTTPException):
+                self._ended.wait(0.1)
+
+    def _events(self) -> Iterator[E]:
+        """Short watches, so that this ends soon after it is told to."""
+        query = f"&watch=1&allowWatchBookmarks=1&timeoutSeconds=10&resourceVersion={self._version}"
+        line = Line.to(self._access)
+        try:
+            yield from map(self._decoder.decode, line.stream(self._path + query, self._accept))
+        finally:
+            line.close()
+
+
+class BoundWatch(EventWatch[_Event]):
+    """Who is bound, since when: `with BoundWatch(access, namespace) as bound: ...; bound.wait(100, 60)`."""
+
+    def __init__(self, access: Access, namespace: str) -> None:
+        super().__init__(access, f"{PODS.path(namespace)}?{BOUND}", _Event, _METADATA)
+        self.at: dict[str, float] = {}
 
     def wait(self, count: int, timeout: float) -> bool:
         """Whether that many were bound in time."""
@@ -115,29 +147,12 @@ class BoundWatch:
     def last(self) -> float:
         return max(self.at.values(), default=0.0)
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            try:
-                for event in self._events():
-                    self._note(event)
-            except (ApiError, OSError, http.client.HTTPException):
-                self._ended.wait(0.1)
-
-    def _events(self) -> Iterator[_Event]:
-        """Short watches, so that this ends soon after it is told to."""
-        query = f"&watch=1&allowWatchBookmarks=1&timeoutSeconds=10&resourceVersion={self._version}"
-        line = Line.to(self._access)
-        try:
-            yield from map(self._decoder.decode, line.stream(self._path + query, _METADATA))
-        finally:
-            line.close()
-
-    def _note(self, event: _Event) -> None:
+    def note(self, event: _Event) -> str:
         if event.type == "ERROR":
             raise ApiError(event.object.code, "the watch was refused")
         if event.type == "ADDED":
             self.at.setdefault(event.object.metadata.name, time.monotonic())
-        self._version = event.object.metadata.resource_version or self._version
+        return event.object.metadata.resource_version
 
 
 def count_bound(access: Access, namespace: str) -> int:

@@ -48,6 +48,11 @@ class Sizes:
         return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
 
     @property
+    def queued(self) -> float:
+        """The part of Kueue's benchmark that is played."""
+        return min(1.0, self.pods / 10_000)
+
+    @property
     def standing(self) -> int:
         """Pods that are bound already when a process starts."""
         return 5 * self.pods if self.bound is None else self.bound

@@ -20,6 +20,7 @@ class Api(ApiClient):
         self.calls: list[Call] = []
         self.faults: defaultdict[str, deque[ApiError]] = defaultdict(deque)
         self.pods: dict[str, Pod] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
         self.spec: LeaseSpec | None = None
         self.kept = False
         self.patched: Callable[[str, dict[str, Any]], PodGroup] = lambda name, patch: PodGroup(
@@ -132,6 +133,22 @@ class Api(ApiClient):
         self, namespace: str, template: dict[str, Any], owner: str, timeout: float = 10
     ) -> None:
         self._note("pod template", template["metadata"]["name"], template)
+
+    def job(self, kind: Resource, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
+        self._note("job", name)
+        if name not in self.jobs:
+            raise NotFound(404, "NotFound")
+        return self.jobs[name]
+
+    def patch_job(
+        self, kind: Resource, namespace: str, name: str, changes: list[dict[str, Any]], timeout: float = 10
+    ) -> None:
+        self._note("patch job", name, changes)
+
+    def merge_job(
+        self, kind: Resource, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10
+    ) -> None:
+        self._note("merge job", name, patch)
 
     def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
         self._note("event", event["metadata"]["name"], event)

@@ -27,6 +27,7 @@ from tests.controllers.bench import PAUSE
 from tests.controllers.podgroup_desk import Desk, crowd, stir, versioned
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, queue, stranger
+from tests.domain.job_world import BATCH, job, unit_name
 from tests.domain.world import gang, key, names, nodes
 
 PACE = 5.0
@@ -48,6 +49,27 @@ def said(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
     """The phase, and the status and reason of each condition."""
     conditions = {each["type"]: (each["status"], each["reason"]) for each in patch["status"]["conditions"]}
     return patch["status"]["phase"], conditions
+
+
+def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
+    """Most start at once: then that is all that is written."""
+    with desk(node("n0", cpu="1")) as bench:
+        bench.ledger.set_job(BATCH, job("train", 2))
+        bench.add(builders.group(unit_name("train"), 2)).settle()
+        bench.show(unit_name("train"))
+        assert bench.look() == []
+        bench.advance(SETTLING)
+        (patch,) = bench.look()
+        assert said(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
+
+
+def test_a_job_that_starts_is_told_at_once() -> None:
+    with desk(node("n0", cpu="2")) as bench:
+        bench.ledger.set_job(BATCH, job("train", 2))
+        bench.add(builders.group(unit_name("train"), 2)).settle()
+        bench.show(unit_name("train"))
+        (patch,) = bench.look()
+        assert patch["status"]["phase"] == "Inqueue"
 
 
 # ---- what is said

@@ -4,6 +4,7 @@ comes."""
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.workloads.sets import JOB_SET
@@ -46,6 +47,21 @@ def test_the_next_job_starts_when_the_first_has_ended() -> None:
     assert world.suspended("second")
     world.finish(*world.pods_of("first")).work()
     assert not world.suspended("second")
+
+
+@pytest.mark.parametrize(("condition", "outcome"), [("Complete", "Completed"), ("Failed", "Failed")])
+def test_a_job_that_has_ended_stays_so_when_its_pods_are_gone(condition: str, outcome: str) -> None:
+    """It does not wait for members again."""
+    world = JobWorld(node("n0", cpu="2")).submit(job("short", queue="default")).work()
+    world.stopped = True
+    ended = {"conditions": [{"type": condition, "status": "True"}]}
+    world.submit(replace(world.jobs["short"], status=ended))
+    for name in world.pods_of("short"):
+        world.delete(name)
+    world.settle()
+    decision = world.decision(unit_name("short"))
+    assert (decision.verdict, decision.life.outcome, decision.life.phase) == ("Ended", outcome, "Completed")
+    assert world.claim_count() == 0
 
 
 def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:

@@ -203,6 +203,15 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
     watch.stop()
 
 
+def test_of_two_watches_of_one_kind_the_first_that_may_be_started_is_enough(station: Station) -> None:
+    station.api.served = {"apps/v1": ["replicasets"]}
+    first, second = (Reflector(station.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
+    watches = OptionalWatches(ApiClient(station.connection), [first, second])
+    watches.look()
+    assert (watches.started, watches.missing) == ([first], [])
+    first.stop()
+
+
 def test_a_kind_that_comes_later_is_found(station: Station) -> None:
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
     watches = OptionalWatches(ApiClient(station.connection), [watch])

@@ -92,6 +92,18 @@ def test_jobs_run_in_the_order_of_their_submission(desk: Desk) -> None:
         desk.wait_for(*"abcde")
 
 
+def test_what_goes_first_waits_for_none_that_has_not_begun(desk: Desk) -> None:
+    door = Door()
+    with writers() as pool:
+        pool.submit("door", door)
+        assert door.begun.wait(10)
+        for name in "ab":
+            pool.submit(name, desk.job(name))
+        pool.submit("c", desk.job("c"), first=True)
+        door.open()
+        desk.wait_for(*"cab")
+
+
 def test_a_newer_job_takes_the_place_of_one_that_has_not_begun(desk: Desk) -> None:
     door = Door()
     with writers() as pool:

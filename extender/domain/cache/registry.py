@@ -10,6 +10,7 @@ from extender.domain.cache.priorities import Priorities
 from extender.domain.cache.routes import Routes
 from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.pod_owners import OwnerRecord
+from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
@@ -115,6 +116,11 @@ class Registry:
         """Whether a managed job makes a group's pods."""
         group = self.groups.get(key)
         return group is not None and group.job is not None
+
+    def job_outcome(self, key: GroupKey) -> Outcome | None:
+        """How the job ended that made a group's pods."""
+        job = self.jobs.get(key)
+        return job.outcome if job is not None else None
 
     def set_queue(self, record: QueueRecord) -> bool:
         """True if anything that matters changed."""

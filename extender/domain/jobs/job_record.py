@@ -8,6 +8,7 @@ import msgspec
 from extender.api.workloads.shape import Kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.local_queue_label import LocalQueueLabel
+from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
 
 
@@ -38,7 +39,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     priority_class: str = ""
     suspended: bool = False  # by its spec
     started: bool = False  # Muster has let it go, by its annotation
-    finished: bool = False
+    outcome: Outcome | None = None  # how it ended; None: it has not
     pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
     declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
     fault: str = ""  # why its pods cannot be told, for people; empty if they can
@@ -69,7 +70,7 @@ class JobRules(msgspec.Struct, frozen=True):
         """A job that Muster has started stays its own; of others, those that name a queue and wait."""
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
-        if self.mode == OFF or is_left or not (job.ours and queue) or job.finished:
+        if self.mode == OFF or is_left or not (job.ours and queue) or job.outcome is not None:
             return False
         return job.suspended or job.started or self.mode == BY_QUEUE
 

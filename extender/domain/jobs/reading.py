@@ -7,21 +7,23 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Meta, Pod, Wire
+from extender.api.objects import Meta, Pod, Wire, Workload, WorkloadSpec
 from extender.api.quantities import BadQuantity
 from extender.api.workloads.children import MALFORMED
-from extender.api.workloads.lifecycle import is_suspended, outcome_of
+from extender.api.workloads.lifecycle import JobOutcome, is_suspended, outcome_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import Json, Kinds
 from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
 from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.pod_owners import controller_of, group_name_of
+from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import pod_record
 
 MOST_PODS = 10_000  # of one job at once: far more than any window lets start
+_OUTCOMES = {None: None, JobOutcome.SUCCEEDED: Outcome.COMPLETED, JobOutcome.FAILED: Outcome.FAILED}
 _TOLERATED = 300  # seconds for which admission lets pods stay on a node that is away
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -37,7 +39,8 @@ class Job(Wire, frozen=True):
 def job_record(
     kind: JobKind, job: Job, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
 ) -> JobRecord:
-    """What is wrong with it is kept in `fault`: this job waits, and no other is affected."""
+    """What is wrong with it is kept in `fault`: this job waits, and no other is affected. Of one that has
+    ended, no pods are expected, and nothing is kept of them."""
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
     record = JobRecord(
         uid=meta.uid,
@@ -50,15 +53,23 @@ def job_record(
         local_queue=local_queue_label(meta),
         suspended=is_suspended(row, obj),
         started=keys.STARTED in (meta.annotations or {}),
-        finished=outcome_of(row, obj) is not None,
+        outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=_is_part(meta, table),
     )
+    if record.outcome is not None:
+        return record
     try:
-        declared = sum(each.count for each in _first_sets({**obj, "status": {}}, table))
-        record = replace(record, declared=declared)
-        return _with_pods(record, _first_sets(obj, table), shapes, frozenset(schedulers), auto_groups)
+        sets = _first_sets(obj, table)
+        declared = sets if not job.status else _first_sets({**obj, "status": {}}, table)
+        record = replace(record, declared=sum(each.count for each in declared))
+        return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
+
+
+def owner_of_pods(job: Job) -> Workload:
+    """The same object as the controller of its pods. Only for kinds of which Workload knows the fields."""
+    return Workload(job.metadata, msgspec.convert(job.spec, WorkloadSpec))
 
 
 def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:

@@ -66,6 +66,8 @@ def outcome_of(group: GroupView) -> Outcome | None:
         return Outcome.COMPLETED
     if group.waiting or group.held_back:
         return None
+    if group.job_outcome is not None:
+        return group.job_outcome
     if group.aborted:
         return Outcome.ABORTED
     return Outcome.FAILED if group.failed else None
@@ -78,7 +80,7 @@ def ended(group: GroupView) -> Outcome | None:
 
 def ending(life: Life) -> str:
     """How a group ended, for people; empty if it has not."""
-    if life.outcome is None:
+    if life.outcome is None or not (life.succeeded or life.failed):
         return ""
     return f"{life.succeeded} members succeeded, {life.failed} failed"
 
@@ -95,7 +97,7 @@ def _succeeded(group: GroupView) -> bool:
 
 
 def _phase(group: GroupView, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
-    if outcome is not None and (group.succeeded or group.failed):
+    if outcome is not None and (group.succeeded or group.failed or group.job_outcome):
         return Phase.COMPLETED
     if group.running and _lost(group, plan):
         return Phase.UNKNOWN

@@ -9,6 +9,7 @@ import msgspec
 from extender.api.keys import STOP_DRAIN
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.needs import Needs
+from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
@@ -84,6 +85,8 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """When the first of its members on nodes began to run: RFC 3339; empty if that is not known."""
     has_job: bool
     """Whether a managed job makes its pods: they go by suspending it, and only all together."""
+    job_outcome: Outcome | None
+    """How the job ended that made its pods, which may be gone by now; None: it has not ended."""
     let_go: bool
     """Whether that job is not suspended any more, because Muster has let it go."""
     start_timeouts: int

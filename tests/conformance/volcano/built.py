@@ -36,6 +36,7 @@ class _AtOnce(Writers):
         job: Callable[[], object],
         ended: Callable[[Any], object] = lambda fault: None,
         attempts: int | None = None,
+        first: bool = False,
     ) -> None:
         job()
 

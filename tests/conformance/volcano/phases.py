@@ -26,7 +26,12 @@ class _AtOnce(Writers):
         return 0
 
     def submit(
-        self, key: Hashable, job: WriteJob, ended: Ended = lambda fault: None, attempts: int | None = None
+        self,
+        key: Hashable,
+        job: WriteJob,
+        ended: Ended = lambda fault: None,
+        attempts: int | None = None,
+        first: bool = False,
     ) -> None:
         job()
 

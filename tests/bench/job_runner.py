@@ -1,0 +1,126 @@
+"""Plays what runs jobs: nobody makes pods; a job that is let go is finished after its run time.
+
+A job that is suspended again before that has lost its run, and runs from the start when it is let go anew.
+"""
+
+import heapq
+import http.client
+import json
+import threading
+import time
+from datetime import UTC, datetime
+
+import msgspec
+
+from tests.bench.job_load import class_of
+from tests.bench.line import MERGE, Line
+from tests.bench.load import EventWatch, ObjectMeta
+from tests.e2e.harness.client import Access
+from tests.e2e.harness.resources import JOBS
+from tests.e2e.harness.watch import ApiError
+
+_CLIENTS = 4
+
+
+class _Spec(msgspec.Struct):
+    suspend: bool = False
+
+
+class _Job(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    code: int = 0
+
+
+class _JobEvent(msgspec.Struct):
+    type: str
+    object: _Job
+
+
+class JobRunner(EventWatch[_JobEvent]):
+    """`with JobRunner(access, namespace) as runner: ...`. All times are monotonic, in seconds, by the name of
+    the job."""
+
+    def __init__(self, access: Access, namespace: str) -> None:
+        super().__init__(access, f"{JOBS.path(namespace)}?", _JobEvent)
+        self._namespace = namespace
+        self.sent: dict[str, float] = {}
+        self.admitted: dict[str, float] = {}  # for the first time
+        self.finished: dict[str, float] = {}
+        self.interrupted = 0  # how often a job was suspended before its end
+        self.used = 0.0  # cpu seconds of all runs
+        self.failures: list[BaseException] = []
+        self._running: dict[str, float] = {}  # since when
+        self._due: list[tuple[float, str]] = []
+        self._changed = threading.Condition()
+        self._clients = [threading.Thread(target=self._finish_all, daemon=True) for _ in range(_CLIENTS)]
+
+    def __enter__(self) -> "JobRunner":
+        super().__enter__()
+        for client in self._clients:
+            client.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        with self._changed:
+            self._changed.notify_all()
+
+    def note_sent(self, name: str) -> None:
+        self.sent[name] = time.monotonic()
+
+    def note(self, event: _JobEvent) -> str:
+        if event.type == "ERROR":
+            raise ApiError(event.object.code, "the watch was refused")
+        name, now = event.object.metadata.name, time.monotonic()
+        if event.type in ("ADDED", "MODIFIED") and name in self.sent:
+            with self._changed:
+                self._follow(name, event.object.spec.suspend, now)
+        return event.object.metadata.resource_version
+
+    def _follow(self, name: str, suspended: bool, now: float) -> None:
+        if suspended and name in self._running:
+            self._end(name, now)
+            self.interrupted += 1
+        elif not (suspended or name in self._running or name in self.finished):
+            self.admitted.setdefault(name, now)
+            self._running[name] = now
+            heapq.heappush(self._due, (now + class_of(name).runs, name))
+            self._changed.notify()
+
+    def _end(self, name: str, now: float) -> None:
+        self.used += class_of(name).cpu * (now - self._running.pop(name))
+
+    def _finish_all(self) -> None:
+        line = Line.to(self._access, content=MERGE)
+        try:
+            while (name := self._take()) is not None:
+                line.want("PATCH", JOBS.path(self._namespace, name, "status"), _completed())
+        except (ApiError, OSError, http.client.HTTPException) as fault:
+            self.failures.append(fault)
+        finally:
+            line.close()
+
+    def _take(self) -> str | None:
+        """The next job whose time is over; None in the end."""
+        with self._changed:
+            while not self._ended.is_set():
+                now = time.monotonic()
+                if not self._due or self._due[0][0] > now:
+                    self._changed.wait(min(self._due[0][0] - now, 1.0) if self._due else 1.0)
+                    continue
+                due, name = heapq.heappop(self._due)
+                if self._running.get(name, now) + class_of(name).runs <= due:  # not an earlier run of it
+                    self._end(name, now)
+                    self.finished[name] = now
+                    return name
+        return None
+
+
+def _completed() -> bytes:
+    """As the job controller says it."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    head = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": "CompletionsReached"}
+    conditions = [{"type": kind, **head} for kind in ("SuccessCriteriaMet", "Complete")]
+    status = {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions}
+    return json.dumps({"status": status}).encode()

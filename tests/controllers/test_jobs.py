@@ -1,0 +1,164 @@
+"""What is written for jobs: each step once, and as little as possible is read for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from extender.api import keys
+from extender.api.merge_patch import merged
+from extender.api.workloads.table import WORKLOADS
+from extender.controllers.job_versions import JobVersions
+from extender.controllers.jobs import JobsController
+from extender.domain.jobs import changes
+from extender.domain.jobs.job_record import JobKind
+from extender.domain.jobs.reading import Job
+from extender.domain.jobs.unit import unit
+from extender.domain.model.records import GroupKey
+from extender.kube.errors import Conflict, Forbidden
+from extender.sim.apiserver.patches import json_patched
+from tests.controllers.bench import Bench
+from tests.domain.builders import NAMESPACE, group, node
+from tests.domain.job_world import BATCH, job, unit_name
+
+SHOWN = 5.0
+
+
+class Desk(Bench):
+    """Shows the controller what the watches would."""
+
+    def __init__(self, *objects: Any) -> None:
+        super().__init__(*objects, auto_groups=True)
+        self.starter = JobsController(self.means(), self.recorder, WORKLOADS)
+
+    def submit(self, *jobs: Job, version: str = "1") -> "Desk":
+        for each in jobs:
+            seen = replace(each, metadata=replace(each.metadata, resource_version=version))
+            self.ledger.set_job(BATCH, seen)
+            self.starter.see(BATCH, seen)
+            self.api.jobs[each.metadata.name] = {
+                "metadata": {"uid": each.metadata.uid, "resourceVersion": version, "annotations": {}},
+                "spec": each.spec,
+            }
+        return self
+
+    def show_unit(self, name: str) -> "Desk":
+        managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+        assert managed is not None
+        spec = unit(managed.job, managed.queue)["spec"]
+        self.add(group(unit_name(name), spec["minMember"], queue=spec["queue"]))
+        return self
+
+    def look(self) -> list[tuple[str, str]]:
+        """The requests of one look, without events: verbs and names."""
+        self.api.calls = []
+        self.starter.look(self.settle().decisions)
+        self.flush()
+        return [(call[0], call[1]) for call in self.api.calls if not call[0].startswith("event")]
+
+
+@contextmanager
+def desk(*objects: Any) -> Iterator[Desk]:
+    bench = Desk(*objects)
+    with bench.writing(), capture_logs():
+        yield bench
+
+
+def test_a_unit_is_made_once_however_often_is_decided_before_it_is_shown() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        bench.submit(job("train", 2))
+        assert bench.look() == [("create group", unit_name("train"))]
+        bench.submit(job("train", 2))
+        assert bench.look() == []
+        bench.advance(SHOWN)
+        assert bench.look() == [("create group", unit_name("train"))], "it was not shown: it may be lost"
+
+
+def test_what_is_to_be_written_anew_does_not_wait_for_what_was_written() -> None:
+    with desk(node("n0", cpu="1")) as bench:
+        bench.submit(job("train", 2))
+        bench.look()
+        bench.show_unit("train").submit(job("train", 3))
+        assert bench.look() == [("patch", unit_name("train"))]
+        bench.submit(job("train", 4))
+        assert bench.look() == [("patch", unit_name("train"))]
+
+
+def test_a_step_that_failed_is_taken_again_after_a_pause() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        bench.api.fail("create group", Forbidden(403, "Forbidden"))
+        bench.submit(job("train", 2))
+        assert bench.look() == [("create group", unit_name("train"))]
+        bench.advance(2.0)
+        assert bench.look() == [("create group", unit_name("train"))]
+
+
+def test_a_job_is_let_go_without_being_read() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        bench.submit(job("train", 2), version="7").look()
+        assert bench.show_unit("train").look() == [("merge job", "train")]
+        (((_, patch),)) = bench.api.done("merge job")
+        assert patch["metadata"]["resourceVersion"] == "7"
+        assert patch["metadata"]["uid"] == "uid-train"
+        assert patch["spec"]["suspend"] is False
+        named = patch["spec"]["template"]["metadata"]["annotations"]
+        assert named == {keys.GROUP_ANNOTATION: unit_name("train")}
+        assert bench.look() == []
+
+
+def test_one_that_has_changed_meanwhile_is_read() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        bench.submit(job("train", 2)).look()
+        bench.api.fail("merge job", Conflict(409, "Conflict"))
+        assert bench.show_unit("train").look() == [("merge job", "train")]
+        bench.advance(2.0)
+        assert bench.look() == [("job", "train"), ("patch job", "train")]
+
+
+@pytest.mark.parametrize("metadata", [{}, {"annotations": {"kept": "yes"}}])
+def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> None:
+    read = msgspec.to_builtins(job("a"))
+    head = {"name": "a", "uid": "uid-a", "resourceVersion": "7"}
+    obj = {"metadata": {**head, **metadata}, "spec": read["spec"]}
+    template = ("spec", "template", "metadata", "annotations")
+    as_read = changes.let_go(obj, ("spec", "suspend"), [template], "g", "now")
+    unread = changes.let_go_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
+    assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_versions_are_known_of_jobs_that_wait(suspended: bool) -> None:
+    versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
+    versions.note(key, BATCH, job("a"))
+    versions.note(key, BATCH, job("a", suspended=suspended))
+    assert len(versions) == suspended
+
+
+def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
+    versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
+    jobs = [{"name": "workers", "replicas": 1, "template": {"spec": job("a").spec}}]
+    made = replace(job("a"), spec={"suspend": True, "replicatedJobs": jobs})
+    versions.note(key, JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), made)
+    assert versions.take(key) is None
+
+
+def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
+    with desk(node("n0", cpu="1")) as bench:
+        bench.submit(job("train", 2)).look()
+        assert bench.show_unit("train").look() == []
+        bench.ledger.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        assert bench.look() == [("create group", unit_name("train"))]
+
+
+def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
+    with desk(node("n0", cpu="1")) as bench:
+        bench.submit(job("train", 2)).look()
+        bench.ledger.drop_job(NAMESPACE, "uid-train")
+        bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        assert bench.look() == []
+        assert bench.submit(job("train", 2)).look() == [("create group", unit_name("train"))]
