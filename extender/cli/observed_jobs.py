@@ -14,7 +14,7 @@ from extender.cli.explain.pod_state import SCHEDULERS
 from extender.cli.observed import ObservedGroup
 from extender.domain.decisions.wording import position_in
 from extender.domain.jobs.job_record import JobKind, JobRecord
-from extender.domain.jobs.reading import Job, job_record
+from extender.domain.jobs.reading import AnyJob, job_record
 from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.kube.resources import Resource
@@ -122,7 +122,7 @@ class ObservedJob(NamedTuple):
         read."""
         if self.obj is None:
             return None
-        kind, job = JobKind(*self.row.key), msgspec.convert(self.obj, Job, strict=False)
+        kind, job = JobKind(*self.row.key), msgspec.convert(self.obj, AnyJob, strict=False)
         return job_record(kind, job, WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
 

@@ -12,7 +12,7 @@ from extender.api.workloads.shape import Json, Kinds, Path, WorkloadRow
 from extender.api.workloads.template_paths import annotation_paths
 from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind, JobRecord
-from extender.domain.jobs.reading import Job, as_json
+from extender.domain.jobs.reading import AnyJob, as_json
 from extender.domain.model.records import GroupKey
 
 
@@ -33,7 +33,7 @@ class JobVersions:
     def __len__(self) -> int:
         return len(self._known)
 
-    def note(self, key: GroupKey, kind: JobKind, job: Job) -> None:
+    def note(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
         """The newest version of a job; it is forgotten if it does not wait."""
         obj = as_json(kind, job)
         row = self._table[kind]

@@ -23,7 +23,7 @@ from extender.controllers.references import of_group, of_job
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind, JobRecord
-from extender.domain.jobs.reading import Job
+from extender.domain.jobs.reading import AnyJob
 from extender.domain.jobs.steps import JobStep, ManagedJob, differences, next_step
 from extender.domain.jobs.unit import unit
 from extender.domain.model.reasons import EventReason
@@ -65,7 +65,7 @@ class JobsController(RecordingController[GroupKey]):
     def rest(self) -> None:
         self._asked.clear()
 
-    def see(self, kind: JobKind, job: Job) -> None:
+    def see(self, kind: JobKind, job: AnyJob) -> None:
         """A job is new or has changed; the ledger has it already."""
         key = group_of_owner(job.metadata.namespace, job.metadata.uid)
         self._versions.note(key, kind, job)

@@ -30,7 +30,7 @@ from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
 from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import Job, owner_of_pods
+from extender.domain.jobs.reading import AnyJob, owner_of_pods
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.host.controllers import Controllers
 from extender.host.optional import OptionalWatches
@@ -164,13 +164,13 @@ class Feed:
         ]
         owners = _Sink(self._set_owner, self._drop_owner)
         kinds = _OWNERS if self._auto_podgroups else ()
-        jobs = [watch(resource_of(row), Job, self._job_sink(JobKind(*row.key))) for row in self._job_kinds]
+        jobs = [watch(resource_of(row), AnyJob, self._job_sink(JobKind(*row.key))) for row in self._job_kinds]
         return groups + jobs + [watch(kind, Workload, owners) for kind in kinds]
 
-    def _job_sink(self, kind: JobKind) -> "_Sink[Job]":
+    def _job_sink(self, kind: JobKind) -> "_Sink[AnyJob]":
         return _Sink(partial(self._set_job, kind), partial(self._drop_job, kind))
 
-    def _set_job(self, kind: JobKind, job: Job) -> None:
+    def _set_job(self, kind: JobKind, job: AnyJob) -> None:
         self._ledger.set_job(kind, job)
         self._jobs.see(kind, job)
         if kind == _OWNER_AND_JOB and self._auto_podgroups:

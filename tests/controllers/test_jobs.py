@@ -17,7 +17,7 @@ from extender.controllers.job_versions import JobVersions
 from extender.controllers.jobs import JobsController
 from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import Job
+from extender.domain.jobs.reading import AnyJob
 from extender.domain.jobs.unit import unit
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict, Forbidden
@@ -36,7 +36,7 @@ class Desk(Bench):
         super().__init__(*objects, auto_groups=True)
         self.starter = JobsController(self.means(), self.recorder, WORKLOADS)
 
-    def submit(self, *jobs: Job, version: str = "1") -> "Desk":
+    def submit(self, *jobs: AnyJob, version: str = "1") -> "Desk":
         for each in jobs:
             seen = replace(each, metadata=replace(each.metadata, resource_version=version))
             self.ledger.set_job(BATCH, seen)

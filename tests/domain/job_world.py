@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects import Meta, OwnerReference, PodGroup, Toleration
 from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import Job
+from extender.domain.jobs.reading import AnyJob
 from extender.domain.jobs.steps import JobStep, next_step
 from extender.domain.jobs.unit import unit
 from extender.domain.model.records import GroupKey
@@ -29,11 +29,11 @@ def job(
     created: str = "",
     annotations: dict[str, str] | None = None,
     **spec: Any,
-) -> Job:
+) -> AnyJob:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
     template = {"metadata": {}, "spec": {"schedulerName": scheduler, "containers": [container]}}
     notes = {**({keys.QUEUE: queue} if queue else {}), **(annotations or {})}
-    return Job(
+    return AnyJob(
         Meta(
             name=name,
             namespace=NAMESPACE,
@@ -54,12 +54,12 @@ class JobWorld(World):
 
     def __init__(self, *objects: Any, **options: Any) -> None:
         super().__init__(*objects, auto_groups=True, **options)
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, AnyJob] = {}
         self.units: dict[str, PodGroup] = {}
         self.stopped = False
         self.steps: list[tuple[str, JobStep]] = []
 
-    def submit(self, *jobs: Job) -> Self:
+    def submit(self, *jobs: AnyJob) -> Self:
         for each in jobs:
             self.jobs[each.metadata.name] = each
             self.ledger.set_job(BATCH, each)
@@ -145,7 +145,7 @@ class JobWorld(World):
         meta = replace(before.metadata, annotations=notes)
         self.submit(replace(before, metadata=meta, spec={**before.spec, "suspend": suspended}))
 
-    def _control(self, each: Job) -> bool:
+    def _control(self, each: AnyJob) -> bool:
         name, there = each.metadata.name, self.pods_of(each.metadata.name)
         if each.spec["suspend"]:
             self.delete(*there)
@@ -157,7 +157,7 @@ class JobWorld(World):
         return missing > 0
 
 
-def _pod(owner: Job, name: str, cpu: str) -> Any:
+def _pod(owner: AnyJob, name: str, cpu: str) -> Any:
     from extender.api.objects import Toleration
 
     tolerated = [

@@ -11,7 +11,7 @@ from extender.api.workloads.sets import JOB_SET
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.jobs.job_record import JobKind, JobRecord
-from extender.domain.jobs.reading import Job, job_record
+from extender.domain.jobs.reading import AnyJob, job_record
 from extender.domain.jobs.steps import JobStep
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
@@ -225,7 +225,7 @@ def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -
     spec = {"suspend": True, "replicatedJobs": [first, {**first, **then}]}
 
     def record(**status: Any) -> JobRecord:
-        read = Job(job("a").metadata, spec, status)
+        read = AnyJob(job("a").metadata, spec, status)
         return job_record(JobKind(*JOB_SET.key), read, WORKLOADS, Shapes(), [SCHEDULER], True)
 
     assert (record().needed, record().declared) == (2, 2)

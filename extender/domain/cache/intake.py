@@ -20,7 +20,7 @@ from extender.api.objects import (
 from extender.domain.cache.parts import Parts
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.jobs.job_record import JobKind, JobRules
-from extender.domain.jobs.reading import Job, job_record
+from extender.domain.jobs.reading import AnyJob, job_record
 from extender.domain.model.pod_owners import owner_record
 from extender.domain.model.records import GroupKey, Origin, group_of_owner
 from extender.domain.model.resources import offered_by_node
@@ -84,7 +84,7 @@ class Intake:
         if self._registry.drop_owner(namespace, uid):
             self._changes.mark()
 
-    def set_job(self, kind: JobKind, job: Job) -> None:
+    def set_job(self, kind: JobKind, job: AnyJob) -> None:
         ownership = self._pods.ownership
         record = job_record(
             kind, job, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups

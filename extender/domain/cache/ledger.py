@@ -38,7 +38,7 @@ from extender.domain.cache.reservations import Confirmation, Reservations
 from extender.domain.cache.shown_pods import ShownPods
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.jobs.job_record import JobKind, JobRules
-from extender.domain.jobs.reading import Job
+from extender.domain.jobs.reading import AnyJob
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, Origin, Uid
@@ -122,7 +122,7 @@ class Ledger(LedgerQueries):
         with self._lock:
             self._intake.drop_owner(namespace, uid)
 
-    def set_job(self, kind: JobKind, job: Job) -> None:
+    def set_job(self, kind: JobKind, job: AnyJob) -> None:
         with self._lock:
             self._intake.set_job(kind, job)
 

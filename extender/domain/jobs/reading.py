@@ -28,7 +28,7 @@ _TOLERATED = 300  # seconds for which admission lets pods stay on a node that is
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-class Job(Wire, frozen=True):
+class AnyJob(Wire, frozen=True):
     """Of any kind whose controller makes pods."""
 
     metadata: Meta
@@ -37,7 +37,7 @@ class Job(Wire, frozen=True):
 
 
 def job_record(
-    kind: JobKind, job: Job, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
+    kind: JobKind, job: AnyJob, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
 ) -> JobRecord:
     """What is wrong with it is kept in `fault`: this job waits, and no other is affected. Of one that has
     ended, no pods are expected, and nothing is kept of them."""
@@ -67,7 +67,7 @@ def job_record(
         return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
 
 
-def owner_of_pods(job: Job) -> Workload:
+def owner_of_pods(job: AnyJob) -> Workload:
     """The same object as the controller of its pods. Only for kinds of which Workload knows the fields."""
     return Workload(job.metadata, msgspec.convert(job.spec, WorkloadSpec))
 
@@ -84,7 +84,7 @@ def _is_part(meta: Meta, table: Kinds) -> bool:
     return row is not None and row.manageable
 
 
-def as_json(kind: JobKind, job: Job) -> Json:
+def as_json(kind: JobKind, job: AnyJob) -> Json:
     """As the table of kinds reads it."""
     meta = job.metadata
     metadata: Json = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}

@@ -14,7 +14,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.api.workloads.template_paths import annotation_paths
 from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind, JobRecord, JobRules
-from extender.domain.jobs.reading import Job, job_record
+from extender.domain.jobs.reading import AnyJob, job_record
 from extender.domain.jobs.unit import unit
 from extender.domain.model.shapes import Shapes
 from extender.sim.apiserver.kinds import BY_NAME, JOBS, NAMESPACES
@@ -65,7 +65,7 @@ def _queues_of_namespaces(creation: Creation) -> dict[str, str]:
 
 
 def _record(obj: Json, schedulers: tuple[str, ...]) -> JobRecord:
-    kind, job = JobKind(obj["apiVersion"], obj["kind"]), msgspec.convert(obj, Job)
+    kind, job = JobKind(obj["apiVersion"], obj["kind"]), msgspec.convert(obj, AnyJob)
     return job_record(kind, job, WORKLOADS, Shapes(), schedulers, auto_groups=True)
 
 
