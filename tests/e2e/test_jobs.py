@@ -125,3 +125,23 @@ def test_muster_killed_before_the_first_pod_gives_its_room_to_nobody_else(
     stage.start_sidecar(second, user=muster_user)
     stage.start_controller_manager()
     stage.jobs.wait_pods("train", 4, "Running")
+
+
+def test_all_jobs_of_queues_wait_as_jobs_where_that_is_wanted(stage: Stage, muster_user: User) -> None:
+    """A Job that was not created suspended is suspended, and let go in its turn; one that runs is left."""
+    stage.start_controller_manager()
+    stage.nodes(2, cpu="2")
+    before = stage.start_muster("--manage-jobs=off", user=muster_user)
+    scheduler = stage.start_sidecar(before, user=muster_user)
+    stage.job("running", parallelism=2, queue="default")
+    stage.jobs.wait_pods("running", 2, "Running")
+    scheduler.stop()
+    before.stop()
+    muster = stage.start_muster("--manage-jobs=queue", user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
+    stage.job("large", parallelism=3, queue="default")
+    stage.jobs.wait_condition("large", "Suspended")
+    wait_unit(stage, "large", "NoRoom", "Fragmented")
+    assert len(stage.jobs.pods("running", "Running")) == 2
+    stage.jobs.finish("running")
+    stage.jobs.wait_pods("large", 3, "Running")
