@@ -303,6 +303,7 @@ class QueueSpec(Wire, frozen=True):
     lending_limit: Quantities | None = None
     reserve_after: str = ""
     start_timeout: str = ""
+    max_run_time: str = ""
     preemption: QueuePreemption | None = None
     flavors: list[QueueFlavor] | None = None
     provisioning: Provisioning | None = None

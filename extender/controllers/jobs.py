@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from extender.api import keys
+from extender.api.durations import as_duration
 from extender.api.workloads.shape import Kinds, at
 from extender.api.workloads.template_paths import annotation_paths
 from extender.controllers.conditions import timestamp
@@ -93,8 +94,8 @@ class JobsController(RecordingController[GroupKey]):
         if (write := self._write_of(step, managed)) is not None:
             return self._ask(key, step, managed, write)
         self._asked.pop(key, None)
-        if managed.late_at is not None:
-            self._queue.move(key, max(managed.late_at - now, 0.0))
+        if managed.due_at is not None:
+            self._queue.move(key, max(managed.due_at - now, 0.0))
 
     def _ask(self, key: GroupKey, step: JobStep, managed: ManagedJob, write: Callable[[], None]) -> None:
         """Write it once: what is written takes a while to be shown, and decisions are made meanwhile. Steps
@@ -121,6 +122,10 @@ class JobsController(RecordingController[GroupKey]):
                 return partial(self._give_up, managed)
             case JobStep.GIVE_WAY:
                 return partial(self._give_way, managed)
+            case JobStep.STOP:
+                return partial(self._stop, managed)
+            case JobStep.REMOVE_UNIT:
+                return partial(self._remove_unit, managed)
         return None
 
     # ---- its PodGroup
@@ -134,6 +139,12 @@ class JobsController(RecordingController[GroupKey]):
         if group is not None:
             spec = {"spec": differences(managed)}
             self._cluster.patch_group(group.namespace, group.name, group.uid, spec)
+
+    def _remove_unit(self, managed: ManagedJob) -> None:
+        group = managed.group
+        if group is not None:
+            with suppress(NotFound):
+                self._cluster.delete_group(group.namespace, group.name, group.uid)
 
     # ---- the job itself
 
@@ -170,12 +181,17 @@ class JobsController(RecordingController[GroupKey]):
         why = wanted or f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
-    def _suspend(self, managed: ManagedJob, why: str, reason: EventReason) -> None:
+    def _stop(self, managed: ManagedJob) -> None:
+        limit = as_duration(managed.max_run_time or 0.0)
+        why = f"jobs of queue {managed.queue} run for {limit} at most; muster job resume lets it queue again"
+        self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
+
+    def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> None:
         job = managed.job
         obj = self._newest(job)
         if obj is None:
             return
-        self._change(job, changes.suspend(obj, self._table[job.kind].suspend))
+        self._change(job, changes.suspend(obj, self._table[job.kind].suspend, for_good))
         for about in (of_job(job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, f"{job.spoken_name} was suspended: {why}")
 

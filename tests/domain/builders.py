@@ -209,6 +209,7 @@ def queue(
     flavors: Sequence[QueueFlavor] = (),
     reserve_after: str = "",
     start_timeout: str = "",
+    max_run_time: str = "",
     **more: Any,
 ) -> Queue:
     """`more`: further fields of its spec."""
@@ -231,6 +232,7 @@ def queue(
             flavors=list(flavors) or None,
             reserve_after=reserve_after,
             start_timeout=start_timeout,
+            max_run_time=max_run_time,
             **more,
         ),
         QueueStatus(status_state),

@@ -121,6 +121,11 @@ class JobWorld(World):
                 self._suspend(name, True)
             case JobStep.GIVE_WAY:
                 self._suspend(name, True)
+            case JobStep.STOP:
+                self.change(name, suspend=True)
+            case JobStep.REMOVE_UNIT:
+                del self.units[name]
+                self.ledger.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
         return True
 
     def _put_unit(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:

@@ -230,3 +230,29 @@ def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -
 
     assert (record().needed, record().declared) == (2, 2)
     assert record(replicatedJobsStatus=[{"name": "load", "succeeded": 1}]).needed == 6
+
+
+def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good() -> None:
+    world = JobWorld(node("n0", cpu="2"), queue("q", max_run_time="1h"))
+    world.submit(job("long", queue="q"), job("next", queue="q", created="2026-01-02T00:00:00Z"))
+    world.run_whole("long").work()
+    world.pass_time(3599)
+    world.work()
+    assert not world.suspended("long")
+    world.pass_time(2)
+    world.work()
+    assert [world.suspended(name) for name in ("long", "next")] == [True, False]
+    assert world.steps.count(("long", JobStep.LET_GO)) == 1
+
+
+def test_the_unit_of_a_finished_job_is_removed_after_an_hour() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("done")).run_whole("done").work()
+    world.finish(*world.pods_of("done"))
+    before = world.jobs["done"]
+    complete = {"conditions": [{"type": "Complete", "status": "True"}]}
+    world.submit(replace(before, status=complete)).work()
+    world.pass_time(3000)
+    assert "done" in world.work().units
+    world.pass_time(700)
+    assert "done" not in world.work().units
+    assert ("done", JobStep.MAKE_UNIT) not in world.steps[1:]

@@ -52,6 +52,13 @@ def description(place: ClusterAccess, name: str) -> str:
     )
 
 
+_TIMES = {
+    "reserveAfter": "Reserves after",
+    "startTimeout": "Jobs get going within",
+    "maxRunTime": "Jobs run at most",
+}
+
+
 def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
     spec = found.get("spec") or {}
     yield "Weight", queue.spec.weight
@@ -62,10 +69,7 @@ def _spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
     if queue.entering:
         yield "Namespaces", ", ".join(queue.entering[:_MOST]) + _more(len(queue.entering))
     yield "Order", queue.spec.dequeue_strategy or "traverse"
-    if spec.get("reserveAfter"):
-        yield "Reserves after", spec["reserveAfter"]
-    if spec.get("startTimeout"):
-        yield "Jobs get going within", spec["startTimeout"]
+    yield from ((title, spec[field]) for field, title in _TIMES.items() if spec.get(field))
     yield "Reclaimable", _yes(spec.get("reclaimable") is not False)
     yield "Restricted", _yes(spec.get("restricted") is True)
     if spec.get("namespaceSelector") is not None:

@@ -134,11 +134,12 @@ _STOPS = {
     "type": click.Choice(["None", "Hold", "HoldAndDrain"]),
     "help": "Whether it admits nothing new, and drains.",
 }
-_PATIENCE, _START_TIMEOUT = (
+_PATIENCE, _START_TIMEOUT, _MAX_RUN_TIME = (
     {"metavar": "DURATION", "callback": _duration, "help": text}
     for text in (
         "How long a group waits before room is reserved for it.",
         "How long a job that waited suspended may take until all its pods run.",
+        "How long a job that waited suspended may run.",
     )
 )
 
@@ -176,6 +177,7 @@ _FLAGS = (
     ),
     _Flag(("--reserve-after",), ("reserveAfter",), _PATIENCE),
     _Flag(("--start-timeout",), ("startTimeout",), _START_TIMEOUT),
+    _Flag(("--max-run-time",), ("maxRunTime",), _MAX_RUN_TIME),
 )
 FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
 

@@ -97,7 +97,7 @@ class ExpectedMembers:
 def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     """A suspended job expects all its pods once those of an earlier start are gone; one that Muster has let
     go those that have not come yet, until it stands whole or its start is given up."""
-    if job.fault or (job.suspended and job.started):
+    if job.fault or job.outcome is not None or (job.suspended and job.started):
         return False
     if job.suspended:
         return not any(pod.waiting or pod.holds_room for pod in there)

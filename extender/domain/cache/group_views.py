@@ -102,7 +102,7 @@ class GroupViews:
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
             has_job=group.job is not None,
             job_outcome=self._registry.job_outcome(group.key),
-            let_go=group.job is not None and group.job.started and not group.job.suspended,
+            let_go=group.job is not None and group.job.is_let_go,
             start_timeouts=record.start_timeouts if record else 0,
             series=record.series if record else _series_of_pods(group),
             submitter=record.submitter if record and self._registry.marks_count else "",

@@ -25,6 +25,7 @@ class Group:
         "expected_since",
         "got_going",
         "job",
+        "job_finished_at",
         "job_let_go",
         "key",
         "known_since",
@@ -61,6 +62,7 @@ class Group:
         self.view: GroupView | None = None  # the view made last
         self.job: JobRecord | None = None  # the job that is managed, and makes its pods
         self.job_let_go: float | None = None  # since when that is not suspended, as far as was seen
+        self.job_finished_at: float | None = None  # when it had finished, as far as was seen
         self.got_going = False  # all needed members have run at the same time since then
         self.forget_history()
 
@@ -142,6 +144,10 @@ class Group:
 
     def note_job(self, now: float) -> None:
         """Note since when its job is let go, and whether that has got going."""
+        if self.job is None or self.job.outcome is None:
+            self.job_finished_at = None
+        elif self.job_finished_at is None:
+            self.job_finished_at = now
         if self.job is None or self.job.suspended:
             self.job_let_go, self.got_going = None, False
             return

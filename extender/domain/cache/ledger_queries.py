@@ -77,6 +77,8 @@ class LedgerQueries(GroupQueries):
                 any(pod.holds_room for pod in group.pods.values()),
                 record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in decisions.evictions for uid in group.pods),
+                max_run_time=record.max_run_time if record is not None else None,
+                finished_at=group.job_finished_at,
             )
 
     def has_job(self, key: GroupKey) -> bool:

@@ -46,9 +46,9 @@ def _put(patch: dict[str, Any], path: Path, value: object) -> None:
     patch[last] = value
 
 
-def suspend(obj: Json, path: Path) -> list[Operation]:
-    """It is suspended, and nobody has let it go."""
-    started = keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
+def suspend(obj: Json, path: Path, for_good: bool = False) -> list[Operation]:
+    """It is suspended, and nobody has let it go; `for_good`: as its user would do it."""
+    started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
     note = pointer(("metadata", "annotations", keys.STARTED))
     return [
         *_tests(obj),

@@ -53,6 +53,11 @@ class JobRecord(msgspec.Struct, frozen=True):
         return sum(each.count for each in self.pods)
 
     @property
+    def is_let_go(self) -> bool:
+        """Whether Muster has let it go, and it has not ended."""
+        return self.started and not self.suspended and self.outcome is None
+
+    @property
     def spoken_name(self) -> str:
         """`job/train`, as people say it."""
         return f"{self.kind.kind.lower()}/{self.name}"
@@ -70,7 +75,11 @@ class JobRules(msgspec.Struct, frozen=True):
         """A job that Muster has started stays its own; of others, those that name a queue and wait."""
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
-        if self.mode == OFF or is_left or not (job.ours and queue) or job.outcome is not None:
+        if self.mode == OFF or is_left or not queue:
+            return False
+        if job.outcome is not None:  # its pods are not read any more
+            return job.started
+        if not job.ours:
             return False
         return job.suspended or job.started or self.mode == BY_QUEUE
 

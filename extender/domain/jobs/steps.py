@@ -12,6 +12,8 @@ from extender.domain.model.queue_of_group import says_queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupRecord
 
+KEPT = 3600.0  # seconds for which the PodGroup of a finished job stays
+
 
 class JobStep(Enum):
     NOTHING = auto()
@@ -20,6 +22,8 @@ class JobStep(Enum):
     LET_GO = auto()  # its pods may be made
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
     GIVE_WAY = auto()  # it is suspended, because others need the room
+    STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
+    REMOVE_UNIT = auto()  # it finished a while ago
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
@@ -34,6 +38,23 @@ class ManagedJob(msgspec.Struct, frozen=True):
     runs: bool = False  # pods of it are on nodes
     timeout: float = 300.0  # seconds that this may take
     is_victim: bool = False  # its pods have to give their room back
+    max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
+    finished_at: float | None = None  # when it had finished, as far as was seen
+
+    @property
+    def due_at(self) -> float | None:
+        """When time alone asks for a step; None: never."""
+        if self.finished_at is not None:
+            return self.finished_at + KEPT
+        moments = [moment for moment in (self.late_at, self.over_at) if moment is not None]
+        return min(moments, default=None)
+
+    @property
+    def over_at(self) -> float | None:
+        """When it has run for as long as its queue allows."""
+        if self.max_run_time is None or self.let_go is None or self.job.suspended or not self.job.started:
+            return None
+        return self.let_go + self.max_run_time
 
     @property
     def late_at(self) -> float | None:
@@ -44,6 +65,9 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
     job, decision = managed.job, managed.decision
+    if managed.finished_at is not None:
+        is_over = now >= managed.finished_at + KEPT and managed.group is not None
+        return JobStep.REMOVE_UNIT if is_over else JobStep.NOTHING
     if managed.group is None:
         return JobStep.MAKE_UNIT
     if decision is None or (job.suspended and job.started):  # suspended by its user
@@ -53,6 +77,8 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.LET_GO if starts else _update(managed)
     if not job.started:  # nobody but Muster may let it go; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
+    if managed.over_at is not None and now >= managed.over_at:
+        return JobStep.STOP
     if managed.is_victim:
         return JobStep.GIVE_WAY
     if _has_failed(decision) or (managed.late_at is not None and now >= managed.late_at):

@@ -61,6 +61,7 @@ class EventReason(StrEnum):
     JOB_STARTED = "JobStarted"
     JOB_SUSPENDED = "JobSuspended"
     START_GIVEN_UP = "StartGivenUp"
+    JOB_STOPPED = "JobStopped"
     COMMAND_REFUSED = "CommandRefused"
     QUOTA_NOT_APPLIED = "QuotaNotApplied"
 

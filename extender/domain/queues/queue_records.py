@@ -45,6 +45,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
     reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
     start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
+    max_run_time: float | None = None  # seconds that a job may run; None: no limit
     preemption: PreemptionRules = PreemptionRules()
     flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
@@ -90,6 +91,7 @@ def _queue_record(queue: Queue, amounts: QueueAmounts) -> QueueRecord:
         restricted=spec.restricted,
         reserve_after=duration_of(spec.reserve_after, RESERVE_AFTER),
         start_timeout=duration_of(spec.start_timeout, START_TIMEOUT),
+        max_run_time=duration_of(spec.max_run_time, None),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

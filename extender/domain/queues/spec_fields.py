@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from extender.api import keys
 from extender.api.durations import as_seconds
@@ -12,6 +12,7 @@ from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.queues.queue_rules import Limit, PreemptionRules, RunningLimits
 
 MOST_OVERSELL = 100
+D = TypeVar("D", float, None)
 RESERVE_AFTER = 600.0  # seconds
 START_TIMEOUT = 300.0  # seconds
 _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
@@ -114,7 +115,7 @@ def _seconds(field: str, text: str) -> float:
         raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
 
 
-def duration_of(text: str, default: float) -> float:
+def duration_of(text: str, default: D) -> float | D:
     """What cannot be read counts as not given; the API server refuses it."""
     try:
         return as_seconds(text)
