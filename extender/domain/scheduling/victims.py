@@ -58,7 +58,8 @@ class Candidates:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
             case EvictionCause.UNMANAGED:
                 return rules.unmanaged and group.priority > self._lowest
-        return False
+            case _:
+                return False
 
     @cached_property
     def _lowest(self) -> float:

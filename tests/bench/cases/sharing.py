@@ -9,6 +9,7 @@ takes longer than one without the gang that is owed room.
 from collections.abc import Iterator
 
 from extender.domain.decisions.decisions import Decisions
+from extender.host.garbage import LongLived
 from tests.bench.cases.deciding import decided_once
 from tests.bench.report import Row, say
 from tests.bench.sizes import Bench
@@ -55,6 +56,7 @@ def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
     for number in range(groups):
         cpu = f"{2000 + number % _SHAPES}m"
         world.add(gang(f"g{number}", _MEMBERS, queue=names[-1 - number % len(names)], cpu=cpu))
+    _collect_as_served()
     _, first, _ = decided_once(world, None)
     before = world.settle().decisions
     event = min(_after_event(world, before, number) for number in range(_REPEATS))
@@ -68,6 +70,11 @@ def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
         "after an event ms": event,
         "after a group ms": group,
     }
+
+
+def _collect_as_served() -> None:
+    """Garbage, as the process does that serves once it has read the cluster."""
+    LongLived(lambda: True)()
 
 
 def _after_event(world: World, before: Decisions, number: int) -> float:
@@ -89,6 +96,7 @@ def _reclaiming(nodes: int, members: int) -> Iterator[Row]:
     world.add(builders.queue("lender"), builders.queue("borrower"))
     for number in range(running // _MEMBERS):
         world.add(_placed(number, nodes))
+    _collect_as_served()
     before = world.settle().decisions
     without = decided_once(world, None)[1]
     world.add(gang("owed", members, queue="lender", cpu="1"))
