@@ -15,7 +15,7 @@ from extender.domain.jobs.reading import AnyJob, job_record
 from extender.domain.jobs.steps import JobStep
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
-from tests.domain.builders import SCHEDULER, group, node, queue
+from tests.domain.builders import HOSTNAME, SCHEDULER, group, node, queue, stranger
 from tests.domain.job_world import JobWorld, job, unit_name
 
 
@@ -256,3 +256,27 @@ def test_the_unit_of_a_finished_job_is_removed_after_an_hour() -> None:
     world.pass_time(700)
     assert "done" not in world.work().units
     assert ("done", JobStep.MAKE_UNIT) not in world.steps[1:]
+
+
+def test_a_template_changed_while_the_job_waits_is_followed() -> None:
+    world = JobWorld(node("n0", cpu="2")).submit(job("train", 2, cpu="4")).work()
+    assert world.reason(unit_name("train")) is Reason.NEVER_FITS
+    smaller = job("train", 2, cpu="1")
+    world.submit(smaller).work()
+    assert not world.suspended("train")
+    assert sorted(world.plan(unit_name("train")).values()) == ["n0", "n0"]
+
+
+def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
+    world = JobWorld(node("n0", cpu="4"), node("n1", cpu="4"))
+    world.add(stranger("apart", on="n0", labels={"app": "x"}))
+    made = job("train", 1)
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "x"}}}
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    made.spec["template"]["spec"]["affinity"] = {"podAntiAffinity": terms}
+    world.stopped = True
+    world.submit(made).work()
+    assert set(world.decision(unit_name("train")).plan.values()) == {"n1"}
+    world.remove("train")
+    world.settle()
+    assert not world.ledger._claims.capacity._terms._users

@@ -62,6 +62,9 @@ class ExpectedMembers:
 
     def _settle_part(self, group: Group, index: int, wanted: int, newcomers: list[PodRecord]) -> None:
         there = [pod for pod in _expected(group) if _place_of(pod)[0] == index]
+        for pod in [each for each in there if not _is_up_to_date(each, group.job, index)]:
+            self._pass_on(group, pod, [])
+            there.remove(pod)
         there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
         for pod in there[: max(len(there) - wanted, 0)]:
             self._pass_on(group, pod, newcomers)
@@ -74,6 +77,7 @@ class ExpectedMembers:
         if claim is not None:
             self._moves.end(expected, ClaimEvent.WITHDRAW)
         group.forget(expected.uid)
+        self._claims.capacity.unwatch_terms(expected)
         if claim is not None and newcomers and self._claims.fits(newcomers[-1], claim.node):
             self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
         self._changes.mark()
@@ -85,6 +89,7 @@ class ExpectedMembers:
             if uid not in group.pods:
                 name = "-".join(filter(None, (job.name, part.role, str(number))))
                 group.pods[uid] = replace(part.pod, uid=uid, name=name)
+                self._claims.capacity.watch_terms(group.pods[uid])
         self._registry.touch(group.key)
         self._changes.mark()
 
@@ -107,6 +112,13 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
 
 def _expected(group: Group) -> Iterator[PodRecord]:
     return (pod for pod in list(group.pods.values()) if pod.to_be)
+
+
+def _is_up_to_date(pod: PodRecord, job: JobRecord | None, index: int) -> bool:
+    """Whether the job would still make such a pod; its template may change while it waits."""
+    if job is None or index >= len(job.pods):
+        return True  # it goes anyway
+    return replace(job.pods[index].pod, uid=pod.uid, name=pod.name) == pod
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:
