@@ -1,0 +1,107 @@
+"""Jobs in any course of events: no room is given twice, none is lost, and no claim outlives its reason."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from extender.domain.model.reasons import Verdict
+from tests.domain.builders import node, queue
+from tests.domain.job_world import JobWorld, job, unit_name
+
+NAMES = ("a", "b", "c")
+CPUS = 4
+NAME = st.sampled_from(NAMES)
+
+
+class Jobs(RuleBasedStateMachine):
+    """Three jobs on two nodes, whose controller and scheduler work or do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = JobWorld(node("n0", cpu="2"), node("n1", cpu="2"), queue("q", start_timeout="1m"))
+
+    @rule(name=NAME, parallelism=st.integers(0, 5))
+    def submit(self, name: str, parallelism: int) -> None:
+        if name not in self.world.jobs:
+            self.world.submit(job(name, parallelism, queue="q"))
+
+    @rule(name=NAME)
+    def remove(self, name: str) -> None:
+        if name in self.world.jobs:
+            self.world.delete(*self.world.pods_of(name))
+            self.world.remove(name)
+
+    @rule(name=NAME, spec=st.sampled_from([{"suspend": True}, {"suspend": False}, {"parallelism": 1}]))
+    def change(self, name: str, spec: dict[str, Any]) -> None:
+        if name in self.world.jobs:
+            self.world.change(name, **spec)
+
+    @rule()
+    def work(self) -> None:
+        self.world.work()
+
+    @rule(stopped=st.booleans())
+    def let_the_controller(self, stopped: bool) -> None:
+        self.world.stopped = stopped
+
+    @rule(name=NAME)
+    def schedule(self, name: str) -> None:
+        """The scheduler takes all pods of a job that may start."""
+        self.world.settle()
+        if name in self.world.jobs:
+            waiting = [each for each in self.world.pods_of(name) if not self.world.pods[each].spec.node_name]
+            planned = [each for each in waiting if self.world.stage(each) is not None]
+            if waiting and planned == waiting:
+                self.world.scheduler_takes(*waiting)
+                self.world.run(*self.world.pods_of(name))
+
+    @rule(name=NAME)
+    def finish(self, name: str) -> None:
+        running = [
+            each for each in self.world.pods_of(name) if self.world.pods[each].status.phase == "Running"
+        ]
+        self.world.finish(*running[:1])
+
+    @rule(seconds=st.sampled_from([1, 30, 61, 400]))
+    def pass_time(self, seconds: int) -> None:
+        self.world.pass_time(seconds)
+
+    @invariant()
+    def no_room_is_given_twice(self) -> None:
+        used: dict[str, int] = {}
+        for claim in self.world.ledger._claims:
+            used[claim.node] = used.get(claim.node, 0) + 1
+        assert all(count <= CPUS / 2 for count in used.values()), used
+
+    @invariant()
+    def expected_pods_belong_to_a_job_that_waits_or_starts(self) -> None:
+        self.world.settle()
+        for name in NAMES:
+            group = self.world.ledger._registry.groups.get(_key(name))
+            expected = [pod for pod in group.pods.values() if pod.to_be] if group else []
+            if not expected:
+                continue
+            assert name in self.world.jobs
+            assert not (group and group.stood_whole and not self.world.suspended(name))
+            assert len(expected) <= max(self.world.jobs[name].spec["parallelism"], 0)
+
+    def teardown(self) -> None:
+        """Once all is well again and the others are gone, what fits runs."""
+        self.world.stopped = False
+        for name in NAMES[1:]:
+            self.remove(name)
+        self.remove("a")
+        self.world.pass_time(1000)
+        self.world.submit(job("a", 2, queue="q")).run_whole("a").work()
+        assert self.world.verdict(unit_name("a")) is Verdict.RUNNING
+        assert self.world.claim_count() == 2
+
+
+def _key(name: str) -> Any:
+    return f"team/{unit_name(name)}"
+
+
+TestJobs = Jobs.TestCase
+TestJobs.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
