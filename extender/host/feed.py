@@ -79,7 +79,6 @@ _QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
     QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
 }
-_GRANTED_APART = dict.fromkeys((PROVISIONING_REQUESTS, *(each for each, _ in _QUOTAS.values())), "watch")
 
 
 class _Sink(Generic[T]):
@@ -106,7 +105,7 @@ class Feed:
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
-        self._jobs, self._job_kinds = controllers.jobs, job_kinds
+        self._jobs = controllers.jobs
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
         asked = watch(
@@ -135,9 +134,10 @@ class Feed:
         )
         local_queues = watch(LOCAL_QUEUES, LocalQueue, _Sink(self._set_local_queue, self._drop_local_queue))
         optional = (local_queues, commands, asked, budgets, *quotas.values())
-        apart = _GRANTED_APART | {resource_of(row): "patch" for row in job_kinds}
+        jobs = [watch(resource_of(row), AnyJob, self._job_sink(JobKind(*row.key))) for row in job_kinds]
+        apart = dict.fromkeys((asked, *quotas.values()), "watch") | dict.fromkeys(jobs, "patch")
         self._optional = OptionalWatches(
-            ApiClient(connection), (*optional, *self._optional_reflectors(watch)), granted_apart=apart
+            ApiClient(connection), (*optional, *jobs, *self._optional_reflectors(watch)), granted_apart=apart
         )
         self._needed: tuple[Reflector[Any], ...] = (
             watch(
@@ -157,15 +157,13 @@ class Feed:
         )
 
     def _optional_reflectors(self, watch: Callable[..., Reflector[Any]]) -> list[Reflector[Any]]:
-        """A kind that is watched for its jobs is not watched for owners of pods once more."""
         groups = [
             watch(kind, type_, _Sink(self._ledger.set_group, partial(self._drop_group_of_others, origin)))
             for kind, type_, origin in _GROUPS_OF_OTHERS
         ]
         owners = _Sink(self._set_owner, self._drop_owner)
         kinds = _OWNERS if self._auto_podgroups else ()
-        jobs = [watch(resource_of(row), AnyJob, self._job_sink(JobKind(*row.key))) for row in self._job_kinds]
-        return groups + jobs + [watch(kind, Workload, owners) for kind in kinds]
+        return groups + [watch(kind, Workload, owners) for kind in kinds]
 
     def _job_sink(self, kind: JobKind) -> "_Sink[AnyJob]":
         return _Sink(partial(self._set_job, kind), partial(self._drop_job, kind))

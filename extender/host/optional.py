@@ -14,12 +14,11 @@ from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError
 from extender.kube.polling import Poller
 from extender.kube.reflector import Reflector
-from extender.kube.resources import Resource
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-NOTHING: Mapping[Resource, str] = MappingProxyType({})
+NOTHING: Mapping[Reflector[Any], str] = MappingProxyType({})
 _AGAIN = 30.0  # seconds between two looks for missing kinds
 _AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that are served
 
@@ -30,7 +29,7 @@ class OptionalWatches:
         cluster: ApiClient,
         watches: Sequence[Reflector[Any]],
         clock: Callable[[], float] = time.monotonic,
-        granted_apart: Mapping[Resource, str] = NOTHING,
+        granted_apart: Mapping[Reflector[Any], str] = NOTHING,
     ) -> None:
         self._cluster = cluster
         self._granted_apart = granted_apart
@@ -65,13 +64,19 @@ class OptionalWatches:
     def look(self) -> None:
         """Start the watches of kinds that are served now."""
         for reflector in list(self._missing):
-            if reflector.resource in {each.resource for each in self.started}:
+            if self._is_read_already(reflector):
                 self._missing.remove(reflector)
             elif self._is_served(reflector):
                 self._missing.remove(reflector)
                 self.started.append(reflector)
                 reflector.start()
         self._looked = True
+
+    def _is_read_already(self, reflector: Reflector[Any]) -> bool:
+        """Whether another watch of its kind runs, which took more rights."""
+        return reflector not in self._granted_apart and any(
+            each.resource == reflector.resource for each in self.started
+        )
 
     def _poll(self) -> None:
         first = not self._looked
@@ -86,7 +91,7 @@ class OptionalWatches:
         resource = reflector.resource
         try:
             served = self._cluster.serves(resource)
-            verb = self._granted_apart.get(resource)
+            verb = self._granted_apart.get(reflector)
             return served and (verb is None or self._cluster.may(verb, resource))
         except ApiError as fault:
             log.warning(

@@ -13,7 +13,7 @@ from extender.host.optional import OptionalWatches
 from extender.kube.calls import ApiClient
 from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
-from extender.kube.resources import REPLICA_SETS
+from extender.kube.resources import REPLICA_SETS, Resource
 from tests.controllers.queue_desk import command
 from tests.domain.builders import budget, group, node, owner, pod, queue
 from tests.domain.world import key
@@ -210,6 +210,27 @@ def test_of_two_watches_of_one_kind_the_first_that_may_be_started_is_enough(stat
     watches.look()
     assert (watches.started, watches.missing) == ([first], [])
     first.stop()
+
+
+def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_are_granted(
+    station: Station,
+) -> None:
+    granted: list[str] = []
+
+    class Cluster(ApiClient):
+        def may(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
+            return verb in granted
+
+    station.api.served = {"apps/v1": ["replicasets"]}
+    first, second = (Reflector(station.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
+    watches = OptionalWatches(Cluster(station.connection), [first, second], granted_apart={first: "patch"})
+    watches.look()
+    assert (watches.started, watches.missing) == ([second], [first])
+    granted.append("patch")
+    watches.look()
+    assert (watches.started, watches.missing) == ([second, first], [])
+    for each in (first, second):
+        each.stop()
 
 
 def test_a_kind_that_comes_later_is_found(station: Station) -> None:
