@@ -131,7 +131,8 @@ def test_a_workload_leads_to_its_group(stage: Stage, scheduler: KubeScheduler, s
     assert submitter.says("why", "deploy/site").startswith(f"deployment/site {where}, of podgroup/web\n")
     assert submitter.says("why", "train").startswith(f"podgroup/train {where}\n")
     assert submitter.says("why", "site").startswith(f"deployment/site {where}, of podgroup/web\n")
-    assert "NoPods\n  It is suspended.\n" in submitter.says("why", "later")
+    told = submitter.says("why", "later")
+    assert "NoPods\n  It is suspended, and Muster does not manage it: its pods name a PodGroup" in told
     assert "did you mean podgroup/train" in submitter.refuses("why", "trian")
     assert "the cluster knows no jobsets.jobset.x-k8s.io" in submitter.refuses("why", "jobset/train")
 

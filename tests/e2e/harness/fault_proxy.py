@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.harness.faults import BINDING, Fault, Pieces
+from tests.e2e.harness.faults import ASKING, BINDING, Fault, Pieces
 
 CHUNK = 1 << 16
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te"}
@@ -101,9 +101,9 @@ class FaultProxy:
             self.calls.append(call)
 
     def writes(self) -> list[Call]:
-        """Everything that came by and was not just reading."""
+        """Everything that came by and was not just reading, or asking what may be done."""
         with self._lock:
-            return [call for call in self.calls if call.method != "GET"]
+            return [call for call in self.calls if call.method != "GET" and ASKING not in call.path]
 
     def bindings(self) -> dict[str, list[str]]:
         """For every pod the nodes to which it was to be bound, one for each request."""

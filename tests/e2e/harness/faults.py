@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 BINDING = r"/binding$"
+ASKING = "/selfsubjectaccessreviews"
 OFTEN = 10**6
 Pieces = Iterator[bytes]
 
