@@ -264,6 +264,7 @@ class QueuePreemption(Wire, frozen=True):
     within_queue: str = ""
     unmanaged: str = ""
     min_runtime: str = ""
+    after: str = ""
 
 
 class QueueFlavor(Wire, frozen=True):

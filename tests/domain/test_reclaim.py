@@ -316,6 +316,17 @@ def test_minimum_runtime() -> None:
     assert len(evicted(world.settle())) == 1
 
 
+def test_a_queue_may_let_its_groups_wait_before_others_make_room() -> None:
+    world = borrowed()
+    world.add(queue("a", preemption=QueuePreemption(after="10m")))
+    world.add(gang("x", 1, queue="a", created=timestamp(world.now)))
+    assert not evicted(world.settle())
+    world.pass_time(599.0)
+    assert not evicted(world.settle())
+    world.pass_time(2.0)
+    assert len(evicted(world.settle())) == 1
+
+
 def test_at_the_ceiling_of_a_queue_above_its_sibling_gives_back_what_it_borrowed() -> None:
     world = World(nodes("n0", "n1", cpu="8"), queue("above", capability={"cpu": "4"}), queue("elsewhere"))
     world.add(queue("a", parent="above"), queue("b", parent="above"))

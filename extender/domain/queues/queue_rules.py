@@ -32,6 +32,8 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     """Whether its groups may take room from pods of lower priority that are not Muster's."""
     min_runtime: float = 0.0
     """How long its groups have run, in seconds, before others may take their room."""
+    after: float = 0.0
+    """How long its groups have waited with all their members, in seconds, before room is taken for them."""
 
 
 class Flavor(msgspec.Struct, frozen=True):

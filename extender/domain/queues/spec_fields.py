@@ -104,6 +104,7 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
         within_queue=rules.within_queue != keys.NEVER,
         unmanaged=rules.unmanaged != keys.NEVER,
         min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
+        after=_seconds("spec.preemption.after", rules.after),
     )
 
 

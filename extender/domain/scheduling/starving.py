@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.flavors.roles import on_nodes_of
 from extender.domain.lifecycle.quorum import Missing, missing
+from extender.domain.lifecycle.start_clock import ready_since
 from extender.domain.model.evictions import EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import PodRecord
@@ -64,7 +65,14 @@ def _takes_from_others(round_: Round, group: GroupView) -> bool:
 
 
 def _starving(round_: Round) -> list[GroupView]:
-    return [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    groups = [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
+    return [group for group in groups if _has_waited(round_, group)]
+
+
+def _has_waited(round_: Round, group: GroupView) -> bool:
+    """For as long as its queue lets its groups wait before others make room; without a timestamp, it has."""
+    after, since = round_.snapshot.queues[group.queue].record.preemption.after, ready_since(group)
+    return not (after and since) or round_.is_due(round_.snapshot.moment(since) + after)
 
 
 def _in_order(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
