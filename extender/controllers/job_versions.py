@@ -7,8 +7,9 @@ used once: if it is outdated, the API server says so, and the job is read.
 from typing import Any, NamedTuple
 
 from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.core import JOB
 from extender.api.workloads.lifecycle import is_suspended
-from extender.api.workloads.shape import Json, Kinds, Path, WorkloadRow
+from extender.api.workloads.shape import Json, Kinds, Path, WorkloadRow, at
 from extender.api.workloads.template_paths import annotation_paths
 from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind, JobRecord
@@ -37,7 +38,8 @@ class JobVersions:
         """The newest version of a job; it is forgotten if it does not wait."""
         obj = as_json(kind, job)
         row = self._table[kind]
-        paths = _paths(row, obj, self._table) if is_suspended(row, obj) else ()
+        is_known = is_suspended(row, obj) and may_change_templates(obj)
+        paths = _paths(row, obj, self._table) if is_known else ()
         if not paths or any(_leads_through_list(obj, path) for path in paths):
             return self.drop(key)
         version = job.metadata.resource_version
@@ -55,6 +57,13 @@ def let_go_unread(job: JobRecord, known: KnownVersion, now: str) -> dict[str, An
     return changes.let_go_unread(
         job.uid, known.version, known.suspend, known.annotations, group_name(job), now
     )
+
+
+def may_change_templates(obj: Json) -> bool:
+    """Before 1.36 a Job that has run keeps its startTime while it is suspended, and its template may not be
+    changed any more. Its pods have the group of their controller without that."""
+    is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
+    return not (is_job and at(obj, ("status", "startTime")))
 
 
 def group_name(job: JobRecord) -> str:

@@ -19,7 +19,7 @@ from extender.api.workloads.template_paths import annotation_paths
 from extender.controllers.conditions import timestamp
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
-from extender.controllers.job_versions import JobVersions, group_name, let_go_unread
+from extender.controllers.job_versions import JobVersions, group_name, let_go_unread, may_change_templates
 from extender.controllers.references import of_group, of_job
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.jobs import changes
@@ -162,7 +162,7 @@ class JobsController(RecordingController[GroupKey]):
         obj, row = self._newest(job), self._table[job.kind]
         if obj is None or at(obj, row.suspend) is not True:
             return False
-        paths = annotation_paths(row, obj, self._table)
+        paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
         self._change(job, changes.let_go(obj, row.suspend, paths, group_name(job), now))
         return True
 

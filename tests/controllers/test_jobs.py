@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from extender.api import keys
 from extender.api.merge_patch import merged
 from extender.api.workloads.table import WORKLOADS
-from extender.controllers.job_versions import JobVersions
+from extender.controllers.job_versions import JobVersions, may_change_templates
 from extender.controllers.jobs import JobsController
 from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind
@@ -137,6 +137,16 @@ def test_versions_are_known_of_jobs_that_wait(suspended: bool) -> None:
     versions.note(key, BATCH, job("a"))
     versions.note(key, BATCH, job("a", suspended=suspended))
     assert len(versions) == suspended
+
+
+def test_the_template_of_a_job_that_has_run_is_left_as_it_is() -> None:
+    """Before 1.36 the API server refuses to change it."""
+    ran = replace(job("a"), status={"startTime": "2026-01-01T00:00:00Z"})
+    versions = JobVersions(WORKLOADS)
+    versions.note(GroupKey("default/a"), BATCH, ran)
+    assert len(versions) == 0
+    assert not may_change_templates({"apiVersion": "batch/v1", "kind": "Job", "status": ran.status})
+    assert may_change_templates({"apiVersion": "ray.io/v1", "kind": "RayJob", "status": ran.status})
 
 
 def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
