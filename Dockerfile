@@ -21,6 +21,7 @@ COPY manifests/crds/commands.yaml manifests/crds/
 COPY manifests/crds/local-queues.yaml manifests/crds/
 COPY manifests/crds/podgroups.yaml manifests/crds/
 COPY manifests/crds/queues.yaml manifests/crds/
+COPY manifests/quota/crd.yaml manifests/quota/
 COPY manifests/webhooks/rbac.yaml manifests/webhooks/
 COPY extender extender
 # pip compiles what it installs, which could not be done later: the root filesystem is read-only when it runs.

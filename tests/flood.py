@@ -24,13 +24,13 @@ def many_files() -> Iterator[None]:
 
 
 @contextmanager
-def flood(port: int, words: bytes, count: int) -> Iterator[list[socket.socket]]:
+def flood(port: int, data: bytes, count: int) -> Iterator[list[socket.socket]]:
     """So many connections, each with these words and no more; they stay open on this side."""
     with ExitStack() as stack:
         made = []
         for _ in range(count):
             caller = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
             with suppress(ConnectionError):  # closed already
-                caller.sendall(words)
+                caller.sendall(data)
             made.append(caller)
         yield made

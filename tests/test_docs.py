@@ -60,7 +60,7 @@ def spans(page: Path) -> list[str]:
     return re.findall(r"`([^`\n]+)`", prose(page))
 
 
-def told(page: Path) -> Iterator[str]:
+def typed(page: Path) -> Iterator[str]:
     """Everything that a reader may type, without what is announced as missing."""
     text = re.sub(rf"^{NOT_YET}$.*?(?=^## )", "", prose(page), flags=re.MULTILINE | re.DOTALL)
     yield from re.findall(r"`([^`\n]+)`", text)
@@ -117,7 +117,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 @each_page
 def test_tasks_and_commands_exist(page: Path) -> None:
     tasks = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for line in told(page):
+    for line in typed(page):
         for task in re.findall(r"^(?:\$ )?make ([a-z][\w-]*)", line):
             assert task in tasks, f"make {task}: the Makefile has {sorted(tasks)}"
         for command in re.findall(r"^(?:\$ )?muster ([a-z][\w-]*)", line):
@@ -150,7 +150,7 @@ def test_names_of_ours_are_those_of_the_code(page: Path) -> None:
 
 
 def test_the_readme_has_the_test_command() -> None:
-    assert any("make test" in line for line in told(ROOT / "README.md"))
+    assert any("make test" in line for line in typed(ROOT / "README.md"))
 
 
 def test_every_page_is_reached_from_the_readme() -> None:

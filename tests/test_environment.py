@@ -10,10 +10,10 @@ import pytest
 from tools.environment import settings
 
 ROOT = Path(__file__).parents[1]
-SAYS_WHAT_IT_DOES = 'echo "$(basename "$0") $*"'
+PRINTS_ITS_COMMAND = 'echo "$(basename "$0") $*"'
 
 
-def program(folder: Path, name: str, script: str = SAYS_WHAT_IT_DOES) -> None:
+def program(folder: Path, name: str, script: str = PRINTS_ITS_COMMAND) -> None:
     path = folder / "bin" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -46,8 +46,8 @@ def test_uv_installs_what_runs(tmp_path: Path) -> None:
 
 
 def test_pip_gets_uv_and_it_installs_the_extra(tmp_path: Path) -> None:
-    program(tmp_path, "there", SAYS_WHAT_IT_DOES.replace("$0", "uv"))
-    program(tmp_path, "pip", f'{SAYS_WHAT_IT_DOES}; cp "{tmp_path}/bin/there" "{tmp_path}/bin/uv"')
+    program(tmp_path, "there", PRINTS_ITS_COMMAND.replace("$0", "uv"))
+    program(tmp_path, "pip", f'{PRINTS_ITS_COMMAND}; cp "{tmp_path}/bin/there" "{tmp_path}/bin/uv"')
     done = make(tmp_path, "--extra=dev")
     fetched, installed = calls(done)
     assert fetched == "pip install --only-binary=:all: --constraint constraints.txt uv"
@@ -56,7 +56,7 @@ def test_pip_gets_uv_and_it_installs_the_extra(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("uv", ["exit 1", None], ids=["fails", "cannot be had"])
 def test_pip_installs_where_uv_does_not(tmp_path: Path, uv: str | None) -> None:
-    program(tmp_path, "pip", f'{SAYS_WHAT_IT_DOES} | grep -v "uv$"')
+    program(tmp_path, "pip", f'{PRINTS_ITS_COMMAND} | grep -v "uv$"')
     if uv:
         program(tmp_path, "uv", uv)
     done = make(tmp_path)

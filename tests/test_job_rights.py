@@ -12,6 +12,9 @@ from tools import chart
 from tools.chart_changes import JOB_KINDS
 
 FOLDER = chart.MANIFESTS / "jobs"
+RUNTIMES = {
+    (kind.group, kind.plural) for row in WORKLOADS.values() if row.runtime for kind in row.runtime.kinds
+}
 
 
 def documents(path: Path) -> list[Any]:
@@ -27,11 +30,15 @@ def test_each_component_has_its_name_in_the_chart() -> None:
 @pytest.mark.parametrize("name", JOB_KINDS)
 def test_a_component_grants_the_manageable_kinds_of_one_group(name: str) -> None:
     role, binding = documents(FOLDER / name / "rbac.yaml")
-    (rule,) = role["rules"]
+    rule, *others = role["rules"]
     (group,) = rule["apiGroups"]
     wanted = {row.plural for row in WORKLOADS.values() if row.manageable and row.group == group}
     assert rule["resources"] == sorted(wanted)
     assert rule["verbs"] == ["get", "list", "watch", "patch"]
+    runtimes = [each for each in RUNTIMES if each[0] == group]
+    assert [({*each["resources"]}, each["verbs"]) for each in others] == (
+        [({plural for _, plural in runtimes}, ["list", "watch"])] if runtimes else []
+    )
     assert role["metadata"]["name"] == binding["roleRef"]["name"] == f"kube-muster-jobs-{name}"
 
 
@@ -43,7 +50,7 @@ def test_each_manageable_kind_has_its_component() -> None:
         for group in rule["apiGroups"]
         for plural in rule["resources"]
     }
-    assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable}
+    assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable} | RUNTIMES
 
 
 def test_no_install_may_change_jobs_by_itself() -> None:

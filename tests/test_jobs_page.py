@@ -15,7 +15,7 @@ ROW = re.compile(r"\| `(\S+)` (\w+) \| (.*) \| .* \| (.*) \| (.*) \| `jobs/(\w+)
 KINDS = {(found[1], found[2]): found for found in ROW.finditer(PAGE)}
 
 
-def told(signs: tuple[Sign, ...]) -> Iterator[str]:
+def texts(signs: tuple[Sign, ...]) -> Iterator[str]:
     """What the page has to mention."""
     for sign in signs:
         if sign.condition:
@@ -34,8 +34,8 @@ def test_the_table_says_what_the_code_does() -> None:
     for key, found in KINDS.items():
         row = WORKLOADS[key]
         assert found[3] == f"`{'.'.join(row.suspend)}`"
-        assert all(words in found[4] for words in told(row.succeeded))
-        assert all(words in found[5] for words in told(row.failed))
+        assert all(text in found[4] for text in texts(row.succeeded))
+        assert all(text in found[5] for text in texts(row.failed))
 
 
 def test_the_example_of_a_further_kind_is_sound() -> None:

@@ -15,7 +15,7 @@ from extender import __version__
 from extender.api import keys
 from extender.api.configuration import Configuration
 from extender.api.durations import as_seconds
-from extender.api.objects import QueueSpec, QueueStatus
+from extender.api.objects.queues import QueueSpec, QueueStatus
 from extender.cli.serving import configured, serve
 
 ROOT = Path(__file__).parents[1]
@@ -30,8 +30,15 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.yaml")
     if not path.is_relative_to(CHART)  # templates are not YAML before they are rendered
 )
-COMPONENTS = {"monitoring", "cert-manager", "older-kubernetes", "gates", "provisioning", "quota"} | {
-    f"jobs/{path.name}" for path in (ROOT / "manifests" / "jobs").iterdir()
+COMPONENTS = {
+    "monitoring",
+    "cert-manager",
+    "older-kubernetes",
+    "gates",
+    "provisioning",
+    "quota",
+    "quota-marks",
+    *(f"jobs/{path.name}" for path in (ROOT / "manifests" / "jobs").iterdir()),
 }
 CONFIGURATIONS = ["sidecar.yaml", "sidecar-gates.yaml", "default-scheduler.yaml"]
 WITHOUT_THE_VIEW = ["sidecar-gates.yaml", "default-scheduler.yaml"]

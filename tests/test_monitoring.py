@@ -105,8 +105,8 @@ def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: Json) -> None:
 
 
 def test_every_alert_has_its_line_in_the_docs() -> None:
-    told = re.findall(r"^\| `(\w+)` \| (\w+) \| .{40}", PAGE.read_text(), re.MULTILINE)
-    assert told == [(each["alert"], each["labels"]["severity"]) for each in alerts()]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .{40}", PAGE.read_text(), re.MULTILINE)
+    assert rows == [(each["alert"], each["labels"]["severity"]) for each in alerts()]
 
 
 def test_values_in_a_summary_are_those_that_the_alert_has() -> None:

@@ -20,11 +20,13 @@ WHEN = {
     "provisioning": ".Values.provisioning.enabled",
     **{f"jobs/{kinds}": f'has "{kinds}" .Values.jobs.kinds' for kinds in JOB_KINDS},
     "quota": ".Values.quota.enabled",
+    "quota-marks": 'and .Values.quota.enabled (eq .Values.install "default-scheduler")',
 }
 # Files that are rendered under a condition more than their folder's.
 ALSO_WHEN = {
     "gates/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "default-scheduler/admission-policy.yaml": GATES_OF_THE_API_SERVER,
+    "quota-marks/admission-policy.yaml": GATES_OF_THE_API_SERVER,
     "quota/crd.yaml": ".Values.quota.crd",
 }
 

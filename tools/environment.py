@@ -63,7 +63,7 @@ def install(folder: Path, wanted: str, installer: str) -> int:
     if installer == "uv" and _get_uv(folder) and _by_uv(folder, wanted) == 0:
         return 0
     if installer == "uv":
-        _say("uv is not available here or failed; pip installs instead, which takes longer")
+        _show("uv is not available here or failed; pip installs instead, which takes longer")
     return _by_pip(folder, wanted)
 
 
@@ -99,7 +99,7 @@ def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> int
     return subprocess.run(command, cwd=ROOT, env=alone, stdout=sys.stderr, check=False).returncode
 
 
-def _say(text: str) -> None:
+def _show(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -116,10 +116,11 @@ def main() -> int:
     chosen = _arguments()
     if sys.version_info[:2] < OLDEST:
         have = ".".join(map(str, sys.version_info[:3]))
-        _say(f"error: {sys.executable} is Python {have}, allowed: 3.11 or newer (make PYTHON=python3.13 ...)")
+        allowed = "3.11 or newer (make PYTHON=python3.13 ...)"
+        _show(f"error: {sys.executable} is Python {have}, allowed: {allowed}")
         return 2
     wanted = f".[{chosen.extra}]" if chosen.extra else "."
-    _say(f"Installing {'what the tests need' if chosen.extra else 'Muster'} into {chosen.folder.name} ...")
+    _show(f"Installing {'what the tests need' if chosen.extra else 'Muster'} into {chosen.folder.name} ...")
     return create(chosen.folder) or install(chosen.folder, wanted, chosen.installer)
 
 

@@ -34,8 +34,8 @@ def builder(among: Iterable[str] = BUILDERS) -> str:
         if not fault:
             return name
         faults[name] = fault
-    told = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
-    raise NoBuilder(f"no engine to build with ({told}), allowed: one of {', '.join(BUILDERS)} that works")
+    found = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+    raise NoBuilder(f"no engine to build with ({found}), allowed: one of {', '.join(BUILDERS)} that works")
 
 
 def base() -> str:

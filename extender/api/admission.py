@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Wire
+from extender.api.objects.base import Wire
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"

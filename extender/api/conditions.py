@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from extender.api.objects import Condition
+from extender.api.objects.base import Condition
 
 
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:

@@ -5,15 +5,29 @@ the environment variables, the keys of the file and docs/configuration.md are al
 drift apart. Nothing is read here; extender/cli/setting_sources.py does that.
 """
 
-import ipaddress
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from extender.api.durations import as_duration, as_seconds
+from extender.api.durations import as_duration
 from extender.api.quotas import QuotaKind
+from extender.api.setting_kinds import (
+    ADDRESS,
+    JOB_KIND,
+    LOOPBACK,
+    NAME,
+    OBJECT,
+    TEXT,
+    Address,
+    Kind,
+    ObjectName,
+    count,
+    duration,
+    factor,
+    one_of,
+    some_of,
+)
 from extender.api.workloads.further import FurtherKind
 
 API_VERSION = "config.kube-muster.io/v1alpha1"
@@ -22,135 +36,6 @@ KIND = "MusterConfiguration"
 
 class InvalidConfiguration(ValueError):
     """The settings that an administrator has to correct, one line for each fault."""
-
-
-# ---- the kinds of value
-
-
-class Address(NamedTuple):
-    """Where to listen. An empty host means every address of the machine, port 0 any free port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class ObjectName(NamedTuple):
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-class Kind(NamedTuple):
-    """How to read a value from text and write it. `read` raises ValueError if the text is not allowed."""
-
-    allowed: str
-    read: Callable[[str], Any]
-    write: Callable[[Any], str] = str
-
-
-_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-
-
-def _matching(pattern: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if re.fullmatch(pattern, text) is None:
-            raise ValueError(text)
-        return text
-
-    return read
-
-
-def _within(read: Callable[[str], Any], least: str, most: str) -> Callable[[str], Any]:
-    def read_within(text: str) -> Any:
-        value = read(text)
-        if not read(least) <= value <= read(most):
-            raise ValueError(text)
-        return value
-
-    return read_within
-
-
-def _count(text: str) -> int:
-    return int(_matching("[0-9]{1,9}")(text))
-
-
-def _decimal(text: str) -> float:
-    return float(_matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")(text))
-
-
-def _address(text: str) -> Address:
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]\s]*)):([0-9]{1,5})", text)
-    if match is None or int(match[3]) > 65535:
-        raise ValueError(text)
-    return Address(match[1] or match[2], int(match[3]))
-
-
-def _loopback_or_off(text: str) -> Address | None:
-    if text == "off":
-        return None
-    address = _address(text)
-    if not ipaddress.ip_address(address.host).is_loopback:  # ValueError for a name or an empty host, too
-        raise ValueError(text)
-    return address
-
-
-def _object_name(text: str) -> ObjectName:
-    return ObjectName(*_matching(rf"{_LABEL}/{_LABEL}(?:\.{_LABEL})*")(text).split("/"))
-
-
-def one_of(*values: str) -> Kind:
-    return Kind(" or ".join(values), _matching("|".join(values)))
-
-
-def count(least: int, most: int) -> Kind:
-    return Kind(f"a whole number from {least} to {most}", _within(_count, str(least), str(most)))
-
-
-def duration(least: str, most: str) -> Kind:
-    allowed = f"a duration from {least} to {most}, such as 500ms, 2s or 1m30s"
-    return Kind(allowed, _within(as_seconds, least, most), as_duration)
-
-
-def factor(most: int) -> Kind:
-    return Kind(f"a number from 1 to {most}, such as 1.5", _within(_decimal, "1", str(most)), "{:g}".format)
-
-
-def some_of(*values: str) -> Kind:
-    """Any of these, or none, as one text."""
-
-    def read(text: str) -> frozenset[str]:
-        parts = [] if text == "off" else text.split(",")
-        if len(set(parts)) < len(parts) or not set(parts) <= set(values):
-            raise ValueError(text)
-        return frozenset(parts)
-
-    def write(given: frozenset[str]) -> str:
-        return ",".join(value for value in values if value in given) or "off"
-
-    return Kind(f"off, or one or more of {', '.join(values)}, separated by commas", read, write)
-
-
-TEXT = Kind("any text", str)
-NAME = Kind("a name of lower-case letters, digits, '-' and '.'", _matching(rf"{_LABEL}(?:\.{_LABEL})*"))
-ADDRESS = Kind("an address such as 127.0.0.1:8281, [::1]:8281 or :8281", _address)
-LOOPBACK = Kind(
-    "off, or an address on loopback such as 127.0.0.1:8284 or [::1]:8284",
-    _loopback_or_off,
-    lambda address: str(address or "off"),
-)
-JOB_KIND = Kind(
-    "a kind with its API group, such as Job.batch",
-    _matching(rf"[A-Za-z]{{1,63}}\.{_LABEL}(?:\.{_LABEL})*"),
-)
-OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-scheduler", _object_name)
-
-
-# ---- the table: type, kind, meaning, and what an empty default stands for
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):

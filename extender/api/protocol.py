@@ -12,7 +12,7 @@ from typing import TypeVar, overload
 
 import msgspec
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Meta, Wire
+from extender.api.objects.base import Meta, Wire
 
 Amounts = dict[str, Any]
 

@@ -3,7 +3,9 @@
 The watches keep a hundred thousand objects; fields that only admission reads are not kept with them.
 """
 
-from extender.api.objects import Meta, OwnerReference, Pod, PodGroup, PodGroupSpec, PodSpec, Wire
+from extender.api.objects.base import Meta, OwnerReference, Wire
+from extender.api.objects.groups import PodGroup, PodGroupSpec
+from extender.api.objects.pods import Pod, PodSpec
 
 
 class NewPodSpec(PodSpec, frozen=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from extender.cli.api_errors import in_words
+from extender.cli.api_errors import api_error_message
 
 if TYPE_CHECKING:
     from extender.kube.connection import Connection
@@ -75,7 +75,7 @@ def opened(flags: Flags) -> Iterator[ClusterAccess]:
     try:
         yield ClusterAccess(Reader(connection), Editor(connection), connection, namespace)
     except ApiError as fault:
-        raise click.ClickException(in_words(fault)) from fault
+        raise click.ClickException(api_error_message(fault)) from fault
     finally:
         connection.close()
 

@@ -10,7 +10,7 @@ _DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOT
 _POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
 
 
-def in_words(fault: "ApiError") -> str:
+def api_error_message(fault: "ApiError") -> str:
     from extender.kube.errors import Ambiguous, Refused, Unauthorized, Unreachable
 
     match fault:

@@ -89,10 +89,10 @@ def _names_in(
     return _items((f"{prefix}{name}" for name in names), prefix + incomplete)
 
 
-def _items(words: Iterable[str], incomplete: str) -> list["CompletionItem"]:
+def _items(names: Iterable[str], incomplete: str) -> list["CompletionItem"]:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(each) for each in words if each.startswith(incomplete)]
+    return [CompletionItem(each) for each in names if each.startswith(incomplete)]
 
 
 def _offered(read: Callable[[], list[T]]) -> list[T]:

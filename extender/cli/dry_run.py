@@ -10,7 +10,7 @@ from extender.cli.output import Json, echo, show_objects
 F = TypeVar("F", bound=Callable[..., Any])
 
 CLIENT, SERVER = "client", "server"
-_SAID = {"none": "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
+_SUFFIX = {"none": "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
 
 def dry_run_flag(command: F) -> F:
@@ -37,8 +37,8 @@ def show_result(obj: Json, done: str, output: str | None, dry_run: str) -> None:
     if output:
         show_objects([obj], output, single=True)
     else:
-        say(obj["metadata"]["name"], done, dry_run)
+        show_done(obj["metadata"]["name"], done, dry_run)
 
 
-def say(name: str, done: str, dry_run: str = "none", kind: str = "queue.scheduling.volcano.sh") -> None:
-    echo(f"{kind}/{name} {done}{_SAID[dry_run]}")
+def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.scheduling.volcano.sh") -> None:
+    echo(f"{kind}/{name} {done}{_SUFFIX[dry_run]}")

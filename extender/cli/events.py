@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from extender.api.objects import Condition, Wire
+from extender.api.objects.base import Condition, Wire
 from extender.cli.formatting import NOTHING, age
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.reader import Reader

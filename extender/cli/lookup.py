@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import click
 
-from extender.api.objects import Meta, Wire
+from extender.api.objects.base import Meta, Wire
 from extender.cli.output import Json
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.reader import Reader

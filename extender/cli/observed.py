@@ -1,11 +1,14 @@
 """Queues and PodGroups as the API server has them, with what commands read off them."""
 
 from extender.api.conditions import condition
-from extender.api.keys import QUOTA_NAMESPACES, QUOTA_SOURCE, SCHEDULED
-from extender.api.objects import Condition, OwnerReference, PodGroup, Queue
+from extender.api.keys import QUOTA_SOURCE, SCHEDULED
+from extender.api.objects.base import Condition, OwnerReference
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.queues import Queue
 from extender.cli.owner_kinds import job_row
 from extender.domain.model.pod_owners import group_name_of
 from extender.domain.model.reasons import Reason
+from extender.domain.quotas.steps import entering
 
 
 class ObservedQueue(Queue, frozen=True):
@@ -26,8 +29,7 @@ class ObservedQueue(Queue, frozen=True):
     @property
     def entering(self) -> list[str]:
         """The namespaces that a quota lets enter it."""
-        noted = (self.metadata.annotations or {}).get(QUOTA_NAMESPACES, "")
-        return noted.split(",") if noted else []
+        return entering(self.metadata.annotations)
 
     @property
     def share(self) -> float:
@@ -36,8 +38,8 @@ class ObservedQueue(Queue, frozen=True):
     @property
     def has_fault(self) -> bool:
         """Whether its own specification is invalid."""
-        said = condition(self.status.conditions, "Valid")
-        return said is not None and said.status == "False"
+        found = condition(self.status.conditions, "Valid")
+        return found is not None and found.status == "False"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -89,6 +91,6 @@ class ObservedGroup(PodGroup, frozen=True):
     @property
     def course(self) -> str:
         """The phase, but Pending for a group that lacks members: Inqueue tells its operator to make them."""
-        phase, said = self.status.phase, self.scheduled
-        lacks = said is not None and said.reason == Reason.NOT_ENOUGH_MEMBERS
+        phase, found = self.status.phase, self.scheduled
+        lacks = found is not None and found.reason == Reason.NOT_ENOUGH_MEMBERS
         return "Pending" if lacks and phase == "Inqueue" else phase

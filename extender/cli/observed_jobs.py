@@ -1,17 +1,20 @@
 """Jobs as the API server has them, each with its PodGroup, and what commands read off them."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
-from extender.api.objects import Meta
+from extender.api.objects.base import Meta
 from extender.api.workloads.lifecycle import is_suspended, outcome_of
+from extender.api.workloads.partial import PartialStart, partial_start
+from extender.api.workloads.runtimes import is_whole
 from extender.api.workloads.shape import WorkloadRow
-from extender.api.workloads.table import WORKLOADS
 from extender.cli.explain.pod_state import SCHEDULERS
 from extender.cli.observed import ObservedGroup
+from extender.cli.owner_kinds import table
 from extender.domain.decisions.wording import position_in
 from extender.domain.jobs.job_record import JobKind, JobRecord
 from extender.domain.jobs.reading import AnyJob, job_record
@@ -63,6 +66,11 @@ class ObservedJob(NamedTuple):
         return (self.meta.annotations or {}).get(STARTED, "")
 
     @property
+    def partial_start(self) -> PartialStart | None:
+        """With how many pods it was let go, if with fewer than it asks for."""
+        return partial_start(self.row, self.obj) if self.obj is not None else None
+
+    @property
     def start_timeouts(self) -> str:
         """How many times in a row it came too late; empty for none."""
         return ((self.unit and self.unit.metadata.annotations) or {}).get(START_TIMEOUTS, "")
@@ -89,22 +97,22 @@ class ObservedJob(NamedTuple):
 
     @property
     def _place_in_line(self) -> JobState:
-        said = self.unit.scheduled if self.unit else None
+        scheduled = self.unit.scheduled if self.unit else None
         is_held = ((self.unit and self.unit.metadata.annotations) or {}).get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
             return JobState.HELD
-        return JobState.STARTING if said and said.reason == Verdict.STARTING else JobState.WAITING
+        return JobState.STARTING if scheduled and scheduled.reason == Verdict.STARTING else JobState.WAITING
 
     @property
     def reason(self) -> str:
         """Empty for one that does not wait."""
-        said = self.unit.scheduled if self.unit else None
-        return said.reason if said and said.reason not in NOT_WAITING else ""
+        scheduled = self.unit.scheduled if self.unit else None
+        return scheduled.reason if scheduled and scheduled.reason not in NOT_WAITING else ""
 
     @property
     def message(self) -> str:
-        said = self.unit.scheduled if self.unit else None
-        return said.message if said else ""
+        scheduled = self.unit.scheduled if self.unit else None
+        return scheduled.message if scheduled else ""
 
     @property
     def position(self) -> int:
@@ -118,12 +126,16 @@ class ObservedJob(NamedTuple):
 
     @property
     def record(self) -> JobRecord | None:
-        """As Muster reads it, with the scheduler names that it has by default; None where it may not be
-        read."""
-        if self.obj is None:
+        """As Muster reads it, with the scheduler names that it has by default; None where it, or the
+        object that has its templates, may not be read."""
+        return self.read(SCHEDULERS)
+
+    def read(self, schedulers: Iterable[str]) -> JobRecord | None:
+        """The same with other names."""
+        if self.obj is None or not is_whole(self.row, self.obj):
             return None
         kind, job = JobKind(*self.row.key), msgspec.convert(self.obj, AnyJob, strict=False)
-        return job_record(kind, job, WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
+        return job_record(kind, job, table(), Shapes(), schedulers, auto_groups=True)
 
 
 def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> ObservedJob:

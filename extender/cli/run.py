@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.api.configuration import ADDRESS, InvalidConfiguration
+from extender.api.configuration import InvalidConfiguration
+from extender.api.setting_kinds import ADDRESS
 from extender.cli.orderly_end import orderly_end
 from extender.cli.workload_flags import NEVER_STARTED, Default, files_flag, node_flags
 from extender.shipped import EXAMPLE

@@ -39,10 +39,11 @@ def _named(name: str, value: str) -> str:
 
 
 def _known(kind: str, value: str) -> str:
-    from extender.cli.owner_kinds import OWNER_KINDS, owner_kind
+    from extender.cli.owner_kinds import FURTHER, owner_kind, owner_kinds
 
     own = own_kind(kind)
     if own or owner_kind(kind):
         return own or kind
-    others = ", ".join(dict.fromkeys(each.name.lower() for each in OWNER_KINDS))
-    raise click.BadParameter(f"got {value!r}; allowed before the / is pod, podgroup, queue, {others}")
+    others = ", ".join(dict.fromkeys(each.name.lower() for each in owner_kinds()))
+    allowed = f"pod, podgroup, queue, {others}{FURTHER}"
+    raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}")

@@ -10,6 +10,7 @@ import click
 
 from extender.cli.access import Flags, access_flags, opened
 from extender.cli.completion_names import complete_target
+from extender.cli.further_kinds import config_option
 from extender.cli.output import echo, output_flag, show_document
 from extender.cli.targets import Target, parsed
 
@@ -42,3 +43,6 @@ def why(target: Target, output: str, **flags: Any) -> None:
 
         single, *more = (msgspec.to_builtins(each) for each in found)
         show_document({"kind": "List", "items": [single, *more]} if more else single, output)
+
+
+why.params.append(config_option())

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.controllers.controller import Controller, ControllerContext
 from extender.controllers.object_store import UnnamedPods
 from extender.domain.decisions.decisions import Decisions

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 
-from extender.api.objects import Command
+from extender.api.objects.queues import Command
 from extender.controllers.controller import RecordingController
 from extender.controllers.event_recorder import WARNING
 from extender.controllers.references import of_queue

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from extender.api.objects import Condition
+from extender.api.objects.base import Condition
 
 
 def timestamp(moment: datetime) -> str:

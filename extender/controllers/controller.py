@@ -49,6 +49,7 @@ class Controller(Generic[K]):
         self._depth = metrics.work_queue_depth.labels(self.name)
         self._changed_groups = ChangedGroups()
         self._decisions = Decisions()
+        self._submitted = False  # whether the key that is attended to has a write
         self.prepare()
 
     def prepare(self) -> None:
@@ -99,8 +100,13 @@ class Controller(Generic[K]):
             self._attend(key)
 
     def _attend(self, key: K) -> None:
+        """A key that neither writes nor waits is at rest: nothing is remembered of it, whose object may be
+        gone."""
+        self._submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)
+        elif not self._submitted and key not in self._queue:
+            self._queue.settle(key)
 
     def write(
         self,
@@ -115,6 +121,7 @@ class Controller(Generic[K]):
         one key has several objects; of several writes to the same, only the newest is made. `undone` is
         called if it was not written. `attempts`: how often the writers try it, if not their default. `first`:
         before all that wait to be written."""
+        self._submitted = True
         ended = partial(self._ended, key, undone)
         self._writers.submit((self.name, of or key), partial(self._guarded, key, job), ended, attempts, first)
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 from cachetools import TTLCache
 
-from extender.api.objects import Reference
+from extender.api.objects.base import Reference
 from extender.controllers.conditions import timestamp
 from extender.domain.model.token_bucket import TokenBucket
 from extender.kube.calls import ApiClient

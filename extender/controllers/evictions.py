@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from extender.api.keys import DISRUPTION_TARGET
-from extender.api.objects import Condition, Reference
+from extender.api.objects.base import Condition, Reference
 from extender.controllers.conditions import dated
 from extender.controllers.controller import RecordingController
 from extender.controllers.event_recorder import WARNING
@@ -31,7 +31,7 @@ _AGAIN = 3.0  # seconds after which a pod that is still there is evicted again
 _RATE, _BURST = 50.0, 200  # evictions per second, and at once
 _IN_TURN = 0.2  # seconds after which a pod is looked at again that found no place in these
 
-_TOLD: Mapping[EvictionCause, EventReason] = {
+_REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.RECLAIM: EventReason.RECLAIMED,
     EvictionCause.PREEMPT: EventReason.PREEMPTED,
     EvictionCause.UNMANAGED: EventReason.PREEMPTED,
@@ -61,7 +61,7 @@ class EvictionsController(RecordingController[Uid]):
         pod = self._ledger.pod(uid)
         found = self._wanted(pod) if pod is not None and not pod.deleting else None
         if pod is None or found is None or self._ledger.has_job(pod.group):  # jobs are suspended
-            return self._queue.settle(uid)
+            return None
         if not self._budget.take(self._clock()):
             return self._queue.move(uid, _IN_TURN)
         cause, why = found
@@ -90,18 +90,18 @@ class EvictionsController(RecordingController[Uid]):
         if (decision := self._decisions.groups.get(pod.group)) is not None:
             metrics.queue_evictions.labels(decision.queue, cause).inc()
         self._queue.move(pod.uid, _AGAIN)
-        if cause in _TOLD:
-            self._tell(pod, cause, why)
+        if cause in _REASONS:
+            self._record(pod, cause, why)
 
-    def _tell(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
+    def _record(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         """The API server has written a condition of its own, which says less."""
         for about in self._concerned(pod):
-            self._recorder.record(about, WARNING, _TOLD[cause], f"{pod.name} was evicted: {why}")
+            self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
         condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:
-            self._cluster.say_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
+            self._cluster.set_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
         except ApiError as fault:  # it is gone, or going without these words
-            log.debug("a victim was not told", pod=pod.key, error=str(fault))
+            log.debug("a victim got no condition", pod=pod.key, error=str(fault))
 
     def _report_refusal(self, pod: PodRecord, cause: EvictionCause, fault: ApiError) -> None:
         metrics.evictions.labels("refused", cause).inc()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.core import JOB
 from extender.api.workloads.lifecycle import is_suspended
+from extender.api.workloads.partial import changes_its_count
 from extender.api.workloads.shape import Json, Kinds, Path, WorkloadRow, at
 from extender.api.workloads.template_paths import annotation_paths
 from extender.domain.jobs import changes
@@ -38,7 +39,7 @@ class JobVersions:
         """The newest version of a job; it is forgotten if it does not wait."""
         obj = as_json(kind, job)
         row = self._table[kind]
-        is_known = is_suspended(row, obj) and may_change_templates(obj)
+        is_known = is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj)
         paths = _paths(row, obj, self._table) if is_known else ()
         if not paths or any(_leads_through_list(obj, path) for path in paths):
             return self.drop(key)
@@ -54,9 +55,7 @@ class JobVersions:
 
 def let_go_unread(job: JobRecord, known: KnownVersion, now: str) -> dict[str, Any]:
     """The patch that lets it go, as long as it is in this version."""
-    return changes.let_go_unread(
-        job.uid, known.version, known.suspend, known.annotations, group_name(job), now
-    )
+    return changes.let_go_unread(job.uid, known.version, known.suspend, known.annotations, job.unit, now)
 
 
 def may_change_templates(obj: Json) -> bool:
@@ -64,11 +63,6 @@ def may_change_templates(obj: Json) -> bool:
     changed any more. Its pods have the group of their controller without that."""
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and at(obj, ("status", "startTime")))
-
-
-def group_name(job: JobRecord) -> str:
-    """The name of its PodGroup."""
-    return job.group.partition("/")[2]
 
 
 def _leads_through_list(obj: Any, path: Path) -> bool:

@@ -6,7 +6,7 @@ suspends them again.
 A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 from extender.api import keys
 from extender.api.durations import as_duration
-from extender.api.workloads.shape import Kinds, at
+from extender.api.workloads.lifecycle import is_suspended
+from extender.api.workloads.runtimes import with_runtime
+from extender.api.workloads.shape import Kinds
 from extender.api.workloads.template_paths import annotation_paths
 from extender.controllers.conditions import timestamp
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
-from extender.controllers.job_versions import JobVersions, group_name, let_go_unread, may_change_templates
+from extender.controllers.job_versions import JobVersions, let_go_unread, may_change_templates
 from extender.controllers.references import of_group, of_job
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.jobs import changes
@@ -59,6 +61,16 @@ class JobsController(RecordingController[GroupKey]):
         super().__init__(context, recorder)
         self._table = table
         self._versions = JobVersions(table)
+        self._writes: Mapping[JobStep, Callable[[ManagedJob], None]] = {
+            JobStep.MAKE_UNIT: self._make_unit,
+            JobStep.UPDATE_UNIT: self._update_unit,
+            JobStep.REMOVE_UNIT: self._remove_unit,
+            JobStep.FORGET_TIMEOUTS: self._forget_timeouts,
+            JobStep.LET_GO: self._let_go,
+            JobStep.GIVE_UP: self._give_up,
+            JobStep.GIVE_WAY: self._give_way,
+            JobStep.STOP: self._stop,
+        }
 
     def prepare(self) -> None:
         self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
@@ -79,20 +91,18 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(key)
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        for key in self._changed_groups.of(decisions):
-            if self._ledger.has_job(key):
-                yield key
-        yield from {each.victim.group for each in decisions.evictions.values()}
+        victims = {each.victim.group for each in decisions.evictions.values()}
+        return filter(self._ledger.has_job, {*self._changed_groups.of(decisions), *victims})
 
     def reconcile(self, key: GroupKey) -> None:
         managed = self._ledger.managed_job(key)
         if managed is None:
             self._asked.pop(key, None)
-            return self._queue.settle(key)
+            return None
         now = self._clock()
         step = next_step(managed, now)
-        if (write := self._write_of(step, managed)) is not None:
-            return self._ask(key, step, managed, write)
+        if (write := self._writes.get(step)) is not None:
+            return self._ask(key, step, managed, partial(write, managed))
         self._asked.pop(key, None)
         if managed.due_at is not None:
             self._queue.move(key, max(managed.due_at - now, 0.0))
@@ -109,24 +119,6 @@ class JobsController(RecordingController[GroupKey]):
 
     def _not_written(self, key: GroupKey) -> None:
         self._asked.pop(key, None)
-
-    def _write_of(self, step: JobStep, managed: ManagedJob) -> Callable[[], None] | None:
-        match step:
-            case JobStep.MAKE_UNIT:
-                return partial(self._make_unit, managed)
-            case JobStep.UPDATE_UNIT:
-                return partial(self._update_unit, managed)
-            case JobStep.LET_GO:
-                return partial(self._let_go, managed)
-            case JobStep.GIVE_UP:
-                return partial(self._give_up, managed)
-            case JobStep.GIVE_WAY:
-                return partial(self._give_way, managed)
-            case JobStep.STOP:
-                return partial(self._stop, managed)
-            case JobStep.REMOVE_UNIT:
-                return partial(self._remove_unit, managed)
-        return None
 
     # ---- its PodGroup
 
@@ -153,27 +145,45 @@ class JobsController(RecordingController[GroupKey]):
         if (known := self._versions.take(job.group)) is not None:
             patch = let_go_unread(job, known, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
-        elif not self._let_go_as_read(job, now):
+        elif not self._let_go_as_read(job, now, managed.reduced_to):
             return
-        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, "all its pods find room")
+        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, _who_finds_room(managed))
 
-    def _let_go_as_read(self, job: JobRecord, now: str) -> bool:
+    def _let_go_as_read(self, job: JobRecord, now: str, reduced_to: int | None) -> bool:
         """False if there is nothing to let go any more."""
-        obj, row = self._newest(job), self._table[job.kind]
-        if obj is None or at(obj, row.suspend) is not True:
+        obj, row = self._with_group(job), self._table[job.kind]
+        if obj is None or not is_suspended(row, obj):
             return False
         paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
-        self._change(job, changes.let_go(obj, row.suspend, paths, group_name(job), now))
+        self._change(job, changes.let_go(obj, row, paths, job.unit, now, reduced_to))
         return True
 
+    def _with_group(self, job: JobRecord) -> dict[str, object] | None:
+        """A job whose templates are in another object names its group itself, before it is let go."""
+        obj, row = self._newest(job), self._table[job.kind]
+        if obj is None or row.runtime is None or not is_suspended(row, obj):
+            return obj
+        whole = with_runtime(obj, self._ledger.runtime_of(job.group))
+        fields = row.annotate(whole, keys.GROUP_ANNOTATION, job.unit)
+        if fields:
+            self._change(job, changes.with_fields(obj, fields))
+        return self._newest(job) if fields else obj
+
     def _give_up(self, managed: ManagedJob) -> None:
-        group, why = managed.group, _why_given_up(managed)
-        if group is not None:
-            count = {keys.START_TIMEOUTS: str(group.start_timeouts + 1)}
-            patch = {"metadata": {"annotations": count}}
-            self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
+        """A start counts once, when its job is suspended: a write that is repeated finds it so."""
+        why = _why_given_up(managed)
         self._ledger.give_up_start(managed.job.group, why)
-        self._suspend(managed, f"goes back to queue {managed.queue}: {why}", EventReason.START_GIVEN_UP)
+        text = f"goes back to queue {managed.queue}: {why}"
+        if self._suspend(managed, text, EventReason.START_GIVEN_UP) and managed.group is not None:
+            self._note_timeouts(managed.group, str(managed.group.start_timeouts + 1))
+
+    def _forget_timeouts(self, managed: ManagedJob) -> None:
+        if managed.group is not None:
+            self._note_timeouts(managed.group, None)
+
+    def _note_timeouts(self, group: GroupRecord, count: str | None) -> None:
+        patch = {"metadata": {"annotations": {keys.START_TIMEOUTS: count}}}
+        self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
 
     def _give_way(self, managed: ManagedJob) -> None:
         group, evictions = managed.job.group, self._decisions.evictions.values()
@@ -186,14 +196,16 @@ class JobsController(RecordingController[GroupKey]):
         why = f"jobs of queue {managed.queue} run for {limit} at most; muster job resume lets it queue again"
         self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
 
-    def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> None:
-        job = managed.job
+    def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> bool:
+        """False if there is nothing to do: it is gone, or somebody has suspended it already."""
+        job, row = managed.job, self._table[managed.job.kind]
         obj = self._newest(job)
-        if obj is None:
-            return
-        self._change(job, changes.suspend(obj, self._table[job.kind].suspend, for_good))
+        if obj is None or is_suspended(row, obj):
+            return False
+        self._change(job, changes.suspend(obj, row, for_good))
         for about in (of_job(job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, f"{job.spoken_name} was suspended: {why}")
+        return True
 
     def _newest(self, job: JobRecord) -> dict[str, object] | None:
         """As the API server has it now; None if it is gone, or another one has its name."""
@@ -209,6 +221,12 @@ class JobsController(RecordingController[GroupKey]):
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
             raise Conflict(409, "Conflict", fault.message) from fault
+
+
+def _who_finds_room(managed: ManagedJob) -> str:
+    if managed.reduced_to is None:
+        return "all its pods find room"
+    return f"{managed.reduced_to} of its {managed.job.needed} pods find room"
 
 
 def _why_given_up(managed: ManagedJob) -> str:

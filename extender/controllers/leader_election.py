@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from extender.api.objects import LeaseSpec
+from extender.api.objects.cluster import LeaseSpec
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.polling import Poller

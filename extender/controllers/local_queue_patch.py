@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from extender.api.objects import Condition, LocalQueue
+from extender.api.objects.base import Condition
+from extender.api.objects.queues import LocalQueue
 from extender.controllers.conditions import dated
 from extender.controllers.queue_patch import Json, patched, written
 from extender.domain.decisions.queue_counts import ADMITTED, WAITING

@@ -8,7 +8,7 @@ version that Muster has seen.
 from collections.abc import Iterator
 from functools import partial
 
-from extender.api.objects import LocalQueue
+from extender.api.objects.queues import LocalQueue
 from extender.controllers.controller import ControllerContext
 from extender.controllers.local_queue_patch import LocalQueueReport, report_changes, report_of
 from extender.controllers.object_store import ObjectStore

@@ -6,12 +6,9 @@ intervals whether the policy is in force; without it, Muster relies only on what
 started.
 """
 
-import threading
-
+from extender.controllers.polled_fact import PERIOD, PolledFact
 from extender.domain.cache.ledger import Ledger
 from extender.kube.calls import ApiClient
-from extender.kube.errors import ApiError
-from extender.kube.polling import Poller
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
@@ -19,47 +16,31 @@ log = logger(__name__)
 _KEPT = "protected by the API server: only Muster can write them"
 _NOT_KEPT = "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
 _NOT_KNOWN = "not known yet whether the API server protects them"
-_PERIOD = 30.0  # seconds between two looks
-_SOON = 2.0  # seconds after a look that failed
-_PATIENCE = 1.0  # seconds that the start waits for the first look
 
 
-class MarkTrust:
+class MarkTrust(PolledFact):
     """Until the first look has succeeded, marks do not count."""
 
+    name = "marks"
+    unknown = "cannot check whether marks are protected"
+
     def __init__(self, ledger: Ledger, cluster: ApiClient) -> None:
+        super().__init__()
         self._ledger = ledger
         self._cluster = cluster
-        self._poller = Poller("marks", _PERIOD, self._poll)
-        self._looked = threading.Event()
-        self._kept: bool | None = None
 
-    def start(self) -> None:
-        self._poller.start()
-        self._looked.wait(_PATIENCE)
+    def ask(self) -> bool:
+        return self._cluster.keeps_marks(timeout=PERIOD)
 
-    def stop(self) -> None:
-        self._poller.stop()
-
-    def text(self) -> str:
-        """One line for people."""
-        if self._kept is None:
-            return _NOT_KNOWN
-        return _KEPT if self._kept else _NOT_KEPT
-
-    def look_at_policy(self) -> None:
-        try:
-            kept = self._cluster.keeps_marks(timeout=_PERIOD)
-        except ApiError as fault:
-            log.warning("cannot check whether marks are protected", error=str(fault))
-            return
-        if kept is not self._kept:
-            self._kept = kept
+    def learn(self, before: bool | None) -> None:
+        kept = bool(self.holds)
+        if kept is not before:
             write = log.info if kept else log.warning
             write("protection of the marks on PodGroups", marks=self.text())
         self._ledger.trust_marks(kept)
 
-    def _poll(self) -> float | None:
-        self.look_at_policy()
-        self._looked.set()
-        return _SOON if self._kept is None else None
+    def text(self) -> str:
+        """One line for people."""
+        if self.holds is None:
+            return _NOT_KNOWN
+        return _KEPT if self.holds else _NOT_KEPT

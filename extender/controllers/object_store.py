@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
-from extender.api.objects import LocalQueue, Pod, PodGroup, Queue
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.model.records import GroupKey, Uid
 
 K = TypeVar("K", bound=Hashable)

@@ -2,7 +2,7 @@
 
 A reason is written once it has lasted, once for each pod and turn, and never again while it lasts: if
 somebody else overwrites it, theirs stays. All writes share a budget: ten thousand pods may begin to wait at
-the same moment. Groups are told one after the other, so that autoscalers see all members of one together.
+the same moment. Groups are written one after the other, so that autoscalers see all members of one together.
 When a pod starts nothing is written: its binding says so.
 """
 
@@ -58,19 +58,19 @@ class PodConditionsController(PacedController[GroupKey]):
         super().prepare()
         self._turns: dict[GroupKey, _Turn] = {}
         self._lock = threading.Lock()
-        self._said: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
+        self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
 
     def rest(self) -> None:
         super().rest()
         self._turns.clear()
         with self._lock:
-            self._said.clear()
+            self._written.clear()
 
     # ---- what is due
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Nothing is due at once: a new reason, or a change of members, has to last first. Groups that are
-        about to be told anyway keep their place."""
+        about to be written anyway keep their place."""
         for key in (*self._changed_groups.of(decisions), *self._queue_turns.groups(decisions)):
             course = self._course(decisions.groups.get(key))
             if course is None:
@@ -96,36 +96,36 @@ class PodConditionsController(PacedController[GroupKey]):
         self._parked.pop(key, None)
         self._turns.pop(key, None)
         with self._lock:
-            self._said.pop(key, None)
+            self._written.pop(key, None)
 
     # ---- one group
 
     def reconcile(self, key: GroupKey) -> None:
-        """A group that is told in part stays ahead of those that began to wait at the same moment."""
+        """A group that is written in part stays ahead of those that began to wait at the same moment."""
         decision, turn = self._decisions.groups.get(key), self._turns.get(key)
         if decision is None or turn is None:
             return
         left = turn.since + LASTING - self._clock()
         if left > 0.0:
             self._park(key, turn.course, left)
-        elif not self._tell_members(key, decision):
+        elif not self._write_members(key, decision):
             self._park(key, turn.course, left - _AHEAD)
 
     def _may_begin_numbers(self) -> bool:
         return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
 
-    def _tell_members(self, key: GroupKey, decision: GroupDecision) -> bool:
-        """Tell as many as the budget allows; whether that was all."""
+    def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
+        """As many as the budget allows; whether that was all."""
         wanted = {
-            pod.uid: (pod, words)
+            pod.uid: (pod, condition)
             for pod in self._ledger.members(key)
-            if (words := self._wanted(decision, pod)) is not None
+            if (condition := self._wanted(decision, pod)) is not None
         }
-        untold = self._note_said(key, wanted)
-        allowed = self._budget.take_up_to(self._clock(), len(untold))
-        for pod, words in untold[:allowed]:
-            self._tell(pod, words)
-        return allowed == len(untold)
+        missing = self._note_written(key, wanted)
+        allowed = self._budget.take_up_to(self._clock(), len(missing))
+        for pod, condition in missing[:allowed]:
+            self._submit(pod, condition)
+        return allowed == len(missing)
 
     def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """None as well for a pod that has a node planned, or is on its way to one."""
@@ -135,46 +135,46 @@ class PodConditionsController(PacedController[GroupKey]):
             else self._policy.wanted(decision, pod, self._is_by_request(decision))
         )
 
-    def _note_said(
+    def _note_written(
         self, key: GroupKey, wanted: dict[Uid, tuple[PodRecord, Unscheduled]]
     ) -> list[tuple[PodRecord, Unscheduled]]:
-        """Those that have not said it yet. Of the others it is noted that they have, whoever wrote it."""
+        """Those whose pods do not have it yet. Of the others it is noted that they do, whoever wrote it."""
         with self._lock:
-            before = self._said.pop(key, {})
-            said = {
-                uid: words
-                for uid, (pod, words) in wanted.items()
-                if words in (pod.unscheduled, before.get(uid))
+            before = self._written.pop(key, {})
+            written = {
+                uid: condition
+                for uid, (pod, condition) in wanted.items()
+                if condition in (pod.unscheduled, before.get(uid))
             }
-            if said:
-                self._said[key] = said
-        return [told for uid, told in wanted.items() if uid not in said]
+            if written:
+                self._written[key] = written
+        return [each for uid, each in wanted.items() if uid not in written]
 
-    def _tell(self, pod: PodRecord, words: Unscheduled) -> None:
+    def _submit(self, pod: PodRecord, condition: Unscheduled) -> None:
         with self._lock:
-            self._said.setdefault(pod.group, {})[pod.uid] = words
+            self._written.setdefault(pod.group, {})[pod.uid] = condition
         self.write(
             pod.group,
-            partial(self._write, pod.group, pod.uid, words),
+            partial(self._write, pod.group, pod.uid, condition),
             of=pod.uid,
-            undone=partial(self._undone, pod.group, pod.uid, words),
+            undone=partial(self._undone, pod.group, pod.uid, condition),
         )
 
-    def _undone(self, key: GroupKey, uid: Uid, words: Unscheduled) -> None:
+    def _undone(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         with self._lock:
-            said = self._said.get(key, {})
-            if said.get(uid) == words:
-                del said[uid]
+            written = self._written.get(key, {})
+            if written.get(uid) == condition:
+                del written[uid]
 
-    def _write(self, key: GroupKey, uid: Uid, words: Unscheduled) -> None:
+    def _write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         """Not if the pod has been planned since. Its version keeps a late write from a pod that is bound."""
         decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pod(uid)
-        if decision is None or pod is None or self._wanted(decision, pod) != words:
-            return self._undone(key, uid, words)
-        condition = {"status": "False", "reason": words.reason, "message": words.message}
+        if decision is None or pod is None or self._wanted(decision, pod) != condition:
+            return self._undone(key, uid, condition)
+        body = {"status": "False", "reason": condition.reason, "message": condition.message}
         if pod.unscheduled is None:  # else the moment of its transition stays
-            condition["lastTransitionTime"] = timestamp(self._now())
+            body["lastTransitionTime"] = timestamp(self._now())
         # A pod that waits for room is planned nowhere; Karpenter ignores pods with a nominated node.
-        forget_node = words.reason == UNSCHEDULABLE and bool(pod.nominated)
-        self._cluster.say_unscheduled(pod.namespace, pod.name, uid, pod.version, condition, forget_node)
-        metrics.pod_conditions.labels(words.reason).inc()
+        forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)
+        self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)
+        metrics.pod_conditions.labels(condition.reason).inc()

@@ -10,12 +10,13 @@ import msgspec
 
 from extender.api.conditions import condition
 from extender.api.keys import SCHEDULED, STOOD_WHOLE
-from extender.api.objects import Condition, PodGroup
+from extender.api.objects.base import Condition
+from extender.api.objects.groups import PodGroup
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.decisions.wording import told
+from extender.domain.decisions.wording import message_of
 from extender.domain.model.life import Phase
-from extender.domain.model.marks import admitted_note, notes_admitted, said_members, whole_condition
+from extender.domain.model.marks import admitted_note, notes_admitted, whole_condition, whole_members
 from extender.domain.model.queue_notes import note, noted_queue
 from extender.domain.model.reasons import Outcome
 
@@ -53,7 +54,7 @@ def report_of(
         phase=life.phase,
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
         reason=str(decision.reason or life.outcome or decision.verdict),
-        detail=told(decision, change),
+        detail=message_of(decision, change),
         stood_with=stood_with,
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
@@ -70,7 +71,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        stood_with=said_members(whole, group.metadata.uid) if whole else None,
+        stood_with=whole_members(whole, group.metadata.uid) if whole else None,
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
         admitted=notes_admitted(group.metadata),

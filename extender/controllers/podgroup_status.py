@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from extender.api.objects import PodGroup
+from extender.api.objects.groups import PodGroup
 from extender.controllers.controller import ControllerContext
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.paced import PacedController

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from extender.api.objects import ProvisioningRequest
+from extender.api.objects.cluster import ProvisioningRequest
 from extender.controllers.controller import ControllerContext
 from extender.controllers.paced import PacedController
 from extender.controllers.provisioning_objects import (

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from extender.api.objects import ProvisioningRequest
+from extender.api.objects.cluster import ProvisioningRequest
 from extender.controllers.references import POD_GROUP_KIND, owner_group
 from extender.domain.decisions.provisioning import NodesWanted, failure
 from extender.domain.model.pod_owners import controller_of
@@ -36,8 +36,8 @@ class ProvisioningRequests:
     def failure(self, key: GroupKey) -> str:
         """What the autoscaler says of a group for which it brings no nodes, for people; of one request, since
         whoever may write them could have many fail."""
-        told = ((each.metadata.name, failure(each.status.conditions)) for each in self.of(key))
-        return next((f"ProvisioningRequest {name} failed: {why}" for name, why in told if why), "")
+        failures = ((each.metadata.name, failure(each.status.conditions)) for each in self.of(key))
+        return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
         meta = request.metadata

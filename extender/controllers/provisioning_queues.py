@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from extender.api.objects import Provisioning
+from extender.api.objects.queues import Provisioning
 from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import GroupKey
@@ -21,8 +21,8 @@ class ProvisioningQueues:
 
     def written(self, queue: str) -> Provisioning | None:
         copy = self._queues.get(queue)
-        said = copy.queue.spec.provisioning if copy else None
-        return said if said and said.class_name else None
+        found = copy.queue.spec.provisioning if copy else None
+        return found if found and found.class_name else None
 
     def turns(self) -> "ProvisioningTurns":
         return ProvisioningTurns(self, self._queues)

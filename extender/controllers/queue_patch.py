@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Condition, Queue, QueueFlavorStatus, QueueReservation, QueueStatus
+from extender.api.objects.base import Condition
+from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReservation, QueueStatus
 from extender.controllers.conditions import dated
 from extender.domain.decisions.decisions import QueueDecision
 from extender.domain.decisions.queue_conditions import QueueCondition, conditions_of

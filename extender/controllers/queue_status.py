@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from extender.api.keys import CLOSED_BY_PARENT
-from extender.api.objects import Queue
+from extender.api.objects.queues import Queue
 from extender.controllers.controller import ControllerContext
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
 from extender.controllers.object_store import ObjectStore, QueueCopy

@@ -30,7 +30,7 @@ class _Kind(Generic[T]):
         key = quota.metadata.namespace, quota.metadata.name
         with self._lock:
             before, self._objects[key] = self._objects.get(key), quota
-        if before is None or _said(before) != _said(quota):
+        if before is None or _asked(before) != _asked(quota):
             self._changed()
 
     def remove(self, gone: Removed) -> None:
@@ -43,7 +43,7 @@ class _Kind(Generic[T]):
             return list(self._objects.values())
 
 
-def _said(quota: ElasticQuotaTree | ElasticQuota | ResourceQuota) -> tuple[object, ...]:
+def _asked(quota: ElasticQuotaTree | ElasticQuota | ResourceQuota) -> tuple[object, ...]:
     return quota.metadata.uid, msgspec.json.encode(quota.spec)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from extender.api import keys
-from extender.api.objects import Queue, Reference
+from extender.api.objects.base import Reference
+from extender.api.objects.queues import Queue
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.event_recorder import WARNING, EventRecorder
 from extender.controllers.object_store import ObjectStore, QueueCopy
@@ -30,7 +31,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _AGAIN = 1.0  # seconds after which a queue that waits for another one is looked at again
-_TOLD = 3  # faults of one quota in its Event
+_MOST_SHOWN = 3  # faults of one quota in its Event
 _TAKEN = (
     "it exists and is not made from a quota, so it stays as it is: delete it, or name the quota differently"
 )
@@ -63,8 +64,8 @@ class QuotaQueuesController(RecordingController[str]):
 
     def rest(self) -> None:
         self._planned: QuotaPlan | None = None
-        self._heard: tuple[QuotaPlan, tuple[QuotaFault, ...]] | None = None
-        self._told: dict[QuotaSource, str] = {}
+        self._reported_for: tuple[QuotaPlan | None, tuple[QuotaFault, ...]] = (None, ())
+        self._reported: dict[QuotaSource, str] = {}
         self._parents: set[str] = set()
 
     @property
@@ -98,7 +99,7 @@ class QuotaQueuesController(RecordingController[str]):
         ending = [name for name in sorted(self._made - plan.queues.keys()) if self._ends(name)]
         self._parents = self._ledger.parents_of_queues() if ending else set()
         yield from (name for name in ending if name not in self._queue)
-        self._tell()
+        self._report()
 
     def _take_touched(self) -> Iterator[str]:
         while self._touched:
@@ -202,26 +203,28 @@ class QuotaQueuesController(RecordingController[str]):
         self._cluster.delete_queue(queue.metadata.name, queue.metadata.uid)
         log.info("a queue is deleted, because its quota is gone", queue=queue.metadata.name)
 
-    # ---- telling
+    # ---- reporting
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """One Event for each quota with faults, and again when they change."""
         plan, refused = self._quotas.plan, tuple(self._refused.copy().values())
-        if self._heard is not None and self._heard[0] is plan and self._heard[1] == refused:
+        last_plan, last_refused = self._reported_for
+        if last_plan is plan and last_refused == refused:
             return
-        self._heard = plan, refused
+        self._reported_for = plan, refused
         by_source: dict[QuotaSource, list[QuotaFault]] = {}
         for fault in self.faults():
             by_source.setdefault(fault.source, []).append(fault)
-        told, self._told = self._told, {source: in_words(faults) for source, faults in by_source.items()}
-        for source, text in self._told.items():
-            if told.get(source) != text:
+        before = self._reported
+        self._reported = {source: faults_text(faults) for source, faults in by_source.items()}
+        for source, text in self._reported.items():
+            if before.get(source) != text:
                 about = Reference(source.version, source.kind, source.name, source.namespace, source.uid)
                 self._recorder.record(about, WARNING, EventReason.QUOTA_NOT_APPLIED, text)
 
 
-def in_words(faults: Iterable[QuotaFault]) -> str:
+def faults_text(faults: Iterable[QuotaFault]) -> str:
     """The first faults, and how many more there are."""
-    said = [str(fault) for fault in faults]
-    more = f"; and {len(said) - _TOLD} more: see /debug/quotas" if len(said) > _TOLD else ""
-    return "; ".join(said[:_TOLD]) + more
+    texts = [str(fault) for fault in faults]
+    more = f"; and {len(texts) - _MOST_SHOWN} more: see /debug/quotas" if len(texts) > _MOST_SHOWN else ""
+    return "; ".join(texts[:_MOST_SHOWN]) + more

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from extender.api.objects import Reference
+from extender.api.objects.base import Reference
 from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.records import GroupRecord, Origin, PodRecord
 from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS, POD_GROUPS

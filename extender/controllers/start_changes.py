@@ -5,13 +5,13 @@ within a small budget. On clusters that are too large for that it is left to /de
 """
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.decisions.wording import told
+from extender.domain.decisions.wording import message_of
 from extender.domain.explanation.explain import explain_group, work_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 
 _WORK = 2_000  # a few dozen milliseconds at most
-_Said = tuple[Reason | None, str]
+_Basis = tuple[Reason | None, str]
 
 
 class StartChanges:
@@ -19,17 +19,17 @@ class StartChanges:
 
     def __init__(self, work: int = _WORK) -> None:
         self._work = work
-        self._known: dict[GroupKey, tuple[_Said, str]] = {}
+        self._known: dict[GroupKey, tuple[_Basis, str]] = {}
 
     def known(self, decision: GroupDecision) -> str:
         """The sentence on what would start a group; empty if there is none, or it is not worked out yet."""
-        said, sentence = self._known.get(decision.key, (None, ""))
-        return sentence if said == _said(decision) else ""
+        basis, sentence = self._known.get(decision.key, (None, ""))
+        return sentence if basis == _basis(decision) else ""
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
         """Whether it is to be worked out."""
-        said, _ = self._known.get(decision.key, (None, ""))
-        waits = decision.verdict is Verdict.WAITING and said != _said(decision)
+        basis, _ = self._known.get(decision.key, (None, ""))
+        waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
         return waits and 0 < work_of(decisions) <= self._work // 2
 
     def work_out(self, decisions: Decisions, decision: GroupDecision) -> str:
@@ -37,12 +37,12 @@ class StartChanges:
         if self.is_due(decisions, decision):
             found = explain_group(decisions, decision.key, self._work)
             sentence = found.change.sentence if found and found.change else ""
-            self._known[decision.key] = _said(decision), sentence
+            self._known[decision.key] = _basis(decision), sentence
         return self.known(decision)
 
     def forget(self, key: GroupKey) -> None:
         self._known.pop(key, None)
 
 
-def _said(decision: GroupDecision) -> _Said:
-    return decision.reason, told(decision)
+def _basis(decision: GroupDecision) -> _Basis:
+    return decision.reason, message_of(decision)

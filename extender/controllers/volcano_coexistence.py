@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.controllers.controller import Controller, ControllerContext
 from extender.domain.coexistence.volcano_scheduler import LEASE, VolcanoScheduler
 from extender.domain.decisions.decisions import Decisions
@@ -44,8 +44,7 @@ class VolcanoCoexistence(Controller[Uid]):
 
     def prepare(self) -> None:
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
-        self._poller = Poller("volcano", _PERIOD, self._poll)
-        self._looked = threading.Event()
+        self._poller = Poller("volcano", _PERIOD, self.look_at_lease)
         self._known = False  # whether a look has succeeded
         self._yields = False
         self._gates_at = 0.0
@@ -53,8 +52,7 @@ class VolcanoCoexistence(Controller[Uid]):
     def start(self) -> None:
         with self._lock:
             self._leave(True)
-        self._poller.start()
-        self._looked.wait(_PATIENCE)
+        self._poller.start(_PATIENCE)
 
     def stop(self) -> None:
         self._poller.stop()
@@ -94,10 +92,6 @@ class VolcanoCoexistence(Controller[Uid]):
             self._volcano.see_lease(spec, asked, time.time()) if spec else self._volcano.miss_lease(asked)
             self._known = True
             self._settle()
-
-    def _poll(self) -> None:
-        self.look_at_lease()
-        self._looked.set()
 
     def _settle(self) -> None:
         if self._known:

@@ -1,7 +1,8 @@
 """Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often its object
 changed; with a delay if it has to wait, a growing one if it fails; and in lanes, the most urgent first.
 
-It never holds more keys than there are objects, because its owner forgets keys whose objects are gone.
+It never holds more keys than there are objects, because its owner forgets or settles keys whose objects are
+gone.
 """
 
 import heapq

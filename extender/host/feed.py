@@ -4,39 +4,30 @@ Pods are read last: whether they are ours, and in which queue they wait, depends
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from threading import Event, Thread
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from extender.api.objects import (
-    Command,
-    LocalQueue,
-    Namespace,
-    NativePodGroup,
-    Node,
-    PluginsPodGroup,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PriorityClass,
-    ProvisioningRequest,
-    Queue,
-    Workload,
-)
+from extender.api.objects.cluster import Namespace, PodDisruptionBudget, PriorityClass, ProvisioningRequest
+from extender.api.objects.groups import NativePodGroup, PluginsPodGroup, PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import Command, LocalQueue, Queue
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
+from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
-from extender.controllers.object_store import QueueCopy
 from extender.controllers.provisioning_objects import MANAGED_BY
 from extender.domain.cache.ledger import Ledger
 from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import AnyJob, owner_of_pods
-from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
+from extender.domain.jobs.reading import AnyJob, JobRuntime
+from extender.domain.model.records import Origin
 from extender.host.controllers import Controllers
 from extender.host.optional import OptionalWatches
+from extender.host.sinks import Sinks
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
-from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
 from extender.kube.resources import (
     COMMANDS,
@@ -62,13 +53,10 @@ from extender.kube.resources import (
     resource_of,
 )
 
-T = TypeVar("T")
 _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 
-
-_OWNER_AND_JOB = JobKind("batch/v1", "Job")
 _OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
 _GROUPS_OF_OTHERS = (
     (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
@@ -79,12 +67,6 @@ _QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
     QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
 }
-
-
-class _Sink(Generic[T]):
-    def __init__(self, upsert: Callable[[T], None], remove: Callable[[Removed], None]) -> None:
-        self.upsert = upsert
-        self.remove = remove
 
 
 class Feed:
@@ -100,85 +82,75 @@ class Feed:
         job_kinds: Sequence[WorkloadRow],
         quota_sources: Collection[str] = (),
     ) -> None:
-        self._ledger = ledger
         self._quotas = controllers.quotas
-        self._objects = controllers.objects
-        self._volcano = controllers.volcano
-        self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
-        self._jobs = controllers.jobs
         self._stopping = Event()
-        watch = partial(Reflector[Any], connection)
-        asked = watch(
-            PROVISIONING_REQUESTS,
-            ProvisioningRequest,
-            controllers.provisioning_requests,
-            label_selector="=".join(MANAGED_BY),
+        self._watch = partial(Reflector[Any], connection)
+        self._removable = partial(self._watch, removable=True)
+        self._sinks = Sinks(ledger, controllers, auto_groups)
+        requests = self._provisioning(controllers)
+        quotas = self._quota_watches(controllers, quota_sources)
+        jobs, runtimes = self._job_watches(job_kinds), self._runtime_watches(job_kinds)
+        optional = (
+            self._removable(LOCAL_QUEUES, LocalQueue, self._sinks.local_queues()),
+            self._removable(COMMANDS, Command, controllers.bus_commands),
+            requests,
+            self._removable(DISRUPTION_BUDGETS, PodDisruptionBudget, self._sinks.disruption_budgets()),
+            *quotas,
+            *runtimes,
+            *jobs,
+            *self._groups_of_others(),
+            *(self._owner_watches() if auto_groups else ()),
         )
-        controllers.provisioning_is_served = lambda: asked.synced
-        commands = watch(COMMANDS, Command, controllers.bus_commands)
-        budgets = watch(
-            DISRUPTION_BUDGETS,
-            PodDisruptionBudget,
-            _Sink(
-                ledger.set_disruption_budget,
-                lambda gone: ledger.drop_disruption_budget(gone.namespace, gone.name),
-            ),
+        apart = dict.fromkeys((requests, *runtimes, *quotas), "watch") | dict.fromkeys(jobs, "patch")
+        self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
+        self._needed = self._needed_watches()
+
+    def _needed_watches(self) -> tuple[Reflector[Any], ...]:
+        watch, sinks = self._watch, self._sinks
+        return (
+            watch(NAMESPACES, Namespace, sinks.namespaces()),
+            watch(PRIORITY_CLASSES, PriorityClass, sinks.priority_classes()),
+            watch(QUEUES, Queue, sinks.queues()),
+            watch(NODES, Node, sinks.nodes()),
+            watch(POD_GROUPS, PodGroup, sinks.groups()),
+            watch(PODS, Pod, sinks.pods()),
         )
-        quotas = {
-            name: watch(resource, type_, controllers.quotas.sinks[name])
+
+    def _provisioning(self, controllers: Controllers) -> Reflector[Any]:
+        ours = "=".join(MANAGED_BY)
+        requests = self._removable(
+            PROVISIONING_REQUESTS, ProvisioningRequest, controllers.provisioning_requests, label_selector=ours
+        )
+        controllers.provisioning_is_served = lambda: requests.synced
+        return requests
+
+    def _quota_watches(
+        self, controllers: Controllers, sources: Collection[str]
+    ) -> Collection[Reflector[Any]]:
+        watches = {
+            name: self._removable(resource, type_, controllers.quotas.sinks[name])
             for name, (resource, type_) in _QUOTAS.items()
-            if name in quota_sources
+            if name in sources
         }
         controllers.quota_is_read = lambda kind: any(
-            name == kind.lower() and each.synced for name, each in quotas.items()
+            name == kind.lower() and each.synced for name, each in watches.items()
         )
-        local_queues = watch(LOCAL_QUEUES, LocalQueue, _Sink(self._set_local_queue, self._drop_local_queue))
-        optional = (local_queues, commands, asked, budgets, *quotas.values())
-        jobs = [watch(resource_of(row), AnyJob, self._job_sink(JobKind(*row.key))) for row in job_kinds]
-        apart = dict.fromkeys((asked, *quotas.values()), "watch") | dict.fromkeys(jobs, "patch")
-        self._optional = OptionalWatches(
-            ApiClient(connection), (*optional, *jobs, *self._optional_reflectors(watch)), granted_apart=apart
-        )
-        self._needed: tuple[Reflector[Any], ...] = (
-            watch(
-                NAMESPACES,
-                Namespace,
-                _Sink(ledger.set_namespace, lambda gone: ledger.drop_namespace(gone.name)),
-            ),
-            watch(
-                PRIORITY_CLASSES,
-                PriorityClass,
-                _Sink(ledger.set_priority_class, lambda gone: ledger.drop_priority_class(gone.name)),
-            ),
-            watch(QUEUES, Queue, _Sink(self._set_queue, self._drop_queue)),
-            watch(NODES, Node, _Sink(ledger.set_node, lambda gone: ledger.drop_node(gone.name))),
-            watch(POD_GROUPS, PodGroup, _Sink(self._set_group, self._drop_group)),
-            watch(PODS, Pod, _Sink(self._set_pod, self._drop_pod)),
-        )
+        return watches.values()
 
-    def _optional_reflectors(self, watch: Callable[..., Reflector[Any]]) -> list[Reflector[Any]]:
-        groups = [
-            watch(kind, type_, _Sink(self._ledger.set_group, partial(self._drop_group_of_others, origin)))
-            for kind, type_, origin in _GROUPS_OF_OTHERS
-        ]
-        owners = _Sink(self._set_owner, self._drop_owner)
-        kinds = _OWNERS if self._auto_podgroups else ()
-        return groups + [watch(kind, Workload, owners) for kind in kinds]
+    def _job_watches(self, rows: Sequence[WorkloadRow]) -> list[Reflector[Any]]:
+        sinks = ((row, self._sinks.jobs(JobKind(*row.key))) for row in rows)
+        return [self._removable(resource_of(row), AnyJob, sink) for row, sink in sinks]
 
-    def _job_sink(self, kind: JobKind) -> "_Sink[AnyJob]":
-        return _Sink(partial(self._set_job, kind), partial(self._drop_job, kind))
+    def _runtime_watches(self, rows: Sequence[WorkloadRow]) -> list[Reflector[Any]]:
+        sinks = ((kind, self._sinks.runtimes(kind.kind)) for kind in runtime_kinds(rows))
+        return [self._removable(resource_of(kind), JobRuntime, sink) for kind, sink in sinks]
 
-    def _set_job(self, kind: JobKind, job: AnyJob) -> None:
-        self._ledger.set_job(kind, job)
-        self._jobs.see(kind, job)
-        if kind == _OWNER_AND_JOB and self._auto_podgroups:
-            self._set_owner(owner_of_pods(job))
+    def _owner_watches(self) -> list[Reflector[Any]]:
+        return [self._removable(kind, Workload, self._sinks.owners()) for kind in _OWNERS]
 
-    def _drop_job(self, kind: JobKind, gone: Removed) -> None:
-        self._ledger.drop_job(gone.namespace, gone.uid)
-        self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
-        if kind == _OWNER_AND_JOB:
-            self._drop_owner(gone)
+    def _groups_of_others(self) -> Iterator[Reflector[Any]]:
+        for kind, type_, origin in _GROUPS_OF_OTHERS:
+            yield self._removable(kind, type_, self._sinks.groups_of_others(origin))
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
@@ -223,66 +195,9 @@ class Feed:
         silent."""
         return {f"{each.resource.plural}-synced": partial(_state, each) for each in self._needed}
 
-    def _set_queue(self, queue: Queue) -> None:
-        self._ledger.set_queue(queue)
-        self._objects.queues.put(queue.metadata.name, QueueCopy(queue, self._ledger.version))
-
-    def _drop_queue(self, gone: Removed) -> None:
-        self._objects.queues.drop(gone.name)
-        self._ledger.drop_queue(gone.name)
-
-    def _set_local_queue(self, local: LocalQueue) -> None:
-        self._ledger.set_local_queue(local)
-        self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
-
-    def _drop_local_queue(self, gone: Removed) -> None:
-        key = f"{gone.namespace}/{gone.name}"
-        self._objects.local_queues.drop(key)
-        self._ledger.drop_local_queue(key)
-
-    def _set_group(self, group: PodGroup) -> None:
-        key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
-        self._objects.podgroups.put(key, group)
-        self._ledger.set_group(group)
-        if self._auto_podgroups:
-            self._auto_podgroups.notice(key)
-
-    def _drop_group(self, gone: Removed) -> None:
-        self._objects.podgroups.drop(_key(gone))
-        self._ledger.drop_group(_key(gone))
-        if self._auto_podgroups:
-            self._auto_podgroups.notice(_key(gone), gone=True)
-
-    def _drop_group_of_others(self, origin: Origin, gone: Removed) -> None:
-        self._ledger.drop_group(_key(gone), origin)
-
-    def _set_owner(self, owner: Workload) -> None:
-        if self._ledger.set_owner(owner) and self._auto_podgroups:
-            self._auto_podgroups.notice(group_of_owner(owner.metadata.namespace, owner.metadata.uid))
-
-    def _drop_owner(self, gone: Removed) -> None:
-        self._ledger.drop_owner(gone.namespace, gone.uid)
-
-    def _set_pod(self, pod: Pod) -> None:
-        self._volcano.see_pod(pod)
-        self._ledger.set_pod(pod)
-        if self._auto_podgroups:
-            self._auto_podgroups.see_pod(pod)
-
-    def _drop_pod(self, gone: Removed) -> None:
-        self._volcano.forget_pod(Uid(gone.uid), gone.namespace)
-        record = self._ledger.pod(Uid(gone.uid))
-        self._ledger.drop_pod(Uid(gone.uid))
-        if self._auto_podgroups and record is not None:
-            self._auto_podgroups.forget_pod(record)
-
-
-def _key(gone: Removed) -> GroupKey:
-    return GroupKey(f"{gone.namespace}/{gone.name}")
-
 
 def _state(reflector: Reflector[Any]) -> str | None:
     if not reflector.synced:
         return "not read yet"
-    silent = time.monotonic() - (reflector.last_heard or 0.0)
+    silent = time.monotonic() - (reflector.last_contact or 0.0)
     return f"watch silent for {silent:.0f} s" if silent > _OLDEST else None

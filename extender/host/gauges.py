@@ -54,8 +54,8 @@ class Gauges:
             metrics.cache_synced.labels(name).set(reflector.synced)
             metrics.relists.labels(name).inc(self._more("relists", name, reflector.relists))
             metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
-            if reflector.last_heard is not None:
-                metrics.cache_age.labels(name).set(self._clock() - reflector.last_heard)
+            if reflector.last_contact is not None:
+                metrics.cache_age.labels(name).set(self._clock() - reflector.last_contact)
         metrics.view_detours.inc(self._more("detours", "", self._ledger.shown.detours().calls))
         metrics.show_groups(Counter((each.verdict, each.reason or "") for each in decisions.groups.values()))
         metrics.show_queues(_sample(queue) for queue in decisions.queues.values() if queue.uid)

@@ -5,7 +5,6 @@ reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, B
                  └── verbs: filter, prioritize, preempt, bind ┘
 """
 
-import gc
 import socket
 import time
 from collections.abc import Callable
@@ -16,17 +15,14 @@ import msgspec
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.workloads.further import with_further
-from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.pod_conditions import ConditionPolicy
-from extender.domain.jobs.job_record import JobRules
 from extender.domain.model.ownership import Ownership
-from extender.domain.snapshot.limits import Limits
+from extender.host import policies
 from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.feed import Feed
-from extender.host.garbage import LongLived
+from extender.host.garbage import LongLived, collect_less_often
 from extender.host.gauges import Gauges
 from extender.host.mutual_tls import MutualTls
 from extender.host.views import Views
@@ -55,15 +51,13 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 _READERS = 16  # connections for watches, and for single reads of pods and the Lease
-_COLLECTED = (50_000, 20, 20)  # as gc.set_threshold takes them: with the defaults, half the time of a busy
-# cycle goes into looking for garbage among objects that live long
 _STUCK = 30.0  # seconds without a cycle after which /livez fails
 
 
 def serve(configuration: Configuration) -> None:
     """Serve until a signal to stop. Raises InvalidConfiguration for a port in use."""
     set_up(configuration.log_format, configuration.log_level)
-    gc.set_threshold(*_COLLECTED)
+    collect_less_often()
     verbs = listen("--listen", configuration.listen)
     ports = _ports(configuration)
     host = Host(configuration, _connect(configuration), ports)
@@ -116,16 +110,7 @@ class Host:
         self._configuration = configuration
         self._ports = ports
         self._leadership = _leadership(configuration, cluster)
-        self.ledger = Ledger(
-            Ownership(frozenset(configuration.scheduler_names), auto_groups),
-            _limits(configuration),
-            clock=time.monotonic,
-            lock=RLock(),
-            on_change=lambda: self._cycle.poke(),
-            on_shown=self._pass_changes_on if ports.view else None,
-            wall_clock=time.time,
-            jobs=_job_rules(configuration),
-        )
+        self.ledger = self._new_ledger(auto_groups)
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
         self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
@@ -137,11 +122,11 @@ class Host:
             writers,
             self._leadership.leads,
             configuration.volcano_namespace,
-            _conditions(configuration, is_viewed=self.ledger.shown.is_on),
+            policies.conditions(configuration, is_viewed=self.ledger.shown.is_on),
             with_further(configuration.job_kinds),
             configuration.max_queue_depth,
         )
-        kinds = _managed_kinds(configuration)
+        kinds = policies.managed_kinds(configuration)
         self._feed = Feed(
             connection, self.ledger, self._controllers, auto_groups, kinds, configuration.quota_sources
         )
@@ -159,6 +144,19 @@ class Host:
         self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
         self._view = _view(configuration, connection, ports.view)
         learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
+
+    def _new_ledger(self, auto_groups: bool) -> Ledger:
+        configuration = self._configuration
+        return Ledger(
+            Ownership(frozenset(configuration.scheduler_names), auto_groups),
+            policies.limits(configuration),
+            clock=time.monotonic,
+            lock=RLock(),
+            on_change=lambda: self._cycle.poke(),
+            on_shown=self._pass_changes_on if self._ports.view else None,
+            wall_clock=time.time,
+            jobs=policies.job_rules(configuration),
+        )
 
     def _pass_changes_on(self) -> None:
         if self._view:
@@ -260,37 +258,3 @@ def _view(
     from extender.host.view import SchedulerView
 
     return SchedulerView(configuration, connection.endpoint, listener)
-
-
-def _conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolicy:
-    """`is_viewed`: the scheduler reads its pods through Muster, and writes no conditions of waiting ones."""
-    return ConditionPolicy(
-        ungated=is_viewed,
-        shows_waiting_for_room=configuration.waiting_for_room == "show",
-        shows_never_fits=configuration.never_fits == "show",
-    )
-
-
-def _managed_kinds(configuration: Configuration) -> list[WorkloadRow]:
-    """The kinds of jobs that are watched."""
-    rows = with_further(configuration.job_kinds).values()
-    return [row for row in rows if row.manageable and configuration.manage_jobs != "off"]
-
-
-def _job_rules(configuration: Configuration) -> JobRules:
-    return JobRules(
-        configuration.manage_jobs,
-        frozenset(configuration.unmanaged_namespaces),
-        frozenset(configuration.unmanaged_kinds),
-        with_further(configuration.job_kinds),
-    )
-
-
-def _limits(configuration: Configuration) -> Limits:
-    return Limits(
-        oversell=configuration.oversell,
-        window=configuration.window,
-        start_deadline=configuration.bind_deadline,
-        backoff=configuration.start_backoff,
-        backoff_max=configuration.start_backoff_max,
-    )

@@ -2,14 +2,15 @@
 
 import socket
 
-from extender.api.configuration import Address, Configuration
+from extender.api.configuration import Configuration
+from extender.api.setting_kinds import Address
 from extender.domain.cache.detours import Detours
 from extender.domain.cache.shown_pods import ShownPods
 from extender.kube.endpoint import ApiEndpoint
 from extender.telemetry import metrics
 from extender.view.kubeconfig import write_kubeconfig
 from extender.view.pods import Pods
-from extender.view.readers import PodReader, in_words
+from extender.view.readers import PodReader, readers_text
 from extender.view.relay import Handlers
 from extender.view.server import ViewServer
 from extender.view.status_patches import StatusPatches
@@ -59,7 +60,7 @@ class SchedulerView:
 
     def note(self) -> str:
         """A line of /readyz?verbose: who reads pods here, and whether a scheduler reads them elsewhere."""
-        return in_words(self._readers(), self._shown.detours() if self._shown else Detours())
+        return readers_text(self._readers(), self._shown.detours() if self._shown else Detours())
 
     def live(self) -> dict[str, Check]:
         """Checks for /livez."""

@@ -5,7 +5,9 @@ webhook configurations with the CAs that the API server trusts. All raise ApiErr
 import base64
 from typing import Any
 
-from extender.api.objects import LocalQueue, Meta, Namespace, Queue, Wire
+from extender.api.objects.base import Meta, Wire
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
 from extender.kube.requests import STRATEGIC, Requests, decoded
 from extender.kube.resources import ACCESS_REVIEWS, LOCAL_QUEUES, NAMESPACES, QUEUES, SECRETS, Resource

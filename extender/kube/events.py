@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from extender.api.objects import Meta
+from extender.api.objects.base import Meta
 from extender.kube.decoders import decoder_of
 from extender.kube.errors import Ambiguous
 
@@ -43,7 +43,9 @@ class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
 
 
-class _Bare(msgspec.Struct, frozen=True, gc=False):
+class Identified(msgspec.Struct, frozen=True, gc=False):
+    """An object of which nothing else is read."""
+
     metadata: ObjectIdentity = ObjectIdentity()
 
 
@@ -112,5 +114,5 @@ def identity(raw: msgspec.Raw) -> ObjectIdentity:
 
 
 _EVENT = msgspec.json.Decoder(WatchEvent)
-_BARE = msgspec.json.Decoder(_Bare)
+_BARE = msgspec.json.Decoder(Identified)
 _RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])

@@ -42,5 +42,5 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
 
 
 def _basic(url: SplitResult) -> str:
-    words = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
-    return f"Basic {base64.b64encode(words.encode()).decode()}"
+    credentials = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
+    return f"Basic {base64.b64encode(credentials.encode()).decode()}"

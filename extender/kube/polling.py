@@ -20,10 +20,13 @@ class Poller:
         self._period = period
         self._look = look
         self._raised = False
+        self._looked = threading.Event()
         self._stopping = threading.Event()
 
-    def start(self) -> None:
+    def start(self, patience: float = 0.0) -> None:
+        """`patience`: how many seconds to wait for the first look, at most."""
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self._looked.wait(patience)
 
     def stop(self) -> None:
         """Stop, without waiting for a look that is under way."""
@@ -37,6 +40,7 @@ class Poller:
         pause: float | None = 0.0
         while not self._stopping.wait(self._period if pause is None else pause):
             pause = self._guarded()
+            self._looked.set()
 
     def _guarded(self) -> float | None:
         try:

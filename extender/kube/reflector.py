@@ -38,10 +38,15 @@ _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
 _AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
 _SERVER_FAULTS = 3  # in a row, after which the version to watch from is given up
+_REMOVED = 4  # answers in a row that there is no such resource, after which its objects count as gone
 
 
 class Reflector(Generic[T]):
-    """`start()`, then look at `synced`, `last_heard`, `relists`. The sink is called from its thread."""
+    """`start()`, then look at `synced`, `last_contact`, `relists`. The sink is called from its thread.
+
+    `removable`: the cluster may lose the kind, and with it all its objects. Then what the sink has of them is
+    removed, even if no watch was open to see them go.
+    """
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class Reflector(Generic[T]):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
+        removable: bool = False,
         silence: float = _SILENCE,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -62,7 +68,7 @@ class Reflector(Generic[T]):
         self.resource = resource
         self.synced = False
         self.absent = False  # the API server does not know the resource
-        self.last_heard: float | None = None
+        self.last_contact: float | None = None
         self.relists = 0
         self._connection = connection
         self._path = resource.path(namespace)
@@ -78,6 +84,8 @@ class Reflector(Generic[T]):
         self._version = ""  # empty: the next round lists
         self._delivered = False  # whether the watch of this round has delivered an event
         self._server_faults = 0  # rounds in a row that ended with such a fault before any event
+        self._removable = removable
+        self._unknown = 0  # rounds in a row in which the API server did not know the resource
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
 
@@ -148,6 +156,9 @@ class Reflector(Generic[T]):
         distrusted = isinstance(fault, Ambiguous) and not self._delivered
         if distrusted or not fault.transient or self._server_faults >= _SERVER_FAULTS:
             self._version, self._server_faults = "", 0
+        self._unknown = self._unknown + 1 if isinstance(fault, NotFound) else 0
+        if self._removable and self._unknown == _REMOVED:
+            self._inventory.keep_only(frozenset())
         if not self._stopping.is_set():
             self._report(fault)
 
@@ -178,7 +189,7 @@ class Reflector(Generic[T]):
         self._inventory.keep_only(present)
         if self.synced:
             self.relists += 1
-        self._version, self.synced, self.absent = version, True, False
+        self._version, self.synced, self.absent, self._unknown = version, True, False, 0
 
     def _list(self, present: set[ObjectKey]) -> str:
         """Pass on all pages, collect their keys in `present`, and return the version of the list."""
@@ -186,7 +197,7 @@ class Reflector(Generic[T]):
             page = reader.submit(self._page, "")
             while True:
                 head, items = self._decoders.page(page.result())
-                self._hear()
+                self._note_contact()
                 if head.continue_:  # the server prepares the next page while this one is taken in
                     page = reader.submit(self._page, head.continue_)
                 present.update(map(self._inventory.put, items))
@@ -217,7 +228,7 @@ class Reflector(Generic[T]):
             raise refused(bytes(change.object))
         self._version = self._deliver(change) or self._version
         self._delivered = True
-        self._hear()
+        self._note_contact()
 
     def _deliver(self, change: WatchEvent) -> str:
         """Pass the change on; returns the version to watch from after it."""
@@ -232,8 +243,8 @@ class Reflector(Generic[T]):
 
     # ---- both
 
-    def _hear(self) -> None:
-        self.last_heard = self._clock()
+    def _note_contact(self) -> None:
+        self.last_contact = self._clock()
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from extender.api.workloads.shape import WorkloadRow
+from extender.api.workloads.shape import RuntimeKind, WorkloadRow
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Resource:
         return "/".join(part for part in parts if part)
 
 
-def resource_of(row: WorkloadRow) -> Resource:
+def resource_of(row: WorkloadRow | RuntimeKind) -> Resource:
     """That of a kind of the table."""
     return Resource(f"/apis/{row.api_version}" if row.group else f"/api/{row.api_version}", row.plural)
 

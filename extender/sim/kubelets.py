@@ -52,7 +52,7 @@ class Kubelets(StoreFollower):
         due = self._ends[0][0] - self._clock() if self._ends else LONGEST_WAIT
         return min(max(due, 0.0), LONGEST_WAIT)
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.kind is PODS and change.type == "DELETED":
                 self._forget(change.object["metadata"]["uid"])
@@ -83,7 +83,7 @@ class Kubelets(StoreFollower):
 
     def _run_from_now(self, pod: Json) -> None:
         self._running[pod["metadata"]["uid"]] = self._clock()
-        self._say(pod["metadata"], _running)
+        self._write_status(pod["metadata"], _running)
 
     def _plan_end(self, pod: Json) -> None:
         """Known again after each change, since a change may be what tells it."""
@@ -108,11 +108,11 @@ class Kubelets(StoreFollower):
         pod = self._service.store.get(PODS, namespace, name)
         if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
             with suppress(StatusError):
-                self._say(pod["metadata"], _failed if fails(pod) else _succeeded)
+                self._write_status(pod["metadata"], _failed if fails(pod) else _succeeded)
 
-    def _say(self, meta: Json, told: Callable[[Json], Json]) -> None:
+    def _write_status(self, meta: Json, new_status: Callable[[Json], Json]) -> None:
         def change(pod: Json) -> Json:
-            return {**pod, "metadata": {"uid": meta["uid"]}, "status": told(pod)}
+            return {**pod, "metadata": {"uid": meta["uid"]}, "status": new_status(pod)}
 
         self._service.amend(PODS, meta["namespace"], meta["name"], change, "status")
 

@@ -41,7 +41,7 @@ class ServeProcess:
             if self._becomes_ready():
                 return
             self._choose_ports()
-        raise ServeFailed(self.last_words())
+        raise ServeFailed(self.last_lines())
 
     def stop(self) -> None:
         """Within two seconds, together with all that it started."""
@@ -69,7 +69,7 @@ class ServeProcess:
         answer = _fetch(self.debug, f"/debug/{page}")
         return json.loads(answer) if answer is not None else None
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(["muster serve ended:", *lines[-5:]])
 

@@ -42,7 +42,7 @@ class Session:
         began = time.monotonic()
         while True:
             if not self._cluster.muster.alive():
-                raise ServeFailed(self._cluster.muster.last_words())
+                raise ServeFailed(self._cluster.muster.last_lines())
             settled = self._is_settled()  # asked first: what is shown then is final
             self.state = self._look(time.monotonic() - began, settled)
             if settled and not self._stays:

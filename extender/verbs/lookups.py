@@ -8,7 +8,7 @@ server is slow, only these threads are blocked.
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Unreachable
 

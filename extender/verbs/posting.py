@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.api.protocol import (
     BindingArgs,
     BindingResult,

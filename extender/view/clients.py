@@ -43,7 +43,7 @@ class PodClient:
         """Its open watches; it has the name of its program."""
         now = time.monotonic()
         current = (each for each in self.open.copy() if not each.stream.superseded)
-        return [PodReader(name, now - each.since, now - each.heard) for each in current]
+        return [PodReader(name, now - each.since, now - each.last_event) for each in current]
 
 
 class PodClients:

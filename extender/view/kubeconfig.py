@@ -12,7 +12,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from extender.api.configuration import Address, InvalidConfiguration
+from extender.api.configuration import InvalidConfiguration
+from extender.api.setting_kinds import Address
 
 FILE = "kubeconfig"
 _SERVER = "http://kube-apiserver.muster/"

@@ -34,12 +34,12 @@ class Pods:
         self._clients = PodClients(schedulers)
         self._lists = PodLists(upstream, appearances)
         self._loop = asyncio.get_running_loop()
-        self._told = False
+        self._is_due = False
 
     def on_change(self) -> None:
         """The appearances have changed. All changes until the loop's next turn are one write."""
-        if not self._told:
-            self._told = True
+        if not self._is_due:
+            self._is_due = True
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._pass_changes_on)
 
@@ -52,7 +52,7 @@ class Pods:
         return self._clients.readers()
 
     def _pass_changes_on(self) -> None:
-        self._told = False
+        self._is_due = False
         self._clients.pass_changes_on(self._appearances.take_changes())
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:

@@ -15,7 +15,7 @@ class PodReader(NamedTuple):
     silent: float  # seconds since the last event came from the API server; bookmarks come each minute
 
 
-def in_words(readers: Sequence[PodReader], detours: Detours) -> str:
+def readers_text(readers: Sequence[PodReader], detours: Detours) -> str:
     """One line: who reads, since when, and how old that is; and whether a scheduler reads its pods
     elsewhere."""
     reading = "; ".join(map(_reading, readers)) or "nobody reads pods here"

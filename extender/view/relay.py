@@ -23,7 +23,7 @@ from extender.view.upstream import Unanswered, Upstream, UpstreamGone
 
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
-_MOST_TOLD = 100
+_MOST_LOGGED = 100
 
 Handler = Callable[[web.BaseRequest, ViewTarget], Awaitable[web.StreamResponse]]
 """Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled."""
@@ -44,7 +44,7 @@ class Relay:
         self._secret = secret
         self._handlers = handlers
         self.watches = OpenWatches()
-        self._told: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
+        self._logged: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         outcome = "left"
@@ -84,8 +84,8 @@ class Relay:
     def _refuse(self, request: web.BaseRequest, target: ViewTarget) -> web.Response:
         resource = read_resource(target.path)
         kind = target.method, resource.name if resource else target.path
-        if kind not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(kind)
+        if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(kind)
             log.warning("refused a request to the view", method=target.method, path=target.path)
         message = f"the scheduler's view refuses {target.method} {target.path}: a scheduler does not need it"
         answer = refusal(HTTPStatus.FORBIDDEN, message)

@@ -28,7 +28,7 @@ class Sending:
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodStream, codec: PodCodec
     ) -> None:
         self.stream = stream
-        self.since = self.heard = time.monotonic()  # when it was opened, and when the last event came
+        self.since = self.last_event = time.monotonic()  # when it was opened, and when the last event came
         self._request, self._response, self._codec = request, response, codec
         self._queue: deque[PassOn | Show | TakeAway] = deque()
         self._more = asyncio.Event()
@@ -38,7 +38,7 @@ class Sending:
 
     def take(self, event: PodEvent) -> None:
         """An event has come from the API server."""
-        self.heard = time.monotonic()
+        self.last_event = time.monotonic()
         self.put(self.stream.take(event))
 
     def put(self, writes: Writes) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 
-from extender.api.configuration import Address
+from extender.api.setting_kinds import Address
 from extender.kube.endpoint import ApiEndpoint
 from extender.telemetry.logs import logger
 from extender.view.callers import LIMITS, Callers, ViewLimits

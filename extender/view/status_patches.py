@@ -44,10 +44,10 @@ class StatusPatches:
         body = await read_body(request)
         if isinstance(body, Upload):
             body = b"".join([piece async for piece in body])
-        words = _refusal(body)
-        if words is not None:
+        message = _refusal(body)
+        if message is not None:
             _, _, _, _, namespace, _, name, _ = target.path.rstrip("/").split("/")
-            if uid := self._appearances.note_status(namespace, name, words):
+            if uid := self._appearances.note_status(namespace, name, message):
                 return _unchanged(namespace, name, uid)
         return await send_on(self._upstream, request, target, body)
 

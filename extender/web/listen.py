@@ -4,7 +4,8 @@ line."""
 import errno
 import socket
 
-from extender.api.configuration import Address, InvalidConfiguration
+from extender.api.configuration import InvalidConfiguration
+from extender.api.setting_kinds import Address
 
 BACKLOG = 4096  # connections; the limit of Linux by default
 

@@ -28,7 +28,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
-from extender.api.configuration import Address
+from extender.api.setting_kinds import Address
 from extender.telemetry.logs import logger
 from extender.web.app import LARGEST_BODY, App
 from extender.web.listen import BACKLOG

@@ -7,7 +7,7 @@ So they share nothing with it, not even the way in which it is stopped.
 import socket
 from wsgiref.types import WSGIApplication
 
-from extender.api.configuration import Address
+from extender.api.setting_kinds import Address
 from extender.telemetry.logs import logger
 from extender.web.exchange import Exchange
 from extender.web.port import PortLimits, ServedPort

@@ -106,10 +106,10 @@ class VerbsPort:
         self, connection: VerbsConnection, sock: socket.socket, context: ssl.SSLContext | None
     ) -> None:
         # Of TLS: when we close, the caller has so long to confirm it.
-        last_words = self._limits.patience.discard if context else None
+        closing_time = self._limits.patience.discard if context else None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: connection, sock, ssl=context, ssl_shutdown_timeout=last_words
+                lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
             )
         except (OSError, asyncio.CancelledError) as fault:
             log.debug("a connection ended", port="verbs", error=str(fault))

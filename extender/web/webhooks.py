@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from wsgiref.types import StartResponse
 
-from extender.api.configuration import Address
+from extender.api.setting_kinds import Address
 from extender.telemetry.logs import logger
 from extender.web.answers import readable
 from extender.web.exchange import Exchange

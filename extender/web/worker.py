@@ -25,7 +25,7 @@ class LoopWorker(Worker):
 
     def init_process(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._told = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         super().init_process()
 
     def run(self) -> None:
@@ -34,12 +34,12 @@ class LoopWorker(Worker):
 
     def end(self) -> None:
         """Tell it to stop. From any thread."""
-        self._loop.call_soon_threadsafe(self._told.set)
+        self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     async def _serve(self) -> None:
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
         port = VerbsPort(listener, cast(App, self.wsgi), self.limits, self.pulse, self.secure)
         if self.alive:
-            await self._told.wait()
+            await self._stop_requested.wait()
         await port.stop(self.cfg.graceful_timeout)

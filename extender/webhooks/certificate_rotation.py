@@ -8,7 +8,7 @@ result. A step is written on the version that was read, so a second replica's st
 import time
 from collections.abc import Callable
 
-from extender.api.configuration import ObjectName
+from extender.api.setting_kinds import ObjectName
 from extender.domain.admission.rotation import RotationStep, next_step, settle
 from extender.kube.admission import AdmissionApi, Secret
 from extender.kube.errors import ApiError, Conflict, NotFound

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes, PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from extender.api.objects import Wire
+from extender.api.objects.base import Wire
 
 _SKEW = timedelta(minutes=5)  # certificates are valid from this long ago, since clocks differ
 

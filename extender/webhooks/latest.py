@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.objects import LocalQueue, Meta, Namespace, Queue
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.queues.local_queue_records import LocalQueueRecord, local_queue_record

@@ -27,7 +27,7 @@ from extender.api.admission import (
     encode_answer,
     json_patch,
 )
-from extender.domain.admission.faults import Code, Fault, in_words
+from extender.domain.admission.faults import Code, Fault, joined
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -144,9 +144,9 @@ def _status(faults: list[Fault]) -> Status:
     """Causes for programs, one message for people."""
     causes = [Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.passing for fault in faults):
-        return Status(503, "ServiceUnavailable", in_words(faults), Details(causes, _RETRY_AFTER))
+        return Status(503, "ServiceUnavailable", joined(faults), Details(causes, _RETRY_AFTER))
     code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")
-    return Status(code, reason, in_words(faults), Details(causes))
+    return Status(code, reason, joined(faults), Details(causes))
 
 
 def read(raw: msgspec.Raw, kind: type[T]) -> T:

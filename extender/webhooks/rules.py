@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.api.admission import CREATE, DELETE, UPDATE, ReviewRequest
-from extender.api.objects import LocalQueue, Queue
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import subject
 from extender.domain.admission.defaults import queue_defaults
 from extender.domain.admission.queues import judge_deletion, judge_queue

@@ -2,7 +2,7 @@
 next.crt and next.key are served after the next switch.
 """
 
-from extender.api.objects import Wire
+from extender.api.objects.base import Wire
 from extender.domain.admission.rotation import Kept, RotationStep
 from extender.webhooks.certificates import Pair, Unreadable, expiry, make_pair, names, split, vouches
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from extender.api.workloads.children import MALFORMED, children
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
 from extender.api.workloads.shape import Json
-from extender.api.workloads.trainer import with_runtime
 from tests.api.job_files import NAMES, put, resumed, waiting
 
 OTHERS = Path(__file__).parents[1] / "sim" / "workloads"
@@ -73,11 +72,11 @@ def as_template(obj: Json) -> Json:
 def test_they_are_the_pods_that_are_made(name: str) -> None:
     obj = UNSUSPENDED[name]
     made = list(pods_of(obj))
-    told = Counter[str]()
+    counted = Counter[str]()
     for each in pod_sets(obj):
-        told[alike(each.template["spec"])] += each.count
+        counted[alike(each.template["spec"])] += each.count
         assert as_template(each.template) in map(as_template, made)
-    assert told == Counter(alike(pod["spec"]) for pod in made)
+    assert counted == Counter(alike(pod["spec"]) for pod in made)
 
 
 COUNTS = {
@@ -266,55 +265,3 @@ def test_anything_in_any_place_is_malformed_or_sets(place: tuple[str, tuple[str,
     except MALFORMED:
         return
     assert all(each.count > 0 for each in found)
-
-
-# ---- TrainJobs and their runtimes
-
-RUNTIME = {  # kubeflow/trainer v2.1.0, manifests/base/runtimes/torch_distributed.yaml
-    "spec": {
-        "mlPolicy": {"numNodes": 2, "torch": {"numProcPerNode": "auto"}},
-        "template": {
-            "spec": {
-                "replicatedJobs": [
-                    {
-                        "name": "node",
-                        "template": {
-                            "metadata": {
-                                "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-                            },
-                            "spec": {
-                                "template": {
-                                    "spec": {
-                                        "schedulerName": "muster",
-                                        "containers": [
-                                            {
-                                                "name": "node",
-                                                "image": "pytorch/pytorch:2.7.1",
-                                                "resources": {"requests": {"cpu": "1"}},
-                                            }
-                                        ],
-                                    }
-                                }
-                            },
-                        },
-                    }
-                ]
-            }
-        },
-    }
-}
-
-
-def test_a_train_job_is_what_it_says_on_top_of_its_runtime() -> None:
-    (nodes,) = pod_sets(with_runtime(waiting("trainjob"), RUNTIME))
-    assert (nodes.role, nodes.count, cpu_of(nodes)) == ("node", 4, "3")
-    assert nodes.template["spec"]["schedulerName"] == "muster"
-    assert nodes.template["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] == "torch"
-
-
-def test_what_a_train_job_leaves_open_its_runtime_says() -> None:
-    job = put(waiting("trainjob"), ("spec", "trainer"), {})
-    (nodes,) = pod_sets(with_runtime(job, RUNTIME))
-    assert (nodes.count, cpu_of(nodes)) == (2, "1")
-    with pytest.raises(ValueError, match=r"spec\.trainer\.numNodes: missing"):
-        pod_sets(job)

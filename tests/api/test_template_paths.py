@@ -39,8 +39,8 @@ def test_what_is_written_there_all_pods_have(name: str) -> None:
 
 def test_an_application_of_spark_has_annotations_beside_templates() -> None:
     job = waiting("sparkapplication")
-    told = ["/".join(path) for path in annotation_paths(row_of(job), job)]
-    assert told == ["spec/driver/annotations", "spec/executor/annotations"]
+    paths = ["/".join(path) for path in annotation_paths(row_of(job), job)]
+    assert paths == ["spec/driver/annotations", "spec/executor/annotations"]
 
 
 def test_the_pods_of_a_train_job_have_no_place_in_it() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.bench import machine
 from tests.bench.cases import CASES
 from tests.bench.cases.racing import Races
-from tests.bench.report import FORMATS, Report, say
+from tests.bench.report import FORMATS, Report, show
 from tests.bench.sizes import QUICK, VARIANTS, Bench, Sizes
 from tests.e2e.build import BuildError
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, bench: Bench, report: Report) -> bool:
     """A case that fails is a row that says so; the others still run."""
-    say(f"case {name}")
+    show(f"case {name}")
     try:
         for row in CASES[name](bench):
             report.row(name, row)
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gang", type=_numbers, help="sizes of the gangs: 20,500")
     parser.add_argument("--rounds", type=int, help="how often each race is run")
     parser.add_argument("--bound", type=int, help="pods that run before: 100000")
-    parser.add_argument("--variants", type=_words, help=f"what races with stock: {','.join(VARIANTS)}")
+    parser.add_argument("--variants", type=_list, help=f"what races with stock: {','.join(VARIANTS)}")
     parser.add_argument("--quick", action="store_true", help="small sizes: does everything still work?")
     parser.add_argument("-o", "--output", choices=FORMATS, default=FORMATS[0])
     return parser
@@ -64,7 +64,7 @@ def _sizes(asked: argparse.Namespace) -> Sizes:
     return base.but(**{key: value for key, value in given.items() if value is not None})
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _list(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
@@ -76,5 +76,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except BuildError as error:
-        say(f"error: {error}")
+        show(f"error: {error}")
         sys.exit(2)

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from tests.bench.load import Wish, create
-from tests.bench.report import say
+from tests.bench.report import show
 from tests.e2e.harness import manifests, objects
 from tests.e2e.harness.access import ADMIN, SCHEDULER
 from tests.e2e.harness.client import Access
@@ -61,7 +61,7 @@ class Fleet:
         self._numbers = count()
 
     def __enter__(self) -> "Fleet":
-        say(f"a control plane with {self.size} nodes")
+        show(f"a control plane with {self.size} nodes")
         with ExitStack() as stack:
             stack.enter_context(self.cluster)
             manifests.apply(self.cluster.admin, *INSTALLED)
@@ -107,7 +107,7 @@ class Fleet:
     def fill(self, count: int) -> str:
         """So many small pods, bound to the nodes in turn: somebody else's work. Returns their namespace."""
         space = self.namespace()
-        say(f"{count} bound pods")
+        show(f"{count} bound pods")
         made = (
             objects.pod(
                 f"work-{n}", namespace=space, scheduler=STOCK, cpu="0.1", nodeName=f"n{n % self.size}"

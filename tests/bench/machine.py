@@ -33,17 +33,17 @@ def _memory() -> float:
 
 
 def _etcd() -> str:
-    words = _said([str(build.folder() / "etcd"), "--version"])
-    return words.splitlines()[0].rpartition(" ")[2] if words else "unknown"
+    output = _output([str(build.folder() / "etcd"), "--version"])
+    return output.splitlines()[0].rpartition(" ")[2] if output else "unknown"
 
 
 def _commit() -> str:
     """With a + where the tree differs from it."""
     root = str(Path(extender.__file__).parents[1])
-    return _said(["git", "-C", root, "describe", "--always", "--dirty=+"]) or "no commit"
+    return _output(["git", "-C", root, "describe", "--always", "--dirty=+"]) or "no commit"
 
 
-def _said(command: list[str]) -> str:
+def _output(command: list[str]) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

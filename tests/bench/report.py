@@ -11,7 +11,7 @@ FORMATS = ("table", "json")
 _STARTED = time.monotonic()
 
 
-def say(line: str) -> None:
+def show(line: str) -> None:
     print(f"[{time.monotonic() - _STARTED:6.1f} s] {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 

@@ -43,7 +43,7 @@ class Sizes:
         return min(10_000, self.pods // 10)
 
     @property
-    def told(self) -> tuple[int, ...]:
+    def written(self) -> tuple[int, ...]:
         """Groups that wait and are told so: as many as there are pods in the largest case."""
         return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
 

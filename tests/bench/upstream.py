@@ -56,7 +56,7 @@ class Upstream:
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
         if request.path == "/go":
-            await self._tell(*(int(request.query[key][0]) for key in ("rate", "seconds")))
+            await self._send(*(int(request.query[key][0]) for key in ("rate", "seconds")))
         body, kind = request.body or b"{}", "application/json"
         if request.method == "GET":
             body = b'{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"999"},"items":[]}'
@@ -78,7 +78,7 @@ class Upstream:
         self._watches.pop(writer, None)
         writer.close()
 
-    async def _tell(self, rate: int, seconds: int) -> None:
+    async def _send(self, rate: int, seconds: int) -> None:
         """Each event goes to all watches at its moment; none is waited for, a slow one has a buffer."""
         loop = asyncio.get_running_loop()
         began = loop.time()

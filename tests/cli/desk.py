@@ -99,7 +99,7 @@ class Desk:
         given = [*arguments, "--kubeconfig", str(self.kubeconfig)]
         return CliRunner().invoke(main, given, env=environment, catch_exceptions=False)
 
-    def says(self, *arguments: str) -> str:
+    def output(self, *arguments: str) -> str:
         """What a command prints that ends well."""
         result = self.muster(*arguments)
         assert (result.exit_code, result.stderr) == (0, "")
@@ -143,7 +143,7 @@ class Desk:
         more_spec: Json | None = None,
         more_metadata: Json | None = None,
     ) -> None:
-        said = {
+        condition = {
             "type": "Scheduled",
             "status": "True" if phase == "Running" else "False",
             "reason": reason,
@@ -151,7 +151,7 @@ class Desk:
             "lastTransitionTime": ago(minutes=30),
         }
         spec = {"minMember": min_member, **({"queue": queue} if queue else {}), **(more_spec or {})}
-        status = {"phase": phase, "conditions": [said], **(more or {})} if phase else {}
+        status = {"phase": phase, "conditions": [condition], **(more or {})} if phase else {}
         meta = {"name": name, "namespace": namespace, "creationTimestamp": ago(days=days)}
         meta |= more_metadata or {}
         self._put(POD_GROUPS, meta, {"spec": spec, "status": status})
@@ -189,8 +189,9 @@ class Desk:
     def event(self, pod: str, reason: str, message: str, minutes: float) -> None:
         """One on a pod of namespace team, so many minutes ago."""
         about = {"kind": "Pod", "name": pod, "namespace": "team"}
-        said = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
-        self._put(EVENTS, {"name": f"{pod}.{reason}", "namespace": "team"}, {"involvedObject": about, **said})
+        event = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
+        meta = {"name": f"{pod}.{reason}", "namespace": "team"}
+        self._put(EVENTS, meta, {"involvedObject": about, **event})
 
     def namespace(self, name: str, queue: str = "") -> None:
         self._put(NAMESPACES, {"name": name, "annotations": {QUEUE: queue} if queue else {}}, {})
@@ -201,8 +202,8 @@ class Desk:
 
 
 def unschedulable(message: str) -> Json:
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return {"conditions": [said]}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"conditions": [condition]}
 
 
 def kubeconfig(server: str) -> Json:

@@ -15,7 +15,7 @@ from typing import Any
 from tests.cli.desk import Desk, ago, kubeconfig
 
 Json = dict[str, Any]
-_OWN_GROUPS = ("batch", "apps", "jobset.x-k8s.io", "kubeflow.org", "scheduling.x-k8s.io")
+_OWN_GROUPS = ("batch", "apps", "jobset.x-k8s.io", "kubeflow.org", "scheduling.x-k8s.io", "example.com")
 
 
 class Front:
@@ -28,7 +28,13 @@ class Front:
         self._collections: dict[str, list[Json]] = {}
 
     def workload(
-        self, api_version: str, kind: str, name: str, owner: Json | None = None, **parts: Any
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        owner: Json | None = None,
+        labels: Json | None = None,
+        **parts: Any,
     ) -> Json:
         """Makes one of namespace team, and returns the reference that what belongs to it bears."""
         owners = {"ownerReferences": [owner]} if owner else {}
@@ -37,6 +43,7 @@ class Front:
             "namespace": "team",
             "uid": f"uid-{kind}-{name}",
             "creationTimestamp": ago(days=1),
+            "labels": labels or {},
         }
         path = f"/apis/{api_version}/namespaces/team/{kind.lower()}s"
         self._collections.setdefault(path, []).append({"metadata": meta | owners, **parts})

@@ -147,12 +147,17 @@ class Installation:
 
     def _selected(self, path: str, selector: str) -> list[Json]:
         """Without their kind, as in a list of a real one."""
-        key, _, value = selector.partition("=")
         return [
             {name: part for name, part in each.items() if name not in ("kind", "apiVersion")}
             for each in self.objects.get(path, ())
-            if not selector or (each["metadata"].get("labels") or {}).get(key) == value
+            if _has(each["metadata"].get("labels") or {}, selector)
         ]
+
+
+def _has(labels: Json, selector: str) -> bool:
+    """`key=value`, or a key alone."""
+    key, equals, value = selector.partition("=")
+    return not selector or (labels.get(key) == value if equals else key in labels)
 
 
 def _merge(whole: Json, patch: Json) -> None:

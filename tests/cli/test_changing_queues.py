@@ -68,7 +68,7 @@ def test_a_queue_is_created_with_what_the_flags_say(desk: Desk) -> None:
         *("--guarantee", "cpu=2", "--priority", "5", "--reclaimable", "false", "--restricted", "true"),
         *("--dequeue-strategy", "fifo", "--state", "Closed"),
     )
-    assert desk.says("queue", "create", "research", *flags) == f"{Q}/research created\n"
+    assert desk.output("queue", "create", "research", *flags) == f"{Q}/research created\n"
     assert spec(desk, "research") == {
         "weight": 4,
         "capability": {"cpu": "16", "memory": "64Gi"},
@@ -84,19 +84,19 @@ def test_a_queue_is_created_with_what_the_flags_say(desk: Desk) -> None:
 
 
 def test_without_flags_the_server_fills_in_the_rest(desk: Desk) -> None:
-    assert desk.says("q", "create", "plain", "-n", "x") == f"{Q}/plain created\n"
+    assert desk.output("q", "create", "plain", "-n", "x") == f"{Q}/plain created\n"
     assert spec(desk, "plain") == DEFAULTS
 
 
 def test_vcctls_flags_say_the_same(desk: Desk) -> None:
-    assert desk.says("queue", "create", "--name", "a", "--weight=2", "--state=Open") == f"{Q}/a created\n"
+    assert desk.output("queue", "create", "--name", "a", "--weight=2", "--state=Open") == f"{Q}/a created\n"
     assert spec(desk, "a") == {**DEFAULTS, "weight": 2, "state": "Open"}
 
 
-@pytest.mark.parametrize(("run", "said"), [("client", "(dry run)"), ("server", "(server dry run)")])
-def test_a_dry_run_creates_nothing(desk: Desk, run: str, said: str) -> None:
-    assert desk.says("queue", "create", "a", f"--dry-run={run}") == f"{Q}/a created {said}\n"
-    made = yaml.safe_load(desk.says("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
+@pytest.mark.parametrize(("run", "printed"), [("client", "(dry run)"), ("server", "(server dry run)")])
+def test_a_dry_run_creates_nothing(desk: Desk, run: str, printed: str) -> None:
+    assert desk.output("queue", "create", "a", f"--dry-run={run}") == f"{Q}/a created {printed}\n"
+    made = yaml.safe_load(desk.output("queue", "create", "a", "-w", "2", f"--dry-run={run}", "-o", "yaml"))
     filled_in = DEFAULTS if run == "server" else {}
     assert (made["kind"], made["metadata"]["name"]) == ("Queue", "a")
     assert made["spec"] == {**filled_in, "weight": 2}
@@ -104,18 +104,18 @@ def test_a_dry_run_creates_nothing(desk: Desk, run: str, said: str) -> None:
 
 
 def test_the_object_can_be_printed(desk: Desk) -> None:
-    made = json.loads(desk.says("queue", "create", "a", "-o", "json"))
+    made = json.loads(desk.output("queue", "create", "a", "-o", "json"))
     assert made["metadata"]["uid"]
-    assert desk.says("queue", "create", "b", "-o", "name") == f"{Q}/b\n"
+    assert desk.output("queue", "create", "b", "-o", "name") == f"{Q}/b\n"
 
 
 def test_a_queue_that_is_there_already(town: Desk) -> None:
-    told = town.refuses("queue", "create", "idle")
-    assert told == 'Error: queues.scheduling.volcano.sh "idle" already exists'
+    error = town.refuses("queue", "create", "idle")
+    assert error == 'Error: queues.scheduling.volcano.sh "idle" already exists'
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         (("a", "--weight", "0"), "Invalid value for '-w' / '--weight': 0 is not in the range 1<=x<=65535."),
         (("a", "--reserve-after", "soon"), "got 'soon'; allowed is a duration such as 90s, 10m or 1h30m"),
@@ -133,18 +133,18 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
         (("--name", ""), "NAME: got nothing; allowed is the name of a queue"),
     ],
 )
-def test_errors_name_their_flag(desk: Desk, flags: tuple[str, ...], words: str) -> None:
-    assert words in desk.refuses("queue", "create", *flags, status=2)
+def test_errors_name_their_flag(desk: Desk, flags: tuple[str, ...], message: str) -> None:
+    assert message in desk.refuses("queue", "create", *flags, status=2)
 
 
 # ---- update
 
 
 def test_an_update_changes_what_its_flags_name(town: Desk) -> None:
-    told = town.says(
+    output = town.output(
         "queue", "update", "research", "--weight", "5", "--capability", "cpu=32,nvidia.com/gpu=8"
     )
-    assert told == f"{Q}/research updated\n"
+    assert output == f"{Q}/research updated\n"
     assert spec(town, "research") == {
         **DEFAULTS,
         "weight": 5,
@@ -154,14 +154,14 @@ def test_an_update_changes_what_its_flags_name(town: Desk) -> None:
 
 @pytest.mark.parametrize("run", ["none", "client", "server"])
 def test_an_amount_is_taken_away(town: Desk, run: str) -> None:
-    words = ("queue", "update", "research", "--capability", "cpu-", f"--dry-run={run}", "-o", "json")
-    assert json.loads(town.says(*words))["spec"]["capability"] == {"memory": "64Gi"}
+    arguments = ("queue", "update", "research", "--capability", "cpu-", f"--dry-run={run}", "-o", "json")
+    assert json.loads(town.output(*arguments))["spec"]["capability"] == {"memory": "64Gi"}
     assert ("cpu" in spec(town, "research")["capability"]) == (run != "none")
 
 
 def test_an_update_of_nothing(town: Desk) -> None:
-    told = town.refuses("queue", "update", "research", status=2)
-    assert told.startswith("Error: nothing to change; allowed is at least one of --weight, --capability, ")
+    error = town.refuses("queue", "update", "research", status=2)
+    assert error.startswith("Error: nothing to change; allowed is at least one of --weight, --capability, ")
 
 
 @pytest.mark.parametrize(
@@ -169,19 +169,19 @@ def test_an_update_of_nothing(town: Desk) -> None:
     [("update", "-w", "2"), ("open",), ("close",), ("delete",), ("describe",), ("operate", "-a", "open")],
 )
 def test_a_queue_that_is_not_there(town: Desk, command: tuple[str, ...]) -> None:
-    told = town.refuses("queue", command[0], "reserch", *command[1:])
-    assert told == "Error: queue 'reserch' not found; there are: research, idle"
+    error = town.refuses("queue", command[0], "reserch", *command[1:])
+    assert error == "Error: queue 'reserch' not found; there are: research, idle"
 
 
 # ---- open and close
 
 
 def test_closing_says_what_is_left(town: Desk) -> None:
-    assert town.says("queue", "close", "research", "idle") == (
+    assert town.output("queue", "close", "research", "idle") == (
         f"{Q}/research closing, 2 groups left: 1 waits, 1 runs\n{Q}/idle closed\n"
     )
     assert queue(town, "research")["status"]["state"] == "Closing"
-    assert town.says("queue", "open", "--name", "research") == f"{Q}/research opened\n"
+    assert town.output("queue", "open", "--name", "research") == f"{Q}/research opened\n"
     assert queue(town, "research")["status"]["state"] == "Open"
 
 
@@ -194,7 +194,7 @@ def test_a_group_that_is_inqueue_is_not_said_to_start() -> None:
 
 def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:
     town.store.keeps_queues = False
-    assert town.says("queue", "close", "idle") == f"{Q}/idle closing\n"
+    assert town.output("queue", "close", "idle") == f"{Q}/idle closing\n"
 
 
 def test_closing_waits_for_the_last_group(
@@ -233,27 +233,27 @@ def test_waiting_without_muster_points_to_the_check(
 
 
 def test_opening_waits_until_it_is_open(town: Desk) -> None:
-    town.says("queue", "close", "idle")
-    assert town.says("queue", "open", "idle", "--wait") == f"{Q}/idle opened\n"
+    town.output("queue", "close", "idle")
+    assert town.output("queue", "open", "idle", "--wait") == f"{Q}/idle opened\n"
 
 
 def test_a_dry_run_closes_nothing(town: Desk) -> None:
-    assert town.says("queue", "close", "idle", "--dry-run=client") == f"{Q}/idle closed (dry run)\n"
-    assert town.says("queue", "close", "idle", "--dry-run=server") == f"{Q}/idle closed (server dry run)\n"
+    assert town.output("queue", "close", "idle", "--dry-run=client") == f"{Q}/idle closed (dry run)\n"
+    assert town.output("queue", "close", "idle", "--dry-run=server") == f"{Q}/idle closed (server dry run)\n"
     assert "state" not in spec(town, "idle")
 
 
 @pytest.mark.parametrize("timeout", ["5", "-1s", "soon"])
 def test_a_timeout_that_is_none(town: Desk, timeout: str) -> None:
-    words = f"'--timeout': got {timeout!r}; allowed is 0 or a duration such as 30s or 5m"
-    assert words in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
+    message = f"'--timeout': got {timeout!r}; allowed is 0 or a duration such as 30s or 5m"
+    assert message in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
 
 
 # ---- on Volcano's CRD, which has no spec.state
 
 
 @pytest.mark.parametrize(
-    ("words", "action"),
+    ("arguments", "action"),
     [
         (("close", "idle"), "CloseQueue"),
         (("open", "idle"), "OpenQueue"),
@@ -265,11 +265,11 @@ def test_a_timeout_that_is_none(town: Desk, timeout: str) -> None:
     ],
 )
 def test_a_state_that_is_dropped_is_asked_for_by_a_command(
-    town: Desk, words: tuple[str, ...], action: str | None
+    town: Desk, arguments: tuple[str, ...], action: str | None
 ) -> None:
     town.store.drops_state = True
-    town.says("queue", *words)
-    name = words[1]
+    town.output("queue", *arguments)
+    name = arguments[1]
     made = town.store.all(COMMANDS)
     assert [each["action"] for each in made] == ([action] if action else [])
     for each in made:
@@ -283,7 +283,7 @@ def test_a_state_that_is_dropped_is_asked_for_by_a_command(
 def test_a_dry_run_makes_no_command(town: Desk) -> None:
     town.store.drops_state = True
     for run in ("client", "server"):
-        town.says("queue", "close", "idle", f"--dry-run={run}")
+        town.output("queue", "close", "idle", f"--dry-run={run}")
     assert town.store.all(COMMANDS) == []
 
 
@@ -312,15 +312,15 @@ def test_no_command_closes_the_root(town: Desk) -> None:
 
 
 def test_operate_does_what_the_others_do(town: Desk) -> None:
-    assert town.says("queue", "operate", "--name", "idle", "--action", "close") == f"{Q}/idle closed\n"
-    assert town.says("queue", "operate", "--name", "idle", "--action", "open") == f"{Q}/idle opened\n"
-    told = town.says("queue", "operate", "idle", "--action", "update", "--weight", "7")
-    assert told == f"{Q}/idle updated\n"
+    assert town.output("queue", "operate", "--name", "idle", "--action", "close") == f"{Q}/idle closed\n"
+    assert town.output("queue", "operate", "--name", "idle", "--action", "open") == f"{Q}/idle opened\n"
+    output = town.output("queue", "operate", "idle", "--action", "update", "--weight", "7")
+    assert output == f"{Q}/idle updated\n"
     assert spec(town, "idle") == {**DEFAULTS, "weight": 7, "state": "Open"}
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         ((), "Error: --action: got nothing; allowed is one of open, close, update"),
         (("--action", "drain"), "Error: --action: got 'drain'; allowed is one of open, close, update"),
@@ -330,8 +330,8 @@ def test_operate_does_what_the_others_do(town: Desk) -> None:
         ),
     ],
 )
-def test_operate_needs_an_action_that_it_knows(town: Desk, flags: tuple[str, ...], words: str) -> None:
-    assert town.refuses("queue", "operate", "idle", *flags, status=2).startswith(words)
+def test_operate_needs_an_action_that_it_knows(town: Desk, flags: tuple[str, ...], message: str) -> None:
+    assert town.refuses("queue", "operate", "idle", *flags, status=2).startswith(message)
 
 
 # ---- delete
@@ -344,8 +344,8 @@ def test_only_a_closed_queue_is_deleted(town: Desk) -> None:
         "Error: queue research is Open, 2 groups left: 1 waits, 1 runs; only a Closed queue can be deleted",
         "To close it: muster queue close research --wait, or muster queue delete research --cascade",
     ]
-    town.says("queue", "close", "idle")
-    assert town.says("queue", "delete", "idle") == f"{Q}/idle deleted\n"
+    town.output("queue", "close", "idle")
+    assert town.output("queue", "delete", "idle") == f"{Q}/idle deleted\n"
     assert town.store.get(QUEUES, "", "idle") is None
 
 
@@ -401,16 +401,16 @@ def test_the_timeout_ends_with_pods_that_have_no_group(
 ) -> None:
     town.store.keeps_queues = False
     town.queue("idle", {"state": "Closed"}, state="Closing", running=1)
-    told = town.muster("queue", "delete", "idle", "--cascade", "--timeout", "3m").stderr.splitlines()[-1]
-    assert told.endswith(
+    message = town.muster("queue", "delete", "idle", "--cascade", "--timeout", "3m").stderr.splitlines()[-1]
+    assert message.endswith(
         "idle is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to their owners"
     )
 
 
 @pytest.mark.parametrize("run", ["client", "server"])
 def test_a_dry_run_of_a_cascade_shows_what_would_go(town: Desk, run: str) -> None:
-    told = town.says("queue", "delete", "research", "--cascade", f"--dry-run={run}").splitlines()
-    assert told[:2] == [
+    output = town.output("queue", "delete", "research", "--cascade", f"--dry-run={run}").splitlines()
+    assert output[:2] == [
         f"{G}/sweep would be deleted (namespace other)",
         f"{G}/fit would be deleted (namespace team)",
     ]
@@ -429,8 +429,8 @@ def test_a_queue_with_queues_below_it_stays(town: Desk) -> None:
 def test_two_queues_are_never_deleted(town: Desk, name: str) -> None:
     town.queue(name)
     town.group("any", queue=name)
-    told = town.refuses("queue", "delete", name, "--cascade")
-    assert told == f"Error: queue {name} cannot be deleted: default and root stay"
+    error = town.refuses("queue", "delete", name, "--cascade")
+    assert error == f"Error: queue {name} cannot be deleted: default and root stay"
     assert town.store.get(POD_GROUPS, "team", "any") is not None
 
 
@@ -443,7 +443,7 @@ UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
 
 
 @pytest.mark.parametrize(
-    ("refusal", "words"),
+    ("refusal", "message"),
     [
         (StatusError(403, "Forbidden", WEBHOOK), "refused: spec.x: no"),
         (StatusError(422, "Invalid", POLICY), "refused: close it first"),
@@ -459,11 +459,11 @@ UNREACHED = 'Internal error: failed calling webhook "q": connection refused'
         (StatusError(422, "Invalid", "spec.weight: 0"), "the API server refuses: spec.weight: 0"),
     ],
 )
-def test_refusals_have_the_words_of_the_server(town: Desk, refusal: StatusError, words: str) -> None:
+def test_refusals_have_the_words_of_the_server(town: Desk, refusal: StatusError, message: str) -> None:
     town.store.refusing[QUEUES] = refusal
     result = town.muster("queue", "update", "research", "--weight", "2")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"Error: {words}")
+    assert result.stderr.startswith(f"Error: {message}")
 
 
 # ---- policies, hold and resume
@@ -481,7 +481,7 @@ def test_policies_are_fields_of_the_spec(town: Desk) -> None:
         "defaultRequest": {"cpu": "1"},
         "limits": {"groups": 4, "pods": 40, "perUser": {"groups": 1}, "perNamespace": {"pods": 8}},
     }
-    town.says("queue", "update", "idle", "--limits", "groups-", "--user-limits", "pods=9")
+    town.output("queue", "update", "idle", "--limits", "groups-", "--user-limits", "pods=9")
     assert spec(town, "idle")["limits"] == {
         "pods": 40,
         "perUser": {"groups": 1, "pods": 9},
@@ -491,16 +491,16 @@ def test_policies_are_fields_of_the_spec(town: Desk) -> None:
 
 @pytest.mark.parametrize("given", ["groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999"])
 def test_a_limit_that_is_no_number_is_told(town: Desk, given: str) -> None:
-    said = town.refuses("queue", "update", "idle", "--limits", given, status=2)
-    assert f"'--limits': got '{given}'; allowed is groups=NUMBER, pods=NUMBER" in said
+    printed = town.refuses("queue", "update", "idle", "--limits", given, status=2)
+    assert f"'--limits': got '{given}'; allowed is groups=NUMBER, pods=NUMBER" in printed
 
 
 def test_a_queue_is_held_and_resumed(town: Desk) -> None:
-    assert town.says("queue", "hold", "research", "idle") == f"{Q}/research held\n{Q}/idle held\n"
+    assert town.output("queue", "hold", "research", "idle") == f"{Q}/research held\n{Q}/idle held\n"
     assert spec(town, "research")["stopPolicy"] == "Hold"
-    assert town.says("queue", "hold", "research", "--drain") == f"{Q}/research draining\n"
+    assert town.output("queue", "hold", "research", "--drain") == f"{Q}/research draining\n"
     assert spec(town, "research")["stopPolicy"] == "HoldAndDrain"
-    assert town.says("queue", "resume", "research") == f"{Q}/research resumed\n"
+    assert town.output("queue", "resume", "research") == f"{Q}/research resumed\n"
     assert spec(town, "research")["stopPolicy"] == "None"
 
 
@@ -510,10 +510,10 @@ def test_a_group_is_held_and_resumed(town: Desk) -> None:
         assert found is not None
         return found["metadata"].get("annotations")
 
-    assert town.says("hold", "sweep", "-n", "other", "--dry-run", "client") == f"{G}/sweep held (dry run)\n"
+    assert town.output("hold", "sweep", "-n", "other", "--dry-run", "client") == f"{G}/sweep held (dry run)\n"
     assert not annotations()
-    assert town.says("hold", "sweep", "-n", "other") == f"{G}/sweep held\n"
+    assert town.output("hold", "sweep", "-n", "other") == f"{G}/sweep held\n"
     assert annotations() == {"kube-muster.io/hold": "true"}
-    assert town.says("resume", "sweep", "-n", "other") == f"{G}/sweep resumed\n"
+    assert town.output("resume", "sweep", "-n", "other") == f"{G}/sweep resumed\n"
     assert not annotations()
     assert "sweeep" in town.refuses("hold", "sweeep", "-n", "other")

@@ -78,7 +78,7 @@ def check(site: Installation, tmp_path: Path) -> Callable[..., Findings]:
         assert done.exit_code == int(any(each["state"] == "wrong" for each in found))
         by_subject: Findings = {}
         for each in found:
-            by_subject.setdefault(each["subject"], []).append((each["state"], each["said"], each["todo"]))
+            by_subject.setdefault(each["subject"], []).append((each["state"], each["message"], each["todo"]))
         return by_subject
 
     return run
@@ -86,7 +86,7 @@ def check(site: Installation, tmp_path: Path) -> Callable[..., Findings]:
 
 def faults(found: Findings) -> dict[str, str]:
     """What is not ok, by subject."""
-    return {name: said for name, each in found.items() for state, said, _ in each if state != "ok"}
+    return {name: message for name, each in found.items() for state, message, _ in each if state != "ok"}
 
 
 def test_an_installation_that_is_in_order(site: Installation, tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_muster_that_extends_the_clusters_scheduler_cannot_be_asked_for_its_call
     done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
     assert done.exit_code == 0, done.output
     assert "ok       leader: n0_5ec7 holds kube-system/kube-scheduler" in done.stdout
-    told = " ".join(done.stdout.split())
-    assert "unknown health: muster-1 cannot be asked from here: it listens on 127.0.0.1:8282 only" in told
-    assert "the Secret kube-muster/muster-tls is for 127.0.0.1 and expires in 10y" in told
+    output = " ".join(done.stdout.split())
+    assert "unknown health: muster-1 cannot be asked from here: it listens on 127.0.0.1:8282 only" in output
+    assert "the Secret kube-muster/muster-tls is for 127.0.0.1 and expires in 10y" in output
 
 
 def without_secret(site: Installation) -> None:
@@ -205,7 +205,7 @@ def with_garbage(site: Installation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (without_secret, "does not exist, so the pods of Muster do not start"),
         (without_key, "lacks tls.key"),
@@ -222,14 +222,14 @@ def with_garbage(site: Installation) -> None:
     ],
 )
 def test_what_is_wrong_with_mutual_tls_is_found(
-    extending: Installation, tmp_path: Path, spoil: Callable[[Installation], object], said: str
+    extending: Installation, tmp_path: Path, spoil: Callable[[Installation], object], message: str
 ) -> None:
     spoil(extending)
     kubeconfig = str(write_kubeconfig(tmp_path, extending.url))
     done = CliRunner().invoke(main, ["check", "-o", "json", "--kubeconfig", kubeconfig])
     (found,) = [each for each in json.loads(done.stdout) if each["subject"] == "mutual TLS"]
     assert (found["state"], done.exit_code) == ("wrong", 1)
-    assert found["said"].startswith(f"the Secret kube-muster/muster-tls {said}")
+    assert found["message"].startswith(f"the Secret kube-muster/muster-tls {message}")
     assert "muster certificates" in found["todo"]
 
 
@@ -393,9 +393,146 @@ def local_queues_astray(site: Installation) -> None:
     site.objects["/apis/kube-muster.io/v1alpha1/localqueues"] = found
 
 
+KUEUE = "/apis/kueue.x-k8s.io/v1beta1/localqueues"
+OURS = "/apis/kube-muster.io/v1alpha1/localqueues"
+
+
+def named(name: str, **labels: str) -> Json:
+    return {"metadata": {"name": name, "namespace": "team", "labels": labels}}
+
+
+def with_kueue(site: Installation, *local_queues: str) -> None:
+    crd: Json = {"metadata": {"name": "localqueues.kueue.x-k8s.io"}}
+    crd["spec"] = {"versions": [{"name": "v1beta1", "served": True}]}
+    site.objects["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"].append(crd)
+    site.objects[KUEUE] = [named(each) for each in local_queues]
+
+
+def kueues_job(site: Installation, name: str, local_queue: str, scheduler: str = "muster") -> Json:
+    container = {"name": "main", "image": "i"}
+    template = {"spec": {"schedulerName": scheduler, "containers": [container]}}
+    job = named(name, **{"kueue.x-k8s.io/queue-name": local_queue})
+    job |= {"spec": {"suspend": True, "template": template}}
+    site.objects.setdefault("/apis/batch/v1/jobs", []).append(job)
+    return job
+
+
+def local_queue_of_both(site: Installation) -> None:
+    with_kueue(site, "door")
+    site.objects[OURS] = [named("door")]
+
+
+def local_queue_of_nobody(site: Installation) -> None:
+    with_kueue(site)
+    kueues_job(site, "x", "door")
+
+
+def test_jobs_of_kueue_are_said_to_be_left_to_it(site: Installation, check: Callable[..., Findings]) -> None:
+    """Those that Muster's scheduler would place; not those that Muster's own label leads, or that run."""
+    with_kueue(site, "door")
+    site.objects[OURS] = [named("own")]
+    kueues_job(site, "x", "door")
+    kueues_job(site, "mine", "own")
+    kueues_job(site, "strange", "door", scheduler="other")
+    kueues_job(site, "both", "door")["metadata"]["labels"]["kube-muster.io/local-queue"] = "own"
+    kueues_job(site, "going", "door")["spec"]["suspend"] = False
+    ((state, message, todo),) = check()["Kueue"]
+    assert (state, message) == ("ok", "1 suspended job left to it: team/job/x")
+    assert todo.startswith("To have Muster start one, take off its label kueue.x-k8s.io/queue-name")
+
+
+TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/elasticquotatrees"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+def tree(site: Installation, *leaves: str, namespace: str = "kube-system") -> Json:
+    children = [{"name": name, "max": {"cpu": 4}, "namespaces": [name]} for name in leaves]
+    root = {"name": "root", "max": {"cpu": 8}, "children": children}
+    made = {"metadata": {"name": "quotas", "namespace": namespace}, "spec": {"root": root}}
+    site.objects.setdefault(TREES, []).append(made)
+    return made
+
+
+def quota_queue(site: Installation, name: str, source: str = "quotas", **notes: str) -> Json:
+    """As Muster makes it of the tree."""
+    is_leaf = name != "root-quota"
+    parent, amount = ("root-quota", 4) if is_leaf else ("root", 8)
+    tree = f"ElasticQuotaTree/kube-system/{source}"
+    notes = {"kube-muster.io/quota-source": tree} | notes
+    notes |= {"kube-muster.io/quota-namespaces": name} if is_leaf else {}
+    spec = {"weight": 1, "reclaimable": True, "parent": parent, "capability": {"cpu": amount}}
+    made = {"metadata": {"name": name, "uid": name, "annotations": notes}, "spec": spec}
+    site.objects.setdefault(QUEUES, []).append(made)
+    return made
+
+
+def quotas_unread(site: Installation) -> None:
+    tree(site, "a")
+    site.denied.add(("watch", "elasticquotatrees"))
+
+
+def quota_of_another_namespace(site: Installation) -> None:
+    tree(site, "a", namespace="team")
+
+
+def quota_whose_queue_is_taken(site: Installation) -> None:
+    tree(site, "a")
+    quota_queue(site, "root-quota")
+    del quota_queue(site, "a")["metadata"]["annotations"]
+
+
+def quota_that_was_not_applied(site: Installation) -> None:
+    tree(site, "a")
+    quota_queue(site, "root-quota")
+
+
+def quota_that_was_changed(site: Installation) -> None:
+    tree(site, "a")
+    quota_queue(site, "root-quota")
+    quota_queue(site, "a")["spec"]["capability"] = {"cpu": 64}
+
+
+def queue_of_a_quota_that_is_gone(site: Installation) -> None:
+    quota_queue(site, "a", "older")
+
+
+def test_queues_that_are_as_quotas_say_are_in_order(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    """And one that Muster is closing, because its quota is gone."""
+    tree(site, "a", "b")
+    for name in ("root-quota", "a", "b"):
+        quota_queue(site, name)
+    quota_queue(site, "c", **{"kube-muster.io/quota-ended": "true"})
+    assert check()["quotas"] == [("ok", "3 queues made from them", "")]
+
+
+def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    """By default, those of Kubernetes."""
+    quota = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {"cpu": "many"}}}
+    site.objects["/api/v1/resourcequotas"] = [quota]
+    assert check()["quotas"] == [("ok", "there are none from which queues would be made", "")]
+    (workload,) = site.of("deployments")
+    for container in workload["spec"]["template"]["spec"]["initContainers"]:
+        container.setdefault("args", []).append("--quota-sources=resourcequota")
+    ((state, message, _),) = check()["quotas"]
+    assert state == "wrong"
+    assert "ResourceQuota/team/q" in message
+
+
 @pytest.mark.parametrize(
-    ("spoil", "subject", "said"),
+    ("spoil", "subject", "message"),
     [
+        (quotas_unread, "quotas", "since the account muster lacks: watch elasticquotatrees"),
+        (quota_of_another_namespace, "quotas", "ElasticQuotaTree/team/quotas, metadata.namespace: got team"),
+        (quota_whose_queue_is_taken, "quotas", "queue 'a' exists and is not made from it"),
+        (quota_that_was_not_applied, "quotas", "1 queue not, or not yet, as quotas say: a"),
+        (quota_that_was_changed, "quotas", "1 queue not, or not yet, as quotas say: a"),
+        (queue_of_a_quota_that_is_gone, "quotas", "not read: a (ElasticQuotaTree/kube-system/older)"),
+        (local_queue_of_both, "Kueue", "team/door: LocalQueues of both, so both start and suspend the jobs"),
+        (local_queue_of_nobody, "Kueue", "LocalQueues that nobody has: team/job/x (team/door)"),
         (local_queues_astray, "LocalQueues", "1 of 2 let nothing in: team/door (QueueNotFound)"),
         (no_established, "podgroups.scheduling.volcano.sh", "is not established"),
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
@@ -440,13 +577,13 @@ def test_what_is_wrong_is_found(
     check: Callable[..., Findings],
     spoil: Callable[[Installation], None],
     subject: str,
-    said: str,
+    message: str,
 ) -> None:
     spoil(site)
     found = check()
-    told = [each for each in found[subject] if each[0] == "wrong"]
-    assert any(said in each[1] for each in told), found
-    assert all(todo for _, _, todo in told)
+    wrong = [each for each in found[subject] if each[0] == "wrong"]
+    assert any(message in each[1] for each in wrong), found
+    assert all(todo for _, _, todo in wrong)
 
 
 def test_an_older_cluster_has_a_webhook_in_place_of_the_policy(
@@ -468,8 +605,8 @@ def test_a_scheduler_of_volcano_with_a_name_of_its_own_is_in_order(
     (workload,) = site.of("deployments")
     for container in workload["spec"]["template"]["spec"]["initContainers"]:
         container["args"] = [each for each in container["args"] if each != "--scheduler-name=volcano"]
-    (told,) = check()["Volcano"]
-    assert told[:2] == ("ok", "its scheduler is at work, and Muster leaves its name alone")
+    (finding,) = check()["Volcano"]
+    assert finding[:2] == ("ok", "its scheduler is at work, and Muster leaves its name alone")
 
 
 @pytest.mark.parametrize(
@@ -485,8 +622,8 @@ def test_controllers_of_volcano_that_do_what_we_do_are_named(
     site: Installation, check: Callable[..., Findings], flag: str, on: str
 ) -> None:
     volcanos_controllers(site, flag)
-    told = [said for state, said, _ in check()["Volcano"] if state == "wrong"]
-    assert [said.partition(" (")[0] for said in told] == ([on] if on else [])
+    wrong = [message for state, message, _ in check()["Volcano"] if state == "wrong"]
+    assert [message.partition(" (")[0] for message in wrong] == ([on] if on else [])
 
 
 def test_controllers_of_volcano_that_are_stopped_do_nothing(
@@ -532,8 +669,8 @@ def test_a_bundle_that_is_not_of_the_certificates_ca(
     client = site.of("validatingwebhookconfigurations")[0]["webhooks"][0]["clientConfig"]
     other = make_pair([HOST], 90 * DAY, time.time())
     client["caBundle"] = base64.b64encode(other.authority).decode()
-    ((state, said, todo),) = check()["webhooks"]
-    assert (state, said) == (
+    ((state, message, todo),) = check()["webhooks"]
+    assert (state, message) == (
         "wrong",
         "queues.kube-muster.io: caBundle is not of the CA that made the certificate in the Secret"
         " kube-muster/muster-webhook-certificate, so the API server refuses it",
@@ -545,9 +682,9 @@ def test_a_certificate_for_another_host(site: Installation, check: Callable[...,
     for plural in ("validatingwebhookconfigurations", "secrets"):
         site.of(plural).clear()
     webhook(site, host="elsewhere.svc")
-    ((state, said, todo),) = check()["webhooks"]
+    ((state, message, todo),) = check()["webhooks"]
     assert state == "wrong"
-    assert said.endswith(f"is for elsewhere.svc, and the API server calls {HOST}")
+    assert message.endswith(f"is for elsewhere.svc, and the API server calls {HOST}")
     assert todo == "Name it by --webhook-name."
 
 
@@ -571,14 +708,14 @@ def test_a_certificate_in_another_secret_or_of_another_ca(
     in_files(site)
     site.denied |= {(verb, "secrets") for verb in ("get", "create", "patch")}
     found = check()
-    ((state, said, _),) = found["certificates"]
-    assert (state, said) == ("ok", "that of the Secret kube-muster/of-cert-manager expires in 90d")
+    ((state, message, _),) = found["certificates"]
+    assert (state, message) == ("ok", "that of the Secret kube-muster/of-cert-manager expires in 90d")
     assert faults(found) == {}
     client = site.of("validatingwebhookconfigurations")[0]["webhooks"][0]["clientConfig"]
     other = make_pair([HOST], 90 * DAY, time.time())
     client["caBundle"] = base64.b64encode(other.authority).decode()
-    ((state, said, todo),) = check()["webhooks"]
-    assert "is not of the CA that made the certificate in the Secret kube-muster/of-cert-manager" in said
+    ((state, message, todo),) = check()["webhooks"]
+    assert "is not of the CA that made the certificate in the Secret kube-muster/of-cert-manager" in message
     assert todo.startswith("Put the CA of that Secret there; cert-manager does")
 
 
@@ -590,12 +727,12 @@ def test_files_that_come_from_elsewhere_are_not_known(
 
 
 def test_each_part_that_is_not_ready_is_a_line(site: Installation, check: Callable[..., Findings]) -> None:
-    told = (
+    message = (
         "[+]ping ok\n[-]pods-synced failed: not read yet\n[-]webhook-certificate failed: no certificate yet\n"
     )
-    site.pages[f"{PROXY}/readyz"] = (500, f"{told}readyz check failed\n")
+    site.pages[f"{PROXY}/readyz"] = (500, f"{message}readyz check failed\n")
     found = check()
-    assert [(state, said) for state, said, _ in found["health"]] == [
+    assert [(state, message) for state, message, _ in found["health"]] == [
         ("wrong", "muster-1 is not ready, pods-synced: not read yet"),
         ("wrong", "muster-1 is not ready, webhook-certificate: no certificate yet"),
     ]
@@ -613,17 +750,17 @@ def test_what_may_not_be_read_is_mentioned(site: Installation, check: Callable[.
 
 def test_a_pod_that_the_api_server_cannot_reach(site: Installation, check: Callable[..., Findings]) -> None:
     site.pages[f"{PROXY}/readyz"] = (503, "no route to host")
-    ((state, said, todo),) = check()["health"]
+    ((state, message, todo),) = check()["health"]
     assert state == "unknown"
-    assert said.startswith("muster-1 cannot be asked from here: 503")
+    assert message.startswith("muster-1 cannot be asked from here: 503")
     assert "curl '127.0.0.1:8282/readyz?verbose'" in todo
 
 
 def test_another_release(site: Installation, check: Callable[..., Findings]) -> None:
     (workload,) = site.of("deployments")
     workload["spec"]["template"]["spec"]["initContainers"][0]["image"] = "registry.example/kube-muster:9.9"
-    ((state, said, _),) = check()["version"]
-    assert (state, said) == (
+    ((state, message, _),) = check()["version"]
+    assert (state, message) == (
         "unknown",
         f"registry.example/kube-muster:9.9 runs, this muster is {__version__}",
     )

@@ -23,7 +23,7 @@ def site() -> Iterator[Installation]:
     with Installation() as made:
         made.install()
         made.run()
-        say(made)
+        set_note(made)
         yield made
 
 
@@ -36,7 +36,7 @@ def gated() -> Iterator[Installation]:
         yield made
 
 
-def say(site: Installation, note: str = READS, **changed: float) -> None:
+def set_note(site: Installation, note: str = READS, **changed: float) -> None:
     metrics = "".join(f"{name} {number}\n" for name, number in {**FINE, **changed}.items())
     site.pages[f"{PROXY}/metrics"] = (200, METRICS + metrics)
     site.pages[f"{PROXY}/readyz"] = (200, f"[+]ping ok\n[+]view ok: {note}\nreadyz check passed\n")
@@ -46,7 +46,7 @@ def found(site: Installation, folder: Path, subject: str = "view") -> Lines:
     kubeconfig = str(write_kubeconfig(folder, site.url))
     done = CliRunner().invoke(main, ["check", "-o", "json", "--kubeconfig", kubeconfig])
     lines = [each for each in json.loads(done.stdout) if each["subject"] == subject]
-    return [(each["state"], each["said"], each["todo"]) for each in lines]
+    return [(each["state"], each["message"], each["todo"]) for each in lines]
 
 
 def scheduler(site: Installation) -> Any:
@@ -79,7 +79,7 @@ def test_without_the_view_there_is_no_such_line(gated: Installation, tmp_path: P
 def test_pods_need_no_gates_with_the_view(site: Installation, tmp_path: Path) -> None:
     assert {state for state, *_ in found(site, tmp_path, "policies")} == {"ok"}
     site.pages["/version"] = older("1.35")
-    assert not any("kube-muster-pods" in said for _, said, _ in found(site, tmp_path, "webhooks"))
+    assert not any("kube-muster-pods" in message for _, message, _ in found(site, tmp_path, "webhooks"))
 
 
 def test_what_still_puts_gates_on_pods_is_to_be_deleted(site: Installation, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_still_puts_gates_on_pods_is_to_be_deleted(site: Installation, tmp_
     for each in yaml.safe_load_all((MANIFESTS / "older-kubernetes" / "pod-webhook.yaml").read_text()):
         site.put(each)
     wrong = [each for each in found(site, tmp_path) if each[0] == "wrong"]
-    left = [(said.split()[0], todo.partition(";")[0]) for _, said, todo in wrong]
+    left = [(message.split()[0], todo.partition(";")[0]) for _, message, todo in wrong]
     assert left == [
         (f"{kind}/{name}", f"kubectl delete {kind} {name}")
         for kind, name in (
@@ -117,7 +117,7 @@ def in_another_folder(site: Installation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (without_kubeconfig, "its scheduler has no kubeconfig, so it reads around the view, whose own is"),
         (by_flags, "its scheduler has the kubeconfig /etc/own/kubeconfig, so it reads around the view"),
@@ -125,12 +125,12 @@ def in_another_folder(site: Installation) -> None:
     ],
 )
 def test_a_scheduler_with_another_kubeconfig_reads_around_it(
-    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], said: str
+    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], message: str
 ) -> None:
     spoil(site)
-    state, told, todo = found(site, tmp_path)[0]
+    state, text, todo = found(site, tmp_path)[0]
     assert state == "wrong"
-    assert said in told
+    assert message in text
     assert "sidecar.yaml has it" in todo
 
 
@@ -145,9 +145,9 @@ def test_a_scheduler_with_the_views_kubeconfig_and_muster_without_the_view(
         scheduler(site)["volumeMounts"] = [
             each for each in scheduler(site)["volumeMounts"] if each["name"] != "view"
         ]
-    ((state, said, todo),) = found(site, tmp_path)
+    ((state, message, todo),) = found(site, tmp_path)
     assert state == "wrong"
-    assert said.endswith("/run/kube-muster/kubeconfig, and Muster writes none (--view-listen=off)")
+    assert message.endswith("/run/kube-muster/kubeconfig, and Muster writes none (--view-listen=off)")
     assert "Set --view-listen and --view-folder" in todo
 
 
@@ -177,7 +177,7 @@ def no_scheduler(site: Installation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (no_map, "the ConfigMap kube-muster/muster-scheduler-config has no sidecar.yaml"),
         (broken_map, "its scheduler's configuration cannot be read: while parsing"),
@@ -186,11 +186,11 @@ def no_scheduler(site: Installation) -> None:
     ],
 )
 def test_a_configuration_that_cannot_be_read_is_not_known(
-    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], said: str
+    site: Installation, tmp_path: Path, spoil: Callable[[Installation], None], message: str
 ) -> None:
     spoil(site)
-    state, told, todo = found(site, tmp_path)[0]
-    assert (state, said in told) == ("unknown", True), told
+    state, text, todo = found(site, tmp_path)[0]
+    assert (state, message in text) == ("unknown", True), text
     assert "clientConnection.kubeconfig is /run/kube-muster/kubeconfig" in todo
 
 
@@ -213,14 +213,14 @@ def test_a_configuration_that_cannot_be_read_is_not_known(
 def test_what_muster_says_of_its_view(
     site: Installation, tmp_path: Path, note: str, changed: dict[str, float], state: str, todo: str
 ) -> None:
-    say(site, note, **changed)
-    got, said, remedy = found(site, tmp_path)[1]
-    assert (got, said) == (state, f"muster-1: {note}")
+    set_note(site, note, **changed)
+    got, message, remedy = found(site, tmp_path)[1]
+    assert (got, message) == (state, f"muster-1: {note}")
     assert todo in remedy
 
 
 def test_nobody_has_to_read_where_muster_does_not_lead(site: Installation, tmp_path: Path) -> None:
-    say(site, "nobody reads pods here", muster_view_pod_watches=0.0, muster_leader=0.0)
+    set_note(site, "nobody reads pods here", muster_view_pod_watches=0.0, muster_leader=0.0)
     status, metrics = site.pages[f"{PROXY}/metrics"]
     site.pages[f"{PROXY}/metrics"] = (status, metrics.replace("muster_leader 1.0\n", ""))
     assert found(site, tmp_path)[1][0] == "ok"

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from extender import __version__
-from extender.api.configuration import SETTINGS, Address, Configuration, ObjectName, as_document
+from extender.api.configuration import SETTINGS, Configuration, as_document
+from extender.api.setting_kinds import Address, ObjectName
 from extender.cli import main, serving
 from extender.cli.reference import DOCUMENT, document
 
@@ -145,7 +146,7 @@ def test_the_error_for_a_bad_variable_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (HEAD + "window: 0", "muster.yaml: window: got '0'; allowed is a whole number from 1 to 20000"),
         (HEAD + "windw: 1", "muster.yaml: windw: unknown; allowed are kubeconfig, "),
@@ -162,9 +163,9 @@ def test_the_error_for_a_bad_variable_names_it() -> None:
         ("a: {", "muster.yaml: cannot be read: "),
     ],
 )
-def test_the_error_for_a_bad_file_names_path_and_key(file: Path, text: str, words: str) -> None:
+def test_the_error_for_a_bad_file_names_path_and_key(file: Path, text: str, message: str) -> None:
     file.write_text(text)
-    assert words in refused(f"--config={file}")
+    assert message in refused(f"--config={file}")
 
 
 def test_a_missing_file_is_an_error(file: Path) -> None:
@@ -172,13 +173,13 @@ def test_a_missing_file_is_an_error(file: Path) -> None:
 
 
 def test_all_errors_are_shown_at_once() -> None:
-    words = refused("--window=0", environment={"MUSTER_BINDERS": "0"})
-    assert "--window: got" in words
-    assert "MUSTER_BINDERS: got" in words
+    error = refused("--window=0", environment={"MUSTER_BINDERS": "0"})
+    assert "--window: got" in error
+    assert "MUSTER_BINDERS: got" in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--listen=:8282"], "allowed are different ports"),
         (["--start-backoff=10m"], "--start-backoff: got '600s'; allowed is at most --start-backoff-max"),
@@ -186,8 +187,8 @@ def test_all_errors_are_shown_at_once() -> None:
         (["--windw=1"], "No such option '--windw'"),
     ],
 )
-def test_values_that_contradict_each_other_are_refused(arguments: list[str], words: str) -> None:
-    assert words in refused(*arguments)
+def test_values_that_contradict_each_other_are_refused(arguments: list[str], message: str) -> None:
+    assert message in refused(*arguments)
 
 
 def test_ports_that_the_system_chooses_never_collide(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def town(desk: Desk) -> Desk:
     return desk
 
 
-def words(desk: Desk, *typed: str) -> list[str]:
+def offered(desk: Desk, *typed: str) -> list[str]:
     *before, last = typed
     flags = [*before, "--kubeconfig", str(desk.kubeconfig)]
     return list(completions(main, [*flags, last]))
@@ -55,14 +55,14 @@ def test_bash_takes_its_script() -> None:
     ],
 )
 def test_names_are_those_of_the_cluster(town: Desk, typed: tuple[str, ...], found: list[str]) -> None:
-    assert words(town, *typed) == found
+    assert offered(town, *typed) == found
 
 
 def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "train")
     front.workload("batch/v1", "Job", "test")
-    assert words(town, "why", "job/tr") == ["job/train", ":4"]
-    assert words(town, "why", "secret/t") == [":4"]
+    assert offered(town, "why", "job/tr") == ["job/train", ":4"]
+    assert offered(town, "why", "secret/t") == [":4"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_names_of_workloads_are_offered(town: Desk, front: Front) -> None:
 def test_names_of_jobs_are_those_of_podgroups(town: Desk, command: str, typed: str, found: list[str]) -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     town.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
-    assert words(town, "job", command, typed) == found
+    assert offered(town, "job", command, typed) == found
 
 
 def test_commands_come_with_what_they_do() -> None:

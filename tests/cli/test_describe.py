@@ -49,32 +49,32 @@ def part(text: str, heading: str) -> list[str]:
 
 
 def test_a_queue_with_its_groups_and_what_blocks_them(town: Desk) -> None:
-    told = town.says("queue", "describe", "research")
-    assert told.startswith("queue/research\n\nWeight:       2\n")
+    output = town.output("queue", "describe", "research")
+    assert output.startswith("queue/research\n\nWeight:       2\n")
     for line in ("Parent:       root", "Reclaimable:  yes", "Guarantee:    cpu 1", "Age:          20d"):
-        assert line in told.splitlines()
-    assert part(told, "Shares:") == [
+        assert line in output.splitlines()
+    assert part(output, "Shares:") == [
         "  RESOURCE   USES   DESERVES   AT MOST",
         "  cpu        4      6          16",
     ]
-    assert part(told, "Groups that wait (1):") == [
+    assert part(output, "Groups that wait (1):") == [
         f"  podgroup/team/sweep: NoRoom ({NUMBERS})",
         "    behind queue/reports, podgroup/team/fit",
     ]
-    assert part(told, "Groups that run (1):") == ["  podgroup/team/fit: needs 2, for 30m"]
-    assert part(told, "Queues above their share:") == [
+    assert part(output, "Groups that run (1):") == ["  podgroup/team/fit: needs 2, for 30m"]
+    assert part(output, "Queues above their share:") == [
         "  queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6"
     ]
-    assert part(told, "Conditions:")[1].split() == ["Closed", "False", "Opened", "3d", "-"]
-    assert "Events:" not in told
+    assert part(output, "Conditions:")[1].split() == ["Closed", "False", "Opened", "3d", "-"]
+    assert "Events:" not in output
 
 
 def test_what_a_queue_holds_of_its_flavors(town: Desk) -> None:
     flavors = [{"name": "spot", "capability": {"cpu": "8"}}, {"name": "rest"}]
     used = [{"name": "spot", "allocated": {"cpu": "2", "pods": "1"}}]
     town.queue("divided", {"flavors": flavors}, state="Open", flavors=used)
-    told = town.says("queue", "describe", "divided")
-    assert part(told, "Flavors:") == ["  spot: holds cpu 2 of cpu 8", "  rest: holds -"]
+    output = town.output("queue", "describe", "divided")
+    assert part(output, "Flavors:") == ["  spot: holds cpu 2 of cpu 8", "  rest: holds -"]
 
 
 def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
@@ -87,18 +87,18 @@ def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
     town.local_queue("gate", "chosen", "Stopped")
     town.local_queue("other", "research")
     town.group("by-label", more_metadata={"labels": {"kube-muster.io/local-queue": "door"}})
-    told = town.says("queue", "describe", "chosen")
-    assert "Namespaces:   field=ai, stage In (a, b)" in told.splitlines()
-    assert part(told, "LocalQueues:") == [
+    output = town.output("queue", "describe", "chosen")
+    assert "Namespaces:   field=ai, stage In (a, b)" in output.splitlines()
+    assert part(output, "LocalQueues:") == [
         "  team/door: 2 waiting, 1 admitted",
         "  team/gate: 0 waiting, 0 admitted, not active: Stopped",
     ]
-    assert part(told, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
+    assert part(output, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
 
 
 def test_several_queues_by_one_command(town: Desk) -> None:
-    told = town.says("q", "describe", "research", "reports")
-    assert [line for line in told.splitlines() if line.startswith("queue/")] == [
+    output = town.output("q", "describe", "research", "reports")
+    assert [line for line in output.splitlines() if line.startswith("queue/")] == [
         "queue/research",
         "queue/reports",
     ]
@@ -107,7 +107,7 @@ def test_several_queues_by_one_command(town: Desk) -> None:
 def test_of_many_groups_only_some_are_named(town: Desk) -> None:
     for number in range(12):
         town.group(f"g{number:02}", queue="reports", reason="QueueNotOpen")
-    lines = part(town.says("queue", "describe", "reports"), "Groups that wait (12):")
+    lines = part(town.output("queue", "describe", "reports"), "Groups that wait (12):")
     assert (len(lines), lines[-1]) == (11, "  and 2 more")
 
 
@@ -120,7 +120,7 @@ def test_events_of_a_queue_are_shown_the_latest_last(town: Desk) -> None:
         town, "a", "Queue", "research", "default", type="Normal", reason="Closed", series=series, message="m"
     )
     event(town, "c", "Queue", "other", "default", type="Normal", reason="Opened")
-    head, *rows = part(town.says("queue", "describe", "research"), "Events:")
+    head, *rows = part(town.output("queue", "describe", "research"), "Events:")
     assert head.split() == ["TYPE", "REASON", "AGE", "MESSAGE"]
     assert [re.split(r" {2,}", row.strip()) for row in rows] == [
         ["Normal", "Opened", "5h"],
@@ -140,31 +140,31 @@ def test_a_group_with_its_members_and_events(town: Desk) -> None:
         count=2,
         eventTime=ago(hours=3),
     )
-    told = town.says("podgroup", "describe", "sweep")
-    assert told.startswith("podgroup/sweep in namespace team\n\nQueue:     research\nNeeds:     4 pods\n")
-    assert "Waiting for 30m: NoRoom\n" in told
-    assert part(told, "Pods:")[1].split() == ["sweep-0", "Gated", "-"]
-    assert part(told, "Conditions:")[1].startswith("  Scheduled   False    NoRoom   30m")
-    assert part(told, "Events:")[1].split() == ["Warning", "NoRoom", "3h", "(2", "times)"]
-    assert "What helps:" in told
+    output = town.output("podgroup", "describe", "sweep")
+    assert output.startswith("podgroup/sweep in namespace team\n\nQueue:     research\nNeeds:     4 pods\n")
+    assert "Waiting for 30m: NoRoom\n" in output
+    assert part(output, "Pods:")[1].split() == ["sweep-0", "Gated", "-"]
+    assert part(output, "Conditions:")[1].startswith("  Scheduled   False    NoRoom   30m")
+    assert part(output, "Events:")[1].split() == ["Warning", "NoRoom", "3h", "(2", "times)"]
+    assert "What helps:" in output
 
 
 def test_members_that_run_have_their_node(town: Desk) -> None:
-    assert part(town.says("pg", "describe", "fit"), "Pods:")[1].split() == ["fit-0", "Running", "n0"]
+    assert part(town.output("pg", "describe", "fit"), "Pods:")[1].split() == ["fit-0", "Running", "n0"]
 
 
 def test_events_that_may_not_be_read_are_mentioned(town: Desk) -> None:
     town.lock(("events", "default"))
-    assert part(town.says("queue", "describe", "research"), "Events:") == [
+    assert part(town.output("queue", "describe", "research"), "Events:") == [
         "  not shown: you may not list events"
     ]
 
 
 def test_without_rights_in_other_namespaces_it_says_so(town: Desk) -> None:
     town.lock(("podgroups", ""))
-    told = town.says("queue", "describe", "research")
-    assert "Groups of other namespaces are not shown" in told
-    assert "Groups that wait" not in told
+    output = town.output("queue", "describe", "research")
+    assert "Groups of other namespaces are not shown" in output
+    assert "Groups that wait" not in output
 
 
 def test_a_terminal_gets_bars(town: Desk) -> None:

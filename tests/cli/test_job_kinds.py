@@ -103,8 +103,8 @@ def test_annotations_of_its_pods_have_their_places(tmp_path: Path) -> None:
     row = kinds["example.com/v1", "TrainingRun"]
     templates = ["spec/driver/template", *(f"spec/workers/{n}/pod/template" for n in "01"), "spec/watcher"]
     assert ["/".join(path) for path in template_paths(row, RUN, kinds)] == templates
-    told = ["/".join(path) for path in annotation_paths(row, RUN, kinds)]
-    assert told == [f"{path}/metadata/annotations" for path in templates]
+    paths = ["/".join(path) for path in annotation_paths(row, RUN, kinds)]
+    assert paths == [f"{path}/metadata/annotations" for path in templates]
 
 
 def test_sets_may_be_values_of_a_mapping() -> None:
@@ -133,7 +133,7 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (entry(suspended="x"), f"[0].suspended: unknown; allowed are {FIELDS}"),
         (entry(plural=None), "[0].plural: got nothing; allowed is lower-case letters, digits and '-'"),
@@ -177,10 +177,10 @@ FIELDS = "apiVersion, kind, plural, suspend, podSets, succeeded, failed"
         ("x", f"[0]: got 'x'; allowed is fields: {FIELDS}"),
     ],
 )  # fmt: skip
-def test_a_fault_names_place_value_and_what_is_allowed(given: Any, told: str) -> None:
+def test_a_fault_names_place_value_and_what_is_allowed(given: Any, message: str) -> None:
     _, faults = further_kinds([given], "jobKinds")
     assert len(faults) == 1
-    assert f"jobKinds{told}" in faults[0]
+    assert f"jobKinds{message}" in faults[0]
 
 
 @pytest.mark.parametrize(

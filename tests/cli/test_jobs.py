@@ -1,12 +1,13 @@
 """`muster job`, and `muster why` of jobs that wait without pods."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from extender.api.keys import HOLD, KUEUE_QUEUE, QUEUE, START_TIMEOUTS, STARTED
-from extender.sim.apiserver.kinds import EVENTS, JOBS, POD_GROUPS, Json
+from extender.api.keys import HOLD, KUEUE_QUEUE, PARTIAL_START, QUEUE, START_TIMEOUTS, STARTED
+from extender.sim.apiserver.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
 from extender.sim.apiserver.status_errors import StatusError
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
@@ -47,12 +48,12 @@ def queued(
     desk: Desk, name: str, notes: Json | None = None, job_notes: Json | None = None, **rest: Any
 ) -> None:
     """A job with its PodGroup."""
-    said = {key: rest.pop(key) for key in ("phase", "reason", "message") if key in rest}
+    status = {key: rest.pop(key) for key in ("phase", "reason", "message") if key in rest}
     owner = job(desk, name, notes=job_notes, **rest)
     meta = {"ownerReferences": [owner], "annotations": notes or {}}
     more = {"minResources": {"cpu": "8"}}
     desk.group(
-        f"podgroup-uid-{name}", queue="research", min_member=4, more_metadata=meta, more_spec=more, **said
+        f"podgroup-uid-{name}", queue="research", min_member=4, more_metadata=meta, more_spec=more, **status
     )
 
 
@@ -84,7 +85,7 @@ def town(desk: Desk) -> Desk:
 
 
 def states(desk: Desk, *more: str) -> dict[str, Json]:
-    items = json.loads(desk.says("job", "list", "-o", "json", *more))["items"]
+    items = json.loads(desk.output("job", "list", "-o", "json", *more))["items"]
     return {each["name"]: each for each in items}
 
 
@@ -104,7 +105,7 @@ def test_each_state_is_told(town: Desk) -> None:
 
 
 def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
-    head, *rows = (line.split() for line in town.says("job", "list").splitlines())
+    head, *rows = (line.split() for line in town.output("job", "list").splitlines())
     assert head == ["NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE"]
     assert ["waits", "Job", "research", "Waiting", "2", "4", "NoRoom", "20d"] in rows
     assert ["late", "Job", "research", "Held", "-", "4", "StartTimedOut", "20d"] in rows
@@ -113,7 +114,7 @@ def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
 
 def test_wide_tells_more(town: Desk) -> None:
     (line,) = [
-        each for each in town.says("job", "list", "-o", "wide").splitlines() if each.startswith("late")
+        each for each in town.output("job", "list", "-o", "wide").splitlines() if each.startswith("late")
     ]
     assert line.split()[8:] == ["-", "3", "podgroup-uid-late", "3", "times", "in", "a", "row"]
 
@@ -137,11 +138,11 @@ def test_the_json_form_is_for_programs(town: Desk) -> None:
 
 
 def test_names_are_what_kubectl_takes(town: Desk) -> None:
-    assert "job.batch/waits" in town.says("job", "list", "-o", "name").splitlines()
+    assert "job.batch/waits" in town.output("job", "list", "-o", "name").splitlines()
 
 
 def test_all_namespaces(town: Desk) -> None:
-    assert town.says("job", "list", "-A").startswith("NAMESPACE   NAME")
+    assert town.output("job", "list", "-A").startswith("NAMESPACE   NAME")
     assert states(town, "-A").keys() == states(town).keys()
 
 
@@ -172,10 +173,10 @@ def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(to
 
 def test_all_about_a_job_that_waits(town: Desk) -> None:
     about = {"kind": "Job", "name": "waits"}
-    said = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(hours=5)}
-    town._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **said})
-    told = town.says("job", "describe", "waits")
-    paragraphs = [each.splitlines() for each in told.split("\n\n")]
+    event = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(hours=5)}
+    town._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **event})
+    output = town.output("job", "describe", "waits")
+    paragraphs = [each.splitlines() for each in output.split("\n\n")]
     assert paragraphs[0] == ["job/waits in namespace team, of podgroup/podgroup-uid-waits"]
     assert [line.split(":")[1].strip() for line in paragraphs[1]] == [
         *("Waiting", "research", "4 pods", "cpu 8", "2", "-", "-", "none", "20d")
@@ -189,39 +190,56 @@ def test_all_about_a_job_that_waits(town: Desk) -> None:
 
 
 def test_when_it_was_let_go_and_how_often_it_came_too_late(town: Desk) -> None:
-    assert "Let go:          120m ago" in town.says("job", "describe", "job/runs")
-    assert "Start timeouts:  3 in a row" in town.says("job", "describe", "jobs/late")
+    assert "Let go:          120m ago" in town.output("job", "describe", "job/runs")
+    assert "Start timeouts:  3 in a row" in town.output("job", "describe", "jobs/late")
+
+
+def test_with_how_many_pods_it_was_started(desk: Desk) -> None:
+    desk.queue("research", {"weight": 2}, state="Open")
+    queued(
+        desk, "small", suspend=False, parallelism=4, job_notes={STARTED: ago(hours=2), PARTIAL_START: "4/6"}
+    )
+    assert "Started with:    4 of 6 pods" in desk.output("job", "describe", "small")
+
+
+def test_the_runtime_that_a_job_takes_its_pods_from_is_named_where_it_is_missing(desk: Desk) -> None:
+    meta = {"name": "train", "namespace": "team", "annotations": {QUEUE: "research"}}
+    spec = {"suspend": True, "runtimeRef": {"name": "torch"}}
+    desk._put(BY_NAME["trainer.kubeflow.org/v1alpha1", "TrainJob"], meta, {"spec": spec})
+    assert "there is no ClusterTrainingRuntime torch" in desk.output("job", "describe", "trainjob/train")
 
 
 def test_pods_that_cannot_be_told_are_said(desk: Desk) -> None:
     queued(desk, "odd", parallelism="many", reason="InvalidSpec")
-    assert "its pods cannot be told: spec.parallelism: got 'many'" in desk.says("job", "describe", "odd")
+    assert "its pods are not known: spec.parallelism: got 'many'" in desk.output("job", "describe", "odd")
 
 
 # ---- hold, resume, stop
 
 
 def test_a_job_that_waits_is_held_and_resumed(town: Desk) -> None:
-    assert town.says("job", "hold", "waits") == "job.batch/waits held\n"
+    assert town.output("job", "hold", "waits") == "job.batch/waits held\n"
     assert unit(town, "waits")["metadata"]["annotations"] == {HOLD: "true"}
-    assert town.says("job", "resume", "job/waits") == "job.batch/waits resumed\n"
+    assert town.output("job", "resume", "job/waits") == "job.batch/waits resumed\n"
     assert not unit(town, "waits")["metadata"].get("annotations")
 
 
 def test_resume_forgets_starts_that_came_too_late(town: Desk) -> None:
-    town.says("job", "resume", "late")
+    town.output("job", "resume", "late")
     assert not unit(town, "late")["metadata"].get("annotations")
 
 
 def test_resume_lets_a_suspended_job_queue_again(town: Desk) -> None:
-    town.says("job", "resume", "stopped")
+    town.output("job", "resume", "stopped")
     found = stored(town, "stopped")
     assert STARTED not in found["metadata"]["annotations"]
     assert found["spec"]["suspend"] is True
 
 
 def test_stop_suspends_and_leaves_the_note(town: Desk) -> None:
-    assert town.says("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
+    assert (
+        town.output("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
+    )
     for name in ("runs", "starts"):
         assert stored(town, name)["spec"]["suspend"] is True
         assert STARTED in stored(town, name)["metadata"]["annotations"]
@@ -229,15 +247,15 @@ def test_stop_suspends_and_leaves_the_note(town: Desk) -> None:
 
 
 @pytest.mark.parametrize(("command", "name"), [("hold", "waits"), ("resume", "stopped"), ("stop", "runs")])
-@pytest.mark.parametrize(("way", "said"), [("client", "dry run"), ("server", "server dry run")])
-def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str, said: str) -> None:
+@pytest.mark.parametrize(("way", "printed"), [("client", "dry run"), ("server", "server dry run")])
+def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str, printed: str) -> None:
     before = (stored(town, name), unit(town, name))
-    assert f"({said})" in town.says("job", command, name, "--dry-run", way)
+    assert f"({printed})" in town.output("job", command, name, "--dry-run", way)
     assert (stored(town, name), unit(town, name)) == before
 
 
 @pytest.mark.parametrize(
-    ("command", "name", "words"),
+    ("command", "name", "message"),
     [
         ("hold", "runs", "muster job stop job/runs suspends it"),
         ("stop", "waits", "muster job hold job/waits keeps it from starting"),
@@ -247,10 +265,10 @@ def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str
         ("stop", "loose", "muster why job/loose says why"),
     ],
 )
-def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: str, words: str) -> None:
+def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: str, message: str) -> None:
     job(town, "free", queue="")
     job(town, "loose", suspend=False)
-    assert words in town.refuses("job", command, name)
+    assert message in town.refuses("job", command, name)
 
 
 def test_a_job_that_changes_meanwhile_is_left(town: Desk) -> None:
@@ -284,14 +302,14 @@ def test_a_name_of_several_kinds_has_to_be_told(desk: Desk, front: Front) -> Non
     front.workload("batch/v1", "Job", "x", spec={"suspend": True})
     front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec={"suspend": True})
     assert "may be job/x and jobset/x" in desk.refuses("job", "describe", "x", status=2)
-    assert desk.says("job", "describe", "jobset/x").startswith("jobset/x in namespace team\n")
+    assert desk.output("job", "describe", "jobset/x").startswith("jobset/x in namespace team\n")
 
 
 @pytest.mark.parametrize("value", ["pod/x", "queue/x", "a/b/c", "job/", "/x"])
 def test_a_kind_that_is_no_job_is_refused(desk: Desk, value: str) -> None:
-    said = " ".join(desk.muster("job", "describe", value).stderr.split())
-    assert f"got {value!r}" in said
-    assert "allowed" in said
+    printed = " ".join(desk.muster("job", "describe", value).stderr.split())
+    assert f"got {value!r}" in printed
+    assert "allowed" in printed
     desk.refuses("job", "describe", value, status=2)
 
 
@@ -304,16 +322,16 @@ def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk, front: Front) -> Non
 
 
 def why(desk: Desk, target: str) -> Json:
-    found: Json = json.loads(desk.says("why", target, "-o", "json"))
+    found: Json = json.loads(desk.output("why", target, "-o", "json"))
     return found
 
 
 def test_why_a_job_waits_without_pods(town: Desk) -> None:
-    said = why(town, "job/waits")
-    assert (said["kind"], said["name"], said["group"]) == ("Job", "waits", "podgroup-uid-waits")
-    assert (said["verdict"], said["reason"], said["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
-    assert said["sentence"].endswith("It waits as a job: its 4 pods will be made when it starts.")
-    assert said["remedies"]
+    printed = why(town, "job/waits")
+    assert (printed["kind"], printed["name"], printed["group"]) == ("Job", "waits", "podgroup-uid-waits")
+    assert (printed["verdict"], printed["reason"], printed["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
+    assert printed["sentence"].endswith("It waits as a job: its 4 pods will be made when it starts.")
+    assert printed["remedies"]
 
 
 @pytest.mark.parametrize("name", ["held", "late", "stopped"])
@@ -323,9 +341,9 @@ def test_the_command_that_helps_is_offered(town: Desk, name: str) -> None:
 
 
 def test_why_of_a_job_that_was_stopped(town: Desk) -> None:
-    said = why(town, "job/stopped")
-    assert said["verdict"] == "NoPods"
-    assert said["sentence"].startswith("It was suspended after Muster had started it")
+    printed = why(town, "job/stopped")
+    assert printed["verdict"] == "NoPods"
+    assert printed["sentence"].startswith("It was suspended after Muster had started it")
 
 
 def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
@@ -333,26 +351,102 @@ def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "words"),
+    ("parts", "message"),
     [
         ({"queue": ""}, "it names no queue, and neither does its namespace."),
         ({"scheduler": "other"}, "another scheduler than muster or volcano, whose pods Muster places"),
-        ({"queue": "", "labels": {KUEUE_QUEUE: "lq"}}, "It is Kueue's to start, where Kueue is installed."),
+        ({"queue": "", "labels": {KUEUE_QUEUE: "lq"}}, "nothing on the job itself stands against it."),
         ({"owner": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u",
                     "controller": True}}, "it belongs to jobset/js, which starts as a whole."),
         ({}, "or its role for jobs is not installed, or --manage-jobs is off"),
     ],
 )  # fmt: skip
-def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], words: str) -> None:
+def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], message: str) -> None:
     job(desk, "x", **parts)
-    said = why(desk, "job/x")
-    assert (said["verdict"], said.get("group", "")) == ("NoPods", "")
-    assert said["sentence"].startswith("It is suspended, and Muster does not manage it: ")
-    assert words in said["sentence"]
-    assert said["commands"]
+    printed = why(desk, "job/x")
+    assert (printed["verdict"], printed.get("group", "")) == ("NoPods", "")
+    assert printed["sentence"].startswith("It is suspended, and Muster does not manage it: ")
+    assert message in printed["sentence"]
+    assert printed["commands"]
+
+
+@pytest.mark.parametrize("has_kueue", [True, False])
+def test_a_job_of_kueue_is_left_to_it_where_the_cluster_has_it(
+    desk: Desk, front: Front, has_kueue: bool
+) -> None:
+    """Whatever queue it names besides."""
+    desk.namespace("team", "research")
+    template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
+    spec = {"suspend": True, "template": template}
+    front.workload("batch/v1", "Job", "x", labels={KUEUE_QUEUE: "lq"}, spec=spec)
+    if has_kueue:
+        front.workload("kueue.x-k8s.io/v1beta1", "LocalQueue", "lq")
+    sentence = "names no LocalQueue of Muster here, so it is Kueue's to start."
+    assert (sentence in why(desk, "job/x")["sentence"]) is has_kueue
 
 
 def test_a_queue_of_the_namespace_counts(desk: Desk) -> None:
     desk.namespace("team", "research")
     job(desk, "x", queue="")
     assert "names no queue" not in why(desk, "job/x")["sentence"]
+
+
+# ---- kinds of the configuration file
+
+CONFIGURATION = """\
+apiVersion: config.kube-muster.io/v1alpha1
+kind: MusterConfiguration
+jobKinds:
+  - apiVersion: example.com/v1
+    kind: TrainingRun
+    plural: trainingruns
+    suspend: spec.control.suspend
+    podSets: [{template: spec.template, count: spec.replicas}]
+    succeeded: {conditions: [Done]}
+    failed: never
+"""
+
+
+@pytest.fixture
+def training_run(desk: Desk, front: Front, tmp_path: Path) -> str:
+    """One that waits; returns the flag for the file that describes its kind."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    template = {"spec": {"schedulerName": "muster", "containers": [container]}}
+    spec = {"control": {"suspend": True}, "replicas": 4, "template": template}
+    owner = front.workload("example.com/v1", "TrainingRun", "train", spec=spec)
+    desk.queue("research", {"weight": 2}, state="Open")
+    desk.group(
+        f"podgroup-{owner['uid']}",
+        queue="research",
+        min_member=4,
+        reason="NoRoom",
+        message=NO_ROOM,
+        more_metadata={"ownerReferences": [owner]},
+    )
+    path = tmp_path / "muster.yaml"
+    path.write_text(CONFIGURATION)
+    return f"--config={path}"
+
+
+def test_kinds_of_the_configuration_file_are_known(
+    desk: Desk, training_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the flag, before and behind the name, and by the variable."""
+    found = json.loads(desk.output("why", "trainingrun/train", training_run, "-o", "json"))
+    assert (found["kind"], found["verdict"], found["reason"]) == ("TrainingRun", "Waiting", "NoRoom")
+    assert "its 4 pods will be made when it starts" in found["sentence"]
+    assert "TrainingRun" in desk.output("job", "list", training_run)
+    assert "No jobs found" in desk.muster("job", "list").stderr, "without it"
+    monkeypatch.setenv("MUSTER_CONFIG", training_run.partition("=")[2])
+    assert "NoRoom" in desk.output("job", "describe", "trainingrun/train")
+    assert "NoRoom" in desk.output("why", "train")
+
+
+def test_a_kind_that_is_not_known_is_told_with_what_makes_it_known(desk: Desk, training_run: str) -> None:
+    for command in (("why",), ("job", "describe")):
+        refusal = desk.refuses(*command, "trainingrun/train", status=2)
+        assert "--config" in refusal
+    path = Path(training_run.partition("=")[2])
+    path.write_text(CONFIGURATION.replace("spec.control.suspend", "control"))
+    refusal = desk.refuses("why", "trainingrun/train", training_run, status=2)
+    assert "jobKinds[0].suspend: got 'control'; allowed is" in refusal

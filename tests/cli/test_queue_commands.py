@@ -56,7 +56,7 @@ def lines(*rows: str) -> str:
     "command", [("queue", "list"), ("queue", "get"), ("q", "list"), ("q", "list", "-n", "x")]
 )
 def test_queues_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
-    assert town.says(*command) == lines(
+    assert town.output(*command) == lines(
         "NAME       STATE   WEIGHT   SHARE   PENDING   INQUEUE   RUNNING   AGE",
         "batch      Open    1        -       0         0         0         20d",
         "research   Open    3        150%    1         0         2         20d",
@@ -64,7 +64,7 @@ def test_queues_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
 
 
 def test_a_wide_table_of_queues(town: Desk) -> None:
-    head, row = town.says("q", "get", "research", "-o", "wide").splitlines()
+    head, row = town.output("q", "get", "research", "-o", "wide").splitlines()
     assert (re.split(r" {3,}", head)[8:], re.split(r" {3,}", row)[8:]) == (
         ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY", "RESERVED"],
         ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16", "-"],
@@ -75,7 +75,7 @@ def test_a_wide_table_of_queues(town: Desk) -> None:
     "command", [("podgroup", "list"), ("pg", "get"), ("pg", "list", "--context", "here")]
 )
 def test_groups_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
-    assert town.says(*command) == lines(
+    assert town.output(*command) == lines(
         "NAME    QUEUE      PHASE     MIN   REASON   AGE",
         "fit     research   Running   2     -        20d",
         "sweep   research   Pending   2     NoRoom   12h",
@@ -83,7 +83,7 @@ def test_groups_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
 
 
 def test_groups_of_all_namespaces(town: Desk) -> None:
-    assert town.says("pg", "list", "-A") == lines(
+    assert town.output("pg", "list", "-A") == lines(
         "NAMESPACE   NAME    QUEUE      PHASE     MIN   REASON   AGE",
         "other       new     default    -         2     -        20d",
         "team        fit     research   Running   2     -        20d",
@@ -92,7 +92,7 @@ def test_groups_of_all_namespaces(town: Desk) -> None:
 
 
 def test_a_wide_table_of_groups(town: Desk) -> None:
-    assert town.says("pg", "get", "sweep", "fit", "-o", "wide") == lines(
+    assert town.output("pg", "get", "sweep", "fit", "-o", "wide") == lines(
         "NAME    QUEUE      PHASE     MIN   REASON   AGE   RUNNING   SUCCEEDED   FAILED   MESSAGE",
         "sweep   research   Pending   2     NoRoom   12h   0         0           0        cpu: 8 > 2",
         "fit     research   Running   2     -        20d   2         0           0        -",
@@ -101,51 +101,51 @@ def test_a_wide_table_of_groups(town: Desk) -> None:
 
 @pytest.mark.parametrize("flags", [("-n", "other"), ("--context", "there")])
 def test_a_namespace_is_that_of_the_flag_or_of_the_context(town: Desk, flags: tuple[str, ...]) -> None:
-    assert town.says("pg", "list", "-o", "name", *flags) == f"{GROUP}/new\n"
+    assert town.output("pg", "list", "-o", "name", *flags) == f"{GROUP}/new\n"
 
 
 @pytest.mark.parametrize("table", [("queue", "list"), ("pg", "list", "-A")])
 def test_tables_fit_into_80_columns(town: Desk, table: tuple[str, ...]) -> None:
-    assert max(map(len, town.says(*table).splitlines())) <= 80
+    assert max(map(len, town.output(*table).splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "message"),
     [
         (("queue", "list"), "No queues found"),
         (("pg", "list"), "No podgroups found in namespace team"),
         (("pg", "list", "-A"), "No podgroups found"),
     ],
 )
-def test_where_there_is_nothing_it_says_so(desk: Desk, command: tuple[str, ...], words: str) -> None:
+def test_where_there_is_nothing_it_says_so(desk: Desk, command: tuple[str, ...], message: str) -> None:
     result = desk.muster(*command)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{words}\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{message}\n")
 
 
 # ---- objects
 
 
 def test_names_are_as_kubectl_takes_them(town: Desk) -> None:
-    assert town.says("queue", "list", "-o", "name") == lines(f"{QUEUE}/batch", f"{QUEUE}/research")
-    assert town.says("pg", "get", "fit", "-o", "name") == f"{GROUP}/fit\n"
+    assert town.output("queue", "list", "-o", "name") == lines(f"{QUEUE}/batch", f"{QUEUE}/research")
+    assert town.output("pg", "get", "fit", "-o", "name") == f"{GROUP}/fit\n"
 
 
 def test_one_object_is_itself_and_several_are_a_list(town: Desk) -> None:
-    one = json.loads(town.says("pg", "get", "fit", "-o", "json"))
-    several = yaml.safe_load(town.says("pg", "list", "-o", "yaml"))
+    one = json.loads(town.output("pg", "get", "fit", "-o", "json"))
+    several = yaml.safe_load(town.output("pg", "list", "-o", "yaml"))
     assert (one["kind"], one["spec"]) == ("PodGroup", {"minMember": 2, "queue": "research"})
     assert (several["kind"], len(several["items"])) == ("List", 2)
     assert several["items"][0] == one
 
 
 def test_no_objects_are_an_empty_list(desk: Desk) -> None:
-    assert json.loads(desk.says("queue", "list", "-o", "json"))["items"] == []
-    assert desk.says("queue", "list", "-o", "name") == ""
+    assert json.loads(desk.output("queue", "list", "-o", "json"))["items"] == []
+    assert desk.output("queue", "list", "-o", "name") == ""
 
 
 def test_managed_fields_are_left_out(desk: Desk) -> None:
     desk.queue("a", metadata={"managedFields": [{"manager": "kubectl"}]})
-    assert "managedFields" not in desk.says("queue", "get", "a", "-o", "yaml")
+    assert "managedFields" not in desk.output("queue", "get", "a", "-o", "yaml")
 
 
 # ---- what goes wrong
@@ -153,13 +153,13 @@ def test_managed_fields_are_left_out(desk: Desk) -> None:
 
 def test_a_name_that_is_not_there(town: Desk) -> None:
     assert town.refuses("queue", "get", "nope") == "Error: queue 'nope' not found; there are: batch, research"
-    told = "Error: podgroup 'nope' not found in namespace team; there are: fit, sweep"
-    assert town.refuses("pg", "get", "fit", "nope") == told
+    message = "Error: podgroup 'nope' not found in namespace team; there are: fit, sweep"
+    assert town.refuses("pg", "get", "fit", "nope") == message
 
 
 def test_a_name_that_is_nearly_there(town: Desk) -> None:
-    told = "Error: queue 'reserch' not found; there are: research, batch"
-    assert town.refuses("why", "queue/reserch") == told
+    message = "Error: queue 'reserch' not found; there are: research, batch"
+    assert town.refuses("why", "queue/reserch") == message
     for number in range(20):
         town.group(f"sweep-{number}")
     asked = town.refuses("why", "podgroup/swep-7")
@@ -174,7 +174,7 @@ def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("queue", "list", "-o", "xml"), "'xml' is not one of 'table', 'wide', 'json', 'yaml', 'name'."),
         (("pg", "list", "--context", "nowhere"), "--context: got 'nowhere'; allowed is here, there"),
@@ -183,9 +183,9 @@ def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
     ],
 )
 def test_errors_name_flag_value_and_what_is_allowed(
-    desk: Desk, arguments: tuple[str, ...], words: str
+    desk: Desk, arguments: tuple[str, ...], message: str
 ) -> None:
-    assert words in desk.refuses(*arguments, status=2)
+    assert message in desk.refuses(*arguments, status=2)
 
 
 def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
@@ -219,18 +219,18 @@ CHOOSE = "choose one of day, night: kubectl config use-context NAME"
     ["queue list", "podgroup list", "why queue/x", "queue close x", "podgroup describe x", "check"],
 )
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "output"),
     [
         ("", f"it has no current context; {CHOOSE}"),
         ("current-context: dusk\n", f"its current context 'dusk' does not exist; {CHOOSE}"),
     ],
 )
-def test_a_kubeconfig_without_a_current_context(tmp_path: Path, command: str, more: str, said: str) -> None:
+def test_a_kubeconfig_without_a_current_context(tmp_path: Path, command: str, more: str, output: str) -> None:
     file = tmp_path / "config"
     file.write_text(KUBECONFIG + more)
     result = CliRunner().invoke(main, [*command.split(), "--kubeconfig", str(file)])
     assert result.exit_code == 2
-    assert result.stderr.endswith(f"Error: --kubeconfig: {file}: {said} --kubeconfig {file}\n")
+    assert result.stderr.endswith(f"Error: --kubeconfig: {file}: {output} --kubeconfig {file}\n")
 
 
 def test_a_kubeconfig_of_the_environment_is_named_as_well(
@@ -285,12 +285,12 @@ def test_a_cluster_without_our_kinds(foreign: tuple[Server, list[str]], command:
     server, flags = foreign
     server.script.append(Reply(404, b"404 page not found"))
     result = CliRunner().invoke(main, [*command, *flags])
-    words = "Error: the cluster knows no queues: the CRDs of Muster are not installed\n"
-    assert (result.exit_code, result.stderr) == (1, words)
+    message = "Error: the cluster knows no queues: the CRDs of Muster are not installed\n"
+    assert (result.exit_code, result.stderr) == (1, message)
 
 
 @pytest.mark.parametrize(
-    ("reply", "words"),
+    ("reply", "message"),
     [
         (Reply(401), "the API server does not accept the credentials of the kubeconfig; log in again"),
         (Reply(500, b'{"message": "etcd is away"}'), "the API server refuses: etcd is away"),
@@ -298,12 +298,12 @@ def test_a_cluster_without_our_kinds(foreign: tuple[Server, list[str]], command:
         (Reply(raw=b"SSH-2.0\r\n"), "the API server gave no usable answer: "),
     ],
 )
-def test_a_server_that_is_no_help(foreign: tuple[Server, list[str]], reply: Reply, words: str) -> None:
+def test_a_server_that_is_no_help(foreign: tuple[Server, list[str]], reply: Reply, message: str) -> None:
     server, flags = foreign
     server.script.append(reply)
     result = CliRunner().invoke(main, ["queue", "list", *flags])
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: {words}")
+    assert result.stderr.startswith(f"Error: {message}")
 
 
 def test_a_long_list_is_read_in_pages(foreign: tuple[Server, list[str]]) -> None:

@@ -145,7 +145,7 @@ def group(desk: Desk, reason: Reason) -> None:
 
 
 def answer(desk: Desk, target: str = "podgroup/g") -> Json:
-    found: Json = json.loads(desk.says("why", target, "-o", "json"))
+    found: Json = json.loads(desk.output("why", target, "-o", "json"))
     return found
 
 
@@ -166,9 +166,9 @@ def test_without_the_right_it_names_the_administrator(case: Desk, front: Front, 
     group(case, reason)
     _, offers = TABLE[reason]
     front.denied |= {(right.split()[0], right.split()[1]) for _, _, right in offers}
-    said = " ".join(case.says("why", "podgroup/g").split())
+    shown = " ".join(case.output("why", "podgroup/g").split())
     for purpose, line, right in offers:
-        assert f"To {purpose}, ask an administrator, for you may not {right}: {line}" in said
+        assert f"To {purpose}, ask an administrator, for you may not {right}: {line}" in shown
 
 
 def test_only_the_missing_right_is_missing(case: Desk, front: Front) -> None:
@@ -178,15 +178,15 @@ def test_only_the_missing_right_is_missing(case: Desk, front: Front) -> None:
 
 
 def test_opening_a_queue_is_offered_to_those_with_the_right(case: Desk, front: Front) -> None:
-    assert "  To open it: muster queue open lab\n" in case.says("why", "queue/lab")
+    assert "  To open it: muster queue open lab\n" in case.output("why", "queue/lab")
     front.denied.add(("patch", "queues"))
-    told = "To open it, ask an administrator, for you may not patch queues lab: muster queue open lab"
-    assert told in " ".join(case.says("why", "queue/lab").split())
+    message = "To open it, ask an administrator, for you may not patch queues lab: muster queue open lab"
+    assert message in " ".join(case.output("why", "queue/lab").split())
 
 
 def test_an_invalid_queue_is_corrected_itself(case: Desk) -> None:
-    said = {"type": "Valid", "status": "False", "reason": "InvalidSpec", "message": "spec.weight: got 0"}
-    case.queue("research", conditions=[said])
+    condition = {"type": "Valid", "status": "False", "reason": "InvalidSpec", "message": "spec.weight: got 0"}
+    case.queue("research", conditions=[condition])
     group(case, Reason.INVALID_SPEC)
     (command,) = answer(case)["commands"]
     assert (command["line"], command["right"]) == (

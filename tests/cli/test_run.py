@@ -112,12 +112,12 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     done = run("-f", EXAMPLE, "--speed", 20, env={**os.environ, "COLUMNS": "40"})
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
-    words = " ".join(done.stdout.split())
-    assert "waits. NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed" in words
-    assert "Ahead of it: default/report, default/train." in words
-    assert "export KUBECONFIG=" in words
-    assert "What happened" in words
-    assert "Try next" in words
+    output = " ".join(done.stdout.split())
+    assert "waits. NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed" in output
+    assert "Ahead of it: default/report, default/train." in output
+    assert "export KUBECONFIG=" in output
+    assert "What happened" in output
+    assert "Try next" in output
 
 
 def test_nodes_of_the_files_are_the_only_ones_and_namespaces_are_created(tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Pa
     file.write_text(MISSPELT)
     done = run("-f", file, "-f", gpu_pod)
     assert done.returncode == 3, done.stderr
-    words = " ".join(done.stdout.split())
-    assert "default/train waits. NotEnoughMembers: " in words
-    assert "2 pods name trian: did you mean train?" in words
-    assert "default/train-0, default/train-1: never started. GroupNotFound: " in words
-    assert re.search(r"default/\S*lone: never started\S .*NeverFits: ", words)
-    assert "starts: admitted" not in words
-    assert "no node has nvidia.com/gpu" in words
+    output = " ".join(done.stdout.split())
+    assert "default/train waits. NotEnoughMembers: " in output
+    assert "2 pods name trian: did you mean train?" in output
+    assert "default/train-0, default/train-1: never started. GroupNotFound: " in output
+    assert re.search(r"default/\S*lone: never started\S .*NeverFits: ", output)
+    assert "starts: admitted" not in output
+    assert "no node has nvidia.com/gpu" in output
     assert f"run -f {file} -f {gpu_pod} --node-gpu 8\n" in done.stdout
 
 
@@ -220,7 +220,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         (
             HEAD + "PodGroup\nmetadata: {name: a}\nspec:\n  minMembers: 3\n",
@@ -234,14 +234,14 @@ def refused(*arguments: str) -> str:
         (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, printed: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
-    told = refused("-f", str(tmp_path / "bad.yaml"))
-    assert f"bad.yaml{said}" in told
+    error = refused("-f", str(tmp_path / "bad.yaml"))
+    assert f"bad.yaml{printed}" in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         (["--node-cpu", "many"], "--node-cpu"),
         (["--nodes", "-1"], "--nodes"),
@@ -250,15 +250,15 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, said: str) 
         (["-o", "xml"], "--output"),
     ],
 )
-def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], said: str) -> None:
-    assert said in refused(*arguments)
+def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], printed: str) -> None:
+    assert printed in refused(*arguments)
 
 
 def test_a_port_in_use_is_named_with_its_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        said = refused("--listen", address)
-    assert f"--listen: got '{address}'; another process listens there" in said
+        printed = refused("--listen", address)
+    assert f"--listen: got '{address}'; another process listens there" in printed
 
 
 # ---- the end

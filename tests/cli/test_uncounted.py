@@ -20,7 +20,7 @@ def desk(desk: Desk) -> Desk:
 
 
 def answer(desk: Desk) -> Json:
-    found: Json = json.loads(desk.says("why", "podgroup/train", "-o", "json"))
+    found: Json = json.loads(desk.output("why", "podgroup/train", "-o", "json"))
     return found
 
 
@@ -39,7 +39,7 @@ def wrong(key: str, place: str = "annotations") -> Json:
 
 
 @pytest.mark.parametrize(
-    ("pod", "words"),
+    ("pod", "message"),
     [
         (
             {"group": "train", "scheduler": "default-scheduler"},
@@ -80,10 +80,10 @@ def wrong(key: str, place: str = "annotations") -> Json:
     ],
 )
 def test_a_pod_that_does_not_count_is_named_with_its_cause(
-    desk: Desk, pod: dict[str, Any], words: str
+    desk: Desk, pod: dict[str, Any], message: str
 ) -> None:
     desk.pod("stray", **pod)
-    assert cause(desk) == words
+    assert cause(desk) == message
     assert answer(desk)["members"]["there"] == 1
 
 
@@ -121,9 +121,9 @@ def test_what_is_shown_of_pods_that_do_not_count(desk: Desk, front: Front) -> No
     for name in ("a", "b", "c"):
         desk.pod(name, "trian", gates=[GATE])
     desk.pod("d", "train", scheduler="default-scheduler")
-    said = desk.says("why", "podgroup/train")
-    assert "Members: 4 needed, 1 there, 0 on nodes, 1 gated\n" in said
-    assert said.split("Pods that do not count:\n")[1] == (
+    shown = desk.output("why", "podgroup/train")
+    assert "Members: 4 needed, 1 there, 0 on nodes, 1 gated\n" in shown
+    assert shown.split("Pods that do not count:\n")[1] == (
         "  pod/a and 2 more: it names the group trian, which does not exist\n"
         "  pod/d: schedulerName is default-scheduler, and Muster's is muster\n"
         "\n"
@@ -144,9 +144,9 @@ def test_what_is_shown_of_pods_that_do_not_count(desk: Desk, front: Front) -> No
 def test_many_pods_are_not_named_in_one_command(desk: Desk, front: Front) -> None:
     for number in range(9):
         desk.pod(f"p{number}", "trian", gates=[GATE])
-    said = desk.says("why", "podgroup/train")
-    assert "pod/p0 and 8 more: it names the group trian" in said
-    assert "annotate" not in said
+    shown = desk.output("why", "podgroup/train")
+    assert "pod/p0 and 8 more: it names the group trian" in shown
+    assert "annotate" not in shown
 
 
 def test_a_pod_that_names_its_group_wrongly_says_so_itself(desk: Desk) -> None:
@@ -154,12 +154,12 @@ def test_a_pod_that_names_its_group_wrongly_says_so_itself(desk: Desk) -> None:
     assert (
         "It names podgroup/train by the annotation scheduling.k8s.io/groupname; what counts is the annotation"
         " scheduling.k8s.io/group-name."
-    ) in " ".join(desk.says("why", "stray").split())
+    ) in " ".join(desk.output("why", "stray").split())
 
 
 def test_a_scheduler_name_with_a_slip_is_put_right(desk: Desk) -> None:
     desk.pod("stray", "train", scheduler="volcno")
-    assert "create it with schedulerName: volcano (or" in " ".join(desk.says("why", "stray").split())
+    assert "create it with schedulerName: volcano (or" in " ".join(desk.output("why", "stray").split())
 
 
 def test_without_rights_to_other_namespaces_the_rest_is_found(desk: Desk) -> None:

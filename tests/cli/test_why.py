@@ -48,7 +48,7 @@ def helps(answer: str) -> str:
 
 def test_a_group_that_waits(town: Desk) -> None:
     assert (
-        town.says("why", "podgroup/sweep")
+        town.output("why", "podgroup/sweep")
         == """\
 podgroup/sweep in namespace team
 
@@ -78,7 +78,7 @@ What helps:
 
 def test_a_group_that_runs(town: Desk) -> None:
     assert (
-        town.says("why", "pg/fit")
+        town.output("why", "pg/fit")
         == """\
 podgroup/fit in namespace team
 
@@ -96,9 +96,10 @@ Queue research: Open, uses 67% of what it deserves
 
 
 def test_a_group_as_json_and_yaml(town: Desk) -> None:
-    told = json.loads(town.says("why", "podgroup/sweep", "-o", "json"))
-    assert told == yaml.safe_load(town.says("why", "podgroup/sweep", "-o", "yaml"))
-    assert {name: told[name] for name in ("kind", "namespace", "name", "verdict", "reason", "detail")} == {
+    explanation = json.loads(town.output("why", "podgroup/sweep", "-o", "json"))
+    assert explanation == yaml.safe_load(town.output("why", "podgroup/sweep", "-o", "yaml"))
+    names = ("kind", "namespace", "name", "verdict", "reason", "detail")
+    assert {name: explanation[name] for name in names} == {
         "kind": "PodGroup",
         "namespace": "team",
         "name": "sweep",
@@ -107,16 +108,16 @@ def test_a_group_as_json_and_yaml(town: Desk) -> None:
         "detail": NUMBERS,
     }
     counts = {"needed": 4, "there": 4, "placed": 0, "gated": 4}
-    assert told["members"] == {**counts, "succeeded": 0, "failed": 0}
-    assert (told["queue"]["name"], told["queue"]["share"]) == ("research", 0.667)
-    assert [each["name"] for each in told["holders"]] == ["reports", "fit", "report"]
-    assert told["holders"][1]["holds"] == {"cpu": "4"}
+    assert explanation["members"] == {**counts, "succeeded": 0, "failed": 0}
+    assert (explanation["queue"]["name"], explanation["queue"]["share"]) == ("research", 0.667)
+    assert [each["name"] for each in explanation["holders"]] == ["reports", "fit", "report"]
+    assert explanation["holders"][1]["holds"] == {"cpu": "4"}
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> None:
     desk.group("g", reason=reason, message="the numbers")
-    answer = desk.says("why", "podgroup/g")
+    answer = desk.output("why", "podgroup/g")
     assert verdict(answer).startswith(f"Waiting for 30m: {reason} ")
     assert verdict(answer).endswith(". the numbers")
     assert helps(answer).startswith(REMEDIES[reason].replace("`", ""))
@@ -124,7 +125,7 @@ def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> 
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "printed"),
     [
         (
             {"phase": ""},
@@ -144,14 +145,14 @@ def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> 
         ({"reason": "tasks in gang are unready"}, "Waiting for 30m: tasks in gang are unready"),
     ],
 )
-def test_how_a_group_may_stand(desk: Desk, state: Json, said: str) -> None:
+def test_how_a_group_may_stand(desk: Desk, state: Json, printed: str) -> None:
     desk.group("g", **state)
-    assert verdict(desk.says("why", "podgroup/g")).startswith(said)
+    assert verdict(desk.output("why", "podgroup/g")).startswith(printed)
 
 
 def test_an_unscheduled_group_leads_to_the_check(desk: Desk) -> None:
     desk.group("g", "")
-    answer = helps(desk.says("why", "pg/g"))
+    answer = helps(desk.output("why", "pg/g"))
     assert answer.endswith(
         "Muster does not run, or does not lead. To look whether Muster works: muster check"
     )
@@ -161,7 +162,7 @@ def test_a_group_whose_members_have_all_ended(desk: Desk) -> None:
     desk.group("g", "Running", "Running")
     desk.pod("a", "g", node="n", status={"phase": "Succeeded"})
     desk.pod("b", "g", node="n", status={"phase": "Failed"})
-    answer = desk.says("why", "podgroup/g")
+    answer = desk.output("why", "podgroup/g")
     assert verdict(answer) == "Ended Its members have ended: 1 succeeded, 1 failed."
     assert "Members: 2 needed, 0 there, 0 on nodes, 1 succeeded, 1 failed" in answer
 
@@ -170,7 +171,7 @@ def test_a_group_whose_members_have_all_ended(desk: Desk) -> None:
 
 
 def ahead(desk: Desk, group: str = "g") -> list[str]:
-    return [line.strip() for line in paragraph(desk.says("why", f"podgroup/{group}"), "Ahead of it:")]
+    return [line.strip() for line in paragraph(desk.output("why", f"podgroup/{group}"), "Ahead of it:")]
 
 
 def test_at_the_ceiling_the_groups_of_the_same_queue_are_ahead(desk: Desk) -> None:
@@ -229,7 +230,7 @@ def test_no_group_is_ahead_of_one_that_others_do_not_block(town: Desk, reason: s
 
 
 def test_a_pod_waits_with_its_group(town: Desk) -> None:
-    of_pod, of_group = (town.says("why", target).split("\n\n") for target in ("sweep-0", "podgroup/sweep"))
+    of_pod, of_group = (town.output("why", target).split("\n\n") for target in ("sweep-0", "podgroup/sweep"))
     assert of_pod[0] == "pod/sweep-0 in namespace team, of podgroup/sweep"
     assert of_pod[1] == (
         "Waiting for 30m: NoRoom\n"
@@ -242,7 +243,7 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "said"),
+    ("pod", "printed"),
     [
         ({"node": "n0"}, "Placed for 20d The pod does not wait: it runs on node n0."),
         (
@@ -294,9 +295,9 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
         ),
     ],
 )
-def test_a_pod_without_a_group(desk: Desk, pod: Json, said: str) -> None:
+def test_a_pod_without_a_group(desk: Desk, pod: Json, printed: str) -> None:
     desk.pod("p", **pod)
-    assert verdict(desk.says("why", "p")) == said
+    assert verdict(desk.output("why", "p")) == printed
 
 
 def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> None:
@@ -307,7 +308,7 @@ def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> No
     desk.event(
         "other", "QueueCeiling", "the queue has reached its capability, or a limit on what may run", minutes=1
     )
-    assert verdict(desk.says("why", "p")) == (
+    assert verdict(desk.output("why", "p")) == (
         "Waiting for 20d: NoRoom The pod names no group, so it waits on its own. The suitable nodes do not"
         " have room for the whole group. cpu: 8 needed"
     )
@@ -316,12 +317,12 @@ def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> No
 def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, front: Front) -> None:
     front.workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g")
     desk.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
-    assert verdict(desk.says("why", "p")).startswith(
+    assert verdict(desk.output("why", "p")).startswith(
         "Waiting for 20d The pod's group g is a PodGroup of scheduler-plugins, whose status Muster does not"
         " write. It is behind Muster's scheduling gate"
     )
     desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
-    assert verdict(desk.says("why", "p")).startswith(
+    assert verdict(desk.output("why", "p")).startswith(
         "Waiting for 20d: NoRoom The pod's group g is a PodGroup of"
     )
 
@@ -330,8 +331,8 @@ def test_a_pod_without_a_group_stands_in_a_queue_of_its_own_or_its_namespaces(to
     town.namespace("team", queue="reports")
     town.pod("p")
     town.pod("r", metadata={"labels": {"scheduling.volcano.sh/queue-name": "research"}})
-    assert "Queue reports: Open, uses 150% of what it deserves" in town.says("why", "p")
-    assert "Queue research: Open" in town.says("why", "pod/r")
+    assert "Queue reports: Open, uses 150% of what it deserves" in town.output("why", "p")
+    assert "Queue research: Open" in town.output("why", "pod/r")
 
 
 def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: Desk) -> None:
@@ -339,10 +340,10 @@ def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: 
     notes = {"kube-muster.io/quota-source": source, "kube-muster.io/quota-namespaces": entering}
     town.queue("leaf", metadata={"annotations": notes})
     town.pod("p")
-    assert "Queue leaf: Open" in town.says("why", "p")
-    told = town.says("queue", "describe", "leaf")
-    assert f"Made from:    {source}" in told
-    assert "Namespaces:   a, team, b, c, d, e, f, g, h, i and 2 more" in told
+    assert "Queue leaf: Open" in town.output("why", "p")
+    output = town.output("queue", "describe", "leaf")
+    assert f"Made from:    {source}" in output
+    assert "Namespaces:   a, team, b, c, d, e, f, g, h, i and 2 more" in output
 
 
 def test_what_names_a_local_queue_stands_in_its_queue(town: Desk) -> None:
@@ -351,29 +352,29 @@ def test_what_names_a_local_queue_stands_in_its_queue(town: Desk) -> None:
     town.pod("p", metadata=labels)
     town.group("g", queue="default", more_metadata=labels)
     for target in ("p", "podgroup/g"):
-        assert "Queue reports: Open, uses 150% of what it deserves" in town.says("why", target)
+        assert "Queue reports: Open, uses 150% of what it deserves" in town.output("why", target)
 
 
 @pytest.mark.parametrize("label", ["kube-muster.io/local-queue", "kueue.x-k8s.io/queue-name"])
 def test_a_local_queue_that_is_missing_is_named(town: Desk, label: str) -> None:
     detail = "LocalQueue team/door does not exist"
     town.group("g", reason="QueueNotFound", message=detail, more_metadata={"labels": {label: "door"}})
-    told = " ".join(town.says("why", "podgroup/g").split())
-    assert detail in told
-    assert "create the LocalQueue if the message names one" in told
+    output = " ".join(town.output("why", "podgroup/g").split())
+    assert detail in output
+    assert "create the LocalQueue if the message names one" in output
 
 
 def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:
     marked = {"containers": [{"resources": {"requests": {"kube-muster.io/place": "1"}}}]}
     desk.pod("p", scheduler="default-scheduler", spec=marked)
-    assert verdict(desk.says("why", "p")).startswith("Unknown The pod names no group")
+    assert verdict(desk.output("why", "p")).startswith("Unknown The pod names no group")
 
 
 @pytest.mark.parametrize("group", ["", "podgroup-uid-p"])
 def test_a_pod_without_a_podgroup_in_a_queue_that_is_not_open(desk: Desk, group: str) -> None:
     desk.queue("shut", state="Closing")
     desk.pod("p", group, gates=[GATE], metadata={"labels": {QUEUE: "shut"}})
-    answer = desk.says("why", "p")
+    answer = desk.output("why", "p")
     assert verdict(answer).startswith("Waiting for 20d: QueueNotOpen The pod")
     assert verdict(answer).endswith("The group was created after its queue was closed. queue shut is Closing")
     assert helps(answer).endswith("or name another. To open it: muster queue open shut")
@@ -382,13 +383,15 @@ def test_a_pod_without_a_podgroup_in_a_queue_that_is_not_open(desk: Desk, group:
 def test_a_pod_without_a_podgroup_in_a_queue_that_does_not_exist(desk: Desk) -> None:
     desk.queue("other")
     desk.pod("p", gates=[GATE], metadata={"labels": {QUEUE: "gone"}})
-    assert verdict(desk.says("why", "p")).startswith("Waiting for 20d: QueueNotFound The pod names no group")
+    assert verdict(desk.output("why", "p")).startswith(
+        "Waiting for 20d: QueueNotFound The pod names no group"
+    )
 
 
 def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:
     desk.pod("p", "g", scheduler="default-scheduler")
     desk.group("g")
-    answer = desk.says("why", "p")
+    answer = desk.output("why", "p")
     assert verdict(answer).endswith("It names the group g, but no scheduler keeps that group together.")
     assert "create it with schedulerName: muster" in helps(answer)
 
@@ -396,7 +399,7 @@ def test_a_pod_of_another_scheduler_that_names_a_group(desk: Desk) -> None:
 def test_a_gated_pod_whose_group_does_not_exist(desk: Desk) -> None:
     desk.pod("p", "g", gates=[GATE])
     assert (
-        desk.says("why", "p")
+        desk.output("why", "p")
         == """\
 pod/p in namespace team, of podgroup/g
 
@@ -417,12 +420,12 @@ What helps:
 def test_a_group_that_lacks_members_waits_although_it_is_inqueue(desk: Desk) -> None:
     desk.group("g", "Inqueue", "NotEnoughMembers", min_member=3)
     desk.group("late", "Pending", "NoRoom", min_member=3)
-    assert verdict(desk.says("why", "podgroup/g")).startswith("Waiting for 30m: NotEnoughMembers")
-    assert "/g starts" not in desk.says("why", "podgroup/late")
+    assert verdict(desk.output("why", "podgroup/g")).startswith("Waiting for 30m: NotEnoughMembers")
+    assert "/g starts" not in desk.output("why", "podgroup/late")
 
 
 @pytest.mark.parametrize(
-    ("pod", "said"),
+    ("pod", "printed"),
     [
         (
             {"gates": [GATE]},
@@ -436,14 +439,14 @@ def test_a_group_that_lacks_members_waits_although_it_is_inqueue(desk: Desk) -> 
         ),
     ],
 )
-def test_a_pod_whose_group_starts(desk: Desk, pod: Json, said: str) -> None:
+def test_a_pod_whose_group_starts(desk: Desk, pod: Json, printed: str) -> None:
     desk.group("g", "Inqueue", "Starting")
     desk.pod("p", "g", **pod)
-    assert verdict(desk.says("why", "p")) == said
+    assert verdict(desk.output("why", "p")) == printed
 
 
 @pytest.mark.parametrize(
-    ("reason", "pod", "said"),
+    ("reason", "pod", "printed"),
     [
         (
             "QueueShare",
@@ -460,16 +463,16 @@ def test_a_pod_whose_group_starts(desk: Desk, pod: Json, said: str) -> None:
         ("Running", {}, "Waiting for 20d Its group runs; it is to follow."),
     ],
 )
-def test_a_pod_whose_group_runs_without_it(desk: Desk, reason: str, pod: Json, said: str) -> None:
+def test_a_pod_whose_group_runs_without_it(desk: Desk, reason: str, pod: Json, printed: str) -> None:
     desk.group("g", "Running", reason)
     desk.pod("p", "g", **pod)
-    assert verdict(desk.says("why", "p")) == said
+    assert verdict(desk.output("why", "p")) == printed
 
 
 def test_a_pod_of_an_unscheduled_group(desk: Desk) -> None:
     desk.group("g", "")
     desk.pod("p", "g")
-    assert verdict(desk.says("why", "p")) == "Unknown About its group: Muster has not looked at it yet."
+    assert verdict(desk.output("why", "p")) == "Unknown About its group: Muster has not looked at it yet."
 
 
 # ---- queues
@@ -477,7 +480,7 @@ def test_a_pod_of_an_unscheduled_group(desk: Desk) -> None:
 
 def test_a_queue_below_its_share_with_groups_that_wait(town: Desk) -> None:
     assert (
-        town.says("why", "queue/research")
+        town.output("why", "queue/research")
         == """\
 queue/research
 
@@ -507,7 +510,7 @@ What helps:
 
 
 def test_a_queue_above_its_share(town: Desk) -> None:
-    assert verdict(town.says("why", "q/reports")) == (
+    assert verdict(town.output("why", "q/reports")) == (
         "Open It takes new groups. It uses 150% of what it deserves (cpu 6 of 4). What is above is lent to it"
         " while others do not want it."
     )
@@ -515,7 +518,7 @@ def test_a_queue_above_its_share(town: Desk) -> None:
 
 def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
     desk.queue("q", state="Closing", share=0.0, pending=1, running=2)
-    answer = desk.says("why", "queue/q")
+    answer = desk.output("why", "queue/q")
     assert verdict(answer) == (
         "Closing It takes no new groups; 3 that came before are still in it, and go on. It uses 0% of what it"
         " deserves. Groups that wait have a claim on the rest."
@@ -525,9 +528,9 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
 
 def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
     message = "queue team above it is closed; this queue opens when that one does"
-    said = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
-    desk.queue("q", state="Closed", share=0.0, conditions=[said])
-    assert helps(desk.says("why", "queue/q")) == (
+    condition = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
+    desk.queue("q", state="Closed", share=0.0, conditions=[condition])
+    assert helps(desk.output("why", "queue/q")) == (
         "Queue team above it is closed; this queue opens when that one does. To open the queue above it:"
         " muster queue open team"
     )
@@ -535,7 +538,7 @@ def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
 
 def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
     desk.queue("q", {"state": "Closed"})
-    assert verdict(desk.says("why", "queue.scheduling.volcano.sh/q")) == (
+    assert verdict(desk.output("why", "queue.scheduling.volcano.sh/q")) == (
         "Closed It is closed: it takes no new groups. Muster has not written yet what it holds and deserves."
     )
 
@@ -545,7 +548,7 @@ def test_a_queue_of_which_muster_has_written_nothing(desk: Desk) -> None:
 
 def test_without_the_right_to_see_queues_the_rest_is_shown(town: Desk) -> None:
     town.lock(("queues", ""))
-    answer = town.says("why", "podgroup/sweep")
+    answer = town.output("why", "podgroup/sweep")
     assert verdict(answer).startswith("Waiting for 30m: NoRoom")
     assert paragraph(answer, "Ahead of it:") == [
         "  podgroup/team/fit runs, 2 pods on nodes: cpu 4",
@@ -562,14 +565,14 @@ kube-muster-view, or to another that may get and list them.
 
 def test_with_rights_in_one_namespace_only(town: Desk) -> None:
     town.lock(("queues", ""), ("podgroups", ""), ("namespaces", ""))
-    answer = town.says("why", "sweep-1")
+    answer = town.output("why", "sweep-1")
     assert paragraph(answer, "Ahead of it:") == ["  podgroup/team/fit runs, 2 pods on nodes: cpu 4"]
     assert "Groups of other namespaces are not shown: you may not list podgroups there." in answer
 
 
 def test_without_the_right_to_list_pods_members_are_not_counted(town: Desk) -> None:
     town.lock(("pods", "team"))
-    answer = town.says("why", "podgroup/sweep")
+    answer = town.output("why", "podgroup/sweep")
     assert "Members: " not in answer
     assert "Members are not shown: you may not list pods in this namespace." in answer
     assert "  podgroup/team/fit runs, needs 2 pods" in answer
@@ -579,14 +582,14 @@ def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Desk
     town.namespace("team", queue="reports")
     town.group("g", queue="default")
     town.lock(("namespaces", ""))
-    assert "Queue reports: Open" in town.says("why", "podgroup/g")
+    assert "Queue reports: Open" in town.output("why", "podgroup/g")
 
 
 # ---- mistakes
 
 
 @pytest.mark.parametrize(
-    ("target", "words"),
+    ("target", "message"),
     [
         ("nope", "Error: no pod, podgroup, queue or workload is called 'nope' in namespace team"),
         ("pod/nope", "Error: pod 'nope' not found in namespace team; there are none"),
@@ -594,31 +597,31 @@ def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Desk
         ("queue/nope", "Error: queue 'nope' not found; there are none"),
     ],
 )
-def test_what_is_not_there(desk: Desk, target: str, words: str) -> None:
-    assert desk.refuses("why", target) == words
+def test_what_is_not_there(desk: Desk, target: str, message: str) -> None:
+    assert desk.refuses("why", target) == message
 
 
 @pytest.mark.parametrize("target", ["podgroup/", "podgroup/a/b", "job/", ""])
 def test_a_target_that_is_none(desk: Desk, target: str) -> None:
-    words = f"got {target!r}; allowed is NAME or KIND/NAME, such as podgroup/train"
-    assert desk.refuses("why", target, status=2).endswith(words)
+    message = f"got {target!r}; allowed is NAME or KIND/NAME, such as podgroup/train"
+    assert desk.refuses("why", target, status=2).endswith(message)
 
 
 @pytest.mark.parametrize("target", ["secret/x", "/x", "job.apps/x"])
 def test_a_kind_that_owns_no_pods(desk: Desk, target: str) -> None:
-    words = f"got {target!r}; allowed before the / is pod, podgroup, queue, job, cronjob, deployment, "
-    assert words in desk.refuses("why", target, status=2)
+    message = f"got {target!r}; allowed before the / is pod, podgroup, queue, job, cronjob, deployment, "
+    assert message in desk.refuses("why", target, status=2)
 
 
 @pytest.mark.parametrize(
     "target", ["podgroup.scheduling.volcano.sh/fit", "PodGroup/fit", "podgroups/fit", "pg/fit"]
 )
 def test_targets_are_named_as_kubectl_names_them(town: Desk, target: str) -> None:
-    assert town.says("why", target).startswith("podgroup/fit in namespace team\n")
+    assert town.output("why", target).startswith("podgroup/fit in namespace team\n")
 
 
 def test_another_namespace(town: Desk) -> None:
-    assert "podgroup/report in namespace other" in town.says("why", "pg/report", "-n", "other")
+    assert "podgroup/report in namespace other" in town.output("why", "pg/report", "-n", "other")
 
 
 # ---- on a terminal
@@ -628,8 +631,9 @@ def on_a_terminal(desk: Desk, *arguments: str, **environment: str) -> str:
     """What `muster` writes to a terminal."""
     ours, theirs = pty.openpty()
     program = [sys.executable, "-c", "from extender.cli import main; main()", *arguments]
-    told = {**os.environ, "KUBECONFIG": str(desk.kubeconfig), "TERM": "xterm", "COLUMNS": "50", **environment}
-    with subprocess.Popen(program, stdout=theirs, stderr=theirs, cwd=ROOT, env=told) as running:
+    terminal = {"KUBECONFIG": str(desk.kubeconfig), "TERM": "xterm", "COLUMNS": "50"}
+    settings = os.environ | terminal | environment
+    with subprocess.Popen(program, stdout=theirs, stderr=theirs, cwd=ROOT, env=settings) as running:
         os.close(theirs)
         shown = b""
         while running.poll() is None or b"debug pages" not in shown:

@@ -12,8 +12,8 @@ from tests.cli.front import Front
 
 def found(desk: Desk, target: str) -> list[tuple[str, str, str, str]]:
     """Kind, name, group and verdict of each answer."""
-    said = json.loads(desk.says("why", target, "-o", "json"))
-    every = said["items"] if said["kind"] == "List" else [said]
+    shown = json.loads(desk.output("why", target, "-o", "json"))
+    every = shown["items"] if shown["kind"] == "List" else [shown]
     return [(each["kind"], each["name"], each.get("group", ""), each["verdict"]) for each in every]
 
 
@@ -40,7 +40,7 @@ def test_all_of_one_name_are_listed(desk: Desk, front: Front) -> None:
     desk.group("train")
     desk.queue("train", state="Open")
     front.workload("batch/v1", "Job", "train", spec={"suspend": True})
-    assert desk.says("why", "train") == (
+    assert desk.output("why", "train") == (
         "In namespace team, train may mean:\n\n"
         "WHAT             VERDICT   REASON\n"
         "podgroup/train   Waiting   NoRoom\n"
@@ -63,22 +63,22 @@ def test_a_pod_in_the_group_of_its_name_is_one_answer(desk: Desk, front: Front) 
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("trian", "is called 'trian' in namespace team; did you mean podgroup/train?"),
         ("far", "is called 'far' in namespace team; there is podgroup/far in namespace other: add -n other"),
         ("zzz", "is called 'zzz' in namespace team"),
     ],
 )
-def test_what_is_not_there_under_any_kind(desk: Desk, front: Front, name: str, words: str) -> None:
+def test_what_is_not_there_under_any_kind(desk: Desk, front: Front, name: str, message: str) -> None:
     desk.group("train")
     desk.group("far", namespace="other")
-    assert desk.refuses("why", name) == f"Error: no pod, podgroup, queue or workload {words}"
+    assert desk.refuses("why", name) == f"Error: no pod, podgroup, queue or workload {message}"
 
 
 @pytest.mark.parametrize("target", ["{}", "podgroup/{}"])
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("trian", "2 pods name trian: did you mean train?"),
         ("far", "1 pod names far: there is podgroup/far in namespace other: add -n other"),
@@ -86,13 +86,13 @@ def test_what_is_not_there_under_any_kind(desk: Desk, front: Front, name: str, w
     ],
 )
 def test_pods_that_name_a_group_that_there_is_not_are_counted(
-    desk: Desk, front: Front, target: str, name: str, words: str
+    desk: Desk, front: Front, target: str, name: str, message: str
 ) -> None:
     desk.group("train")
     desk.group("far", namespace="other")
     for pod, group in (("a", "trian"), ("b", "trian"), ("c", "far"), ("d", "zzz")):
         desk.pod(pod, group, gates=[GATE])
-    assert desk.refuses("why", target.format(name)).endswith(f" in namespace team; {words}")
+    assert desk.refuses("why", target.format(name)).endswith(f" in namespace team; {message}")
 
 
 def test_what_may_not_be_looked_at_is_named(desk: Desk, front: Front) -> None:
@@ -107,9 +107,9 @@ def test_what_may_not_be_looked_at_is_named(desk: Desk, front: Front) -> None:
 def test_a_job_leads_to_its_group(desk: Desk, front: Front) -> None:
     desk.group("g", min_member=2)
     pods(desk, front.workload("batch/v1", "Job", "train"), "train-a", "train-b", group="g")
-    said = desk.says("why", "job/train")
-    assert said.startswith("job/train in namespace team, of podgroup/g\n\nWaiting for 30m: NoRoom\n")
-    assert "Members: 2 needed, 2 there" in said
+    shown = desk.output("why", "job/train")
+    assert shown.startswith("job/train in namespace team, of podgroup/g\n\nWaiting for 30m: NoRoom\n")
+    assert "Members: 2 needed, 2 there" in shown
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_a_workload_with_several_groups_lists_them(desk: Desk, front: Front) -> 
     for name in ("driver", "workers"):
         desk.group(name)
         pods(desk, front.workload("batch/v1", "Job", name, owner), f"{name}-0", group=name)
-    said = desk.says("why", "jobset/x").splitlines()
-    assert said[0] == "In namespace team, jobset/x leads to:"
-    assert [line.split()[0] for line in said[3:5]] == ["podgroup/driver", "podgroup/workers"]
+    shown = desk.output("why", "jobset/x").splitlines()
+    assert shown[0] == "In namespace team, jobset/x leads to:"
+    assert [line.split()[0] for line in shown[3:5]] == ["podgroup/driver", "podgroup/workers"]
 
 
 def test_of_a_cron_job_what_has_ended_is_left_out(desk: Desk, front: Front) -> None:
@@ -185,13 +185,13 @@ def test_of_a_cron_job_what_has_ended_is_left_out(desk: Desk, front: Front) -> N
 def test_pods_without_a_group_that_stand_alike_are_one_answer(desk: Desk, front: Front) -> None:
     owner = front.workload("batch/v1", "Job", "x")
     pods(desk, owner, "a", "b", "c")
-    said = desk.says("why", "job/x")
-    assert said.startswith("pod/a in namespace team\n\nWaiting")
-    assert "2 more pods stand like this." in said
+    shown = desk.output("why", "job/x")
+    assert shown.startswith("pod/a in namespace team\n\nWaiting")
+    assert "2 more pods stand like this." in shown
 
 
 @pytest.mark.parametrize(
-    ("kind", "parts", "verdict", "words"),
+    ("kind", "parts", "verdict", "message"),
     [
         ("CronJob", {"spec": {"suspend": True}}, "NoPods", "It is suspended."),
         ("Deployment", {"spec": {"replicas": 0}}, "NoPods", "It wants no pods: spec.replicas is 0."),
@@ -205,27 +205,27 @@ def test_pods_without_a_group_that_stand_alike_are_one_answer(desk: Desk, front:
     ],
 )
 def test_a_workload_without_pods(
-    desk: Desk, front: Front, kind: str, parts: Json, verdict: str, words: str
+    desk: Desk, front: Front, kind: str, parts: Json, verdict: str, message: str
 ) -> None:
     front.workload("apps/v1" if kind == "Deployment" else "batch/v1", kind, "x", **parts)
-    said = desk.says("why", f"{kind}/x").split("\n\n")[1].splitlines()
-    assert [line.strip() for line in said] == [verdict, words]
+    shown = desk.output("why", f"{kind}/x").split("\n\n")[1].splitlines()
+    assert [line.strip() for line in shown] == [verdict, message]
 
 
 def test_resuming_a_job_is_offered_to_those_with_the_right(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "x", spec={"suspend": True})
     line = """kubectl -n team patch jobs.batch x --type merge -p '{"spec": {"suspend": false}}'"""
-    assert line in desk.says("why", "job/x")
+    assert line in desk.output("why", "job/x")
     front.denied.add(("patch", "jobs"))
     assert "ask an administrator, for you may not patch jobs x in team" in " ".join(
-        desk.says("why", "job/x").split()
+        desk.output("why", "job/x").split()
     )
 
 
 def test_without_the_right_to_list_pods_a_workload_leads_nowhere(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "x")
     desk.lock(("pods", "team"))
-    assert "and you may not list pods in this namespace." in " ".join(desk.says("why", "job/x").split())
+    assert "and you may not list pods in this namespace." in " ".join(desk.output("why", "job/x").split())
 
 
 def test_a_workload_that_is_not_there(desk: Desk, front: Front) -> None:

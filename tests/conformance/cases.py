@@ -69,23 +69,23 @@ def _read(file: Path) -> Iterator[Case]:
         raise BadCases(f"{file}: {fault}") from fault
     if content.version != _SCHEMA:
         raise BadCases(f"{file}: schema version {content.version}; allowed is {_SCHEMA}")
-    for number, told in enumerate(content.cases):
-        yield _case(file, number, told)
+    for number, given in enumerate(content.cases):
+        yield _case(file, number, given)
 
 
-def _case(file: Path, number: int, told: Given) -> Case:
+def _case(file: Path, number: int, given: Given) -> Case:
     try:
-        case = msgspec.convert({**_of_kind(told), "file": file.name}, Case)
+        case = msgspec.convert({**_of_kind(given), "file": file.name}, Case)
     except msgspec.ValidationError as fault:
         raise BadCases(f"{file}: case {number}: {fault}") from fault
     return msgspec.structs.replace(case, input=filled(case.kind, case.input))
 
 
-def _of_kind(told: Given) -> Given:
+def _of_kind(raw: Given) -> Given:
     """The case as those of volcano.json are."""
-    if "family" not in told:
-        return told
-    given = {name: value for name, value in told.items() if name not in _ABOUT}
-    source = told.get("source")
+    if "family" not in raw:
+        return raw
+    given = {name: value for name, value in raw.items() if name not in _ABOUT}
+    source = raw.get("source")
     origin = source.get("kind", "") if isinstance(source, dict) else ""
-    return {**told, "kind": told["family"], "input": given, "origin": origin}
+    return {**raw, "kind": raw["family"], "input": given, "origin": origin}

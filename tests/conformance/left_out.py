@@ -77,18 +77,18 @@ _OF_EACH_IN_FAMILIES: Mapping[str, Given] = {
 
 def filled(kind: str, given: Given) -> Given:
     """What a case gives, with what its schema lets it leave out."""
-    made: Given = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_told(given)}
+    made: Given = {**_KINDS.get(kind, {}), **_FAMILIES.get(kind, {}), **_without_notes(given)}
     for name, of_each in (_OF_EACH_IN_FAMILIES if kind in _FAMILIES else _OF_EACH).items():
         if isinstance(made.get(name), list):
             made[name] = [of_each | each if isinstance(each, dict) else each for each in made[name]]
     return made
 
 
-def _told(given: Any) -> Any:
+def _without_notes(given: Any) -> Any:
     """What a case says, without what it leaves open by writing null: in the schema its key is missing."""
     match given:
         case dict():
-            return {key: _told(value) for key, value in given.items() if value is not None}
+            return {key: _without_notes(value) for key, value in given.items() if value is not None}
         case list():
-            return [_told(each) for each in given]
+            return [_without_notes(each) for each in given]
     return given

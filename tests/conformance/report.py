@@ -20,7 +20,7 @@ def _failures(judged: Judged) -> Iterator[str]:
     for case, result in judged:
         if result.outcome is Outcome.FAILED:
             yield f"{case.id}: {case.title}"
-            yield from (f"    {words}" for words in result.words)
+            yield from (f"    {each}" for each in result.findings)
 
 
 def _by_file(judged: Judged) -> Iterator[str]:
@@ -38,7 +38,7 @@ def _row(title: str, outcomes: Iterable[Outcome]) -> str:
 
 
 def _skips(judged: Judged) -> Iterator[str]:
-    skipped = [result.words[0] for _, result in judged if result.outcome is Outcome.SKIPPED]
+    skipped = [result.findings[0] for _, result in judged if result.outcome is Outcome.SKIPPED]
     if skipped:
         yield "skipped:"
     for reason, times in Counter(skipped).items():

@@ -70,9 +70,9 @@ def _judged_without(case: Case, place: Place, has_null: bool, file: Path) -> tup
         at[place[-1]] = None
     else:
         del at[place[-1]]
-    told = {"id": case.id, "kind": case.kind, "input": given, "expect": case.expect}
-    file.write_text(json.dumps({"schemaVersion": 1, "cases": [told]}))
-    return judge(load(file)[0]).words
+    written = {"id": case.id, "kind": case.kind, "input": given, "expect": case.expect}
+    file.write_text(json.dumps({"schemaVersion": 1, "cases": [written]}))
+    return judge(load(file)[0]).findings
 
 
 def _has_options(family: str) -> bool:
@@ -82,12 +82,12 @@ def _has_options(family: str) -> bool:
 @pytest.mark.parametrize("has_null", [False, True], ids=["left out", "null"])
 @pytest.mark.parametrize("kind", sorted(kinds.CHECKS) + sorted(filter(_has_options, families.CHECKS)))
 def test_what_a_case_leaves_out_does_not_break_it(kind: str, has_null: bool, tmp_path: Path) -> None:
-    said = {
+    judged = {
         f"{case.id}: {place}": _judged_without(case, place, has_null, tmp_path / "cases.json")
         for case, place in _first_of_each_place(kind)
     }
     broken = {
-        where: words for where, words in said.items() if any(each.startswith(_BREAKS) for each in words)
+        where: found for where, found in judged.items() if any(each.startswith(_BREAKS) for each in found)
     }
     assert broken == {}
 
@@ -97,4 +97,4 @@ def test_a_group_in_a_namespace_without_annotations(tmp_path: Path) -> None:
     case = {"id": "x", "kind": "admission.podgroup.mutate", "input": given, "expect": {"patch": []}}
     file = tmp_path / "cases.json"
     file.write_text(json.dumps({"schemaVersion": 1, "cases": [case]}))
-    assert judge(load(file)[0]).words == ()
+    assert judge(load(file)[0]).findings == ()

@@ -45,9 +45,9 @@ def families_file(path: Path, *cases: dict[str, Any]) -> str:
 def test_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     """Of both files."""
     assert main([]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1].split(", ")[1] == "0 failed"
-    assert [line.split()[0] for line in told if "passed   failed  skipped" in line] == [
+    output = capsys.readouterr().out.splitlines()
+    assert output[-1].split(", ")[1] == "0 failed"
+    assert [line.split()[0] for line in output if "passed   failed  skipped" in line] == [
         "queueing.json",
         "volcano.json",
     ]
@@ -59,9 +59,9 @@ def test_a_folder_with_files_of_both_formats(tmp_path: Path, capsys: pytest.Capt
     families_file(tmp_path / "more" / "families.json", backoff("good", 4), backoff("bad", 5))
     (tmp_path / "README.md").write_text("no cases")
     assert main([str(tmp_path)]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1] == "2 passed, 2 failed, 0 skipped"
-    rows = [line.split() for line in told]
+    output = capsys.readouterr().out.splitlines()
+    assert output[-1] == "2 passed, 2 failed, 0 skipped"
+    rows = [line.split() for line in output]
     assert ["queue.share", "1", "1", "0"] in rows
     assert ["backoff", "1", "1", "0"] in rows
     assert rows.count(["together", "1", "1", "0"]) == 2
@@ -92,10 +92,10 @@ def test_a_failure_is_told_with_its_id_and_what_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([file_of(tmp_path, share("right", 0.5), share("wrong", 0.9))]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("wrong")
-    assert told[1].strip() == "share: expected 0.9, got 0.5"
-    assert told[-1] == "1 passed, 1 failed, 0 skipped"
+    output = capsys.readouterr().out.splitlines()
+    assert output[0].startswith("wrong")
+    assert output[1].strip() == "share: expected 0.9, got 0.5"
+    assert output[-1] == "1 passed, 1 failed, 0 skipped"
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_a_skip_that_matches_what_passes_is_a_failure(
 ) -> None:
     monkeypatch.setattr(skips, "SKIPS", (Skip("too wide", lambda case: True),))
     assert main([file_of(tmp_path, share("right", 0.5), share("wrong", 0.9))]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[1].strip() == "passes, so it must not be skipped as: too wide"
-    assert told[-1] == "0 passed, 1 failed, 1 skipped"
+    output = capsys.readouterr().out.splitlines()
+    assert output[1].strip() == "passes, so it must not be skipped as: too wide"
+    assert output[-1] == "0 passed, 1 failed, 1 skipped"
 
 
 def test_that_a_group_does_not_block_its_owner_is_named(
@@ -135,9 +135,9 @@ def test_that_a_group_does_not_block_its_owner_is_named(
         return {"id": "x", "kind": "podgroup.build", "input": {"pod": pod}, "expect": expect}
 
     assert main([file_of(tmp_path, case(), case(blockOwnerDeletion=True))]) == 0
-    told = capsys.readouterr().out
-    assert "a PodGroup does not block its owner's deletion" in told
-    assert told.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
+    output = capsys.readouterr().out
+    assert "a PodGroup does not block its owner's deletion" in output
+    assert output.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
 
 
 @pytest.mark.parametrize(

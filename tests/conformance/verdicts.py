@@ -34,4 +34,4 @@ class Result(msgspec.Struct, frozen=True):
     """`words`: what differs, or why the case is skipped."""
 
     outcome: Outcome
-    words: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()

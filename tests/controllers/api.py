@@ -4,7 +4,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from extender.api.objects import Condition, Lease, LeaseSpec, Meta, Pod, PodGroup
+from extender.api.objects.base import Condition, Meta
+from extender.api.objects.cluster import Lease, LeaseSpec
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.pods import Pod
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import Resource
@@ -61,7 +64,7 @@ class Api(ApiClient):
     def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._note("evict", name)
 
-    def say_disrupted(
+    def set_disrupted(
         self, namespace: str, name: str, uid: str, condition: Condition, timeout: float = 10
     ) -> None:
         self._note("disrupted", name, condition)
@@ -72,7 +75,7 @@ class Api(ApiClient):
     def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         self._note("nominate", name, node)
 
-    def say_unscheduled(
+    def set_unscheduled(
         self,
         namespace: str,
         name: str,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects import PodGroup, PodGroupStatus
+from extender.api.objects.groups import PodGroup, PodGroupStatus
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning_objects import ProvisioningRequests

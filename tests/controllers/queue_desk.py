@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Command, Meta, OwnerReference, PodGroup, Queue
+from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.queues import Command, Queue
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.inventory import Removed
 from tests.controllers.api import Api
@@ -128,9 +130,9 @@ class QueueDesk(Bench):
     def show(self, name: str) -> None:
         """The watch delivers the API server's copy."""
         self.ledger.set_queue(self.copy(name))
-        self.hear(self.copy(name))
+        self.follow(self.copy(name))
 
-    def hear(self, queue: Queue) -> None:
+    def follow(self, queue: Queue) -> None:
         """For another listener to the watch besides the ledger."""
 
     def show_all(self) -> None:

@@ -7,7 +7,11 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.objects import Meta, Namespace, Pod, PodGroup, Workload
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.object_store import UnnamedPods
 from extender.domain.model.records import GroupKey, Uid

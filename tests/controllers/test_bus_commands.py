@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.objects import Command
+from extender.api.objects.queues import Command
 from extender.controllers.bus_commands import BusCommandsController
 from extender.domain.queues.bus_commands import command_record, first_of_each_queue
 from extender.kube.errors import Forbidden, ServerFault
@@ -113,8 +113,8 @@ def test_nonsense_is_refused_and_removed(desk: Desk, bad: Command, why: str) -> 
     with capture_logs() as logs:
         desk.look()
     assert (desk.store.commands, desk.store.done("patch_queue")) == ({}, [])
-    (said,) = [each for each in logs if "refused" in each["event"]]
-    assert why in said["why"]
+    (refusal,) = [each for each in logs if "refused" in each["event"]]
+    assert why in refusal["why"]
     refusals = [(name, reason) for name, reason, message in desk.events() if why in message]
     assert refusals == [(bad.target.name, "CommandRefused")][: bad.target.name != "none"]  # type: ignore[union-attr]
 

@@ -29,13 +29,14 @@ from tests.domain.world import gang, key, nodes
 
 
 class Keeper(Controller[str]):
-    """Reconciles the keys of `objects` by a write of each; those in `poison` make it raise."""
+    """Reconciles the keys of `objects`: each is written but those in `gone`; those in `poison` raise."""
 
     name = "test"
 
     def prepare(self) -> None:
         self.objects: list[str] = []
         self.poison: set[str] = set()
+        self.gone: set[str] = set()
         self.faults: list[Exception] = []
         self.reconciled: list[str] = []
         self.written: list[str] = []
@@ -48,7 +49,8 @@ class Keeper(Controller[str]):
         self.reconciled.append(name)
         if name in self.poison:
             raise ValueError("indigestible")
-        self.write(name, partial(self._job, name))
+        if name not in self.gone:
+            self.write(name, partial(self._job, name))
 
     def _job(self, name: str) -> None:
         self.written.append(name)
@@ -103,7 +105,7 @@ def test_a_write_that_raises_what_no_api_server_says_is_counted_logged_once_and_
     assert len([line for line in logs if line["event"] == "an object could not be reconciled"]) == 1
 
 
-@pytest.mark.parametrize("fault", [Conflict(409), Forbidden(403)])
+@pytest.mark.parametrize("fault", [Conflict(409), Forbidden(403), NotFound(404)])
 def test_a_write_that_was_refused_is_made_again_after_a_pause(fault: ApiError) -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
@@ -114,13 +116,20 @@ def test_a_write_that_was_refused_is_made_again_after_a_pause(fault: ApiError) -
         assert looked(bench, keeper, seconds=0.1) == ["a"]
 
 
-def test_what_is_not_there_any_more_is_not_written_again() -> None:
+def test_what_is_gone_is_not_written_again_and_its_failures_are_forgotten() -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
-    keeper.faults = [NotFound(404)]
+    keeper.faults = [NotFound(404)] * 3
     with bench.writing(), capture_logs():
         looked(bench, keeper, "a")
+        assert looked(bench, keeper, seconds=0.5) == ["a"]
+        keeper.gone = {"a"}
+        assert looked(bench, keeper, seconds=1.0) == ["a"]
         assert looked(bench, keeper, seconds=1000.0) == []
+        keeper.gone.clear()
+        looked(bench, keeper, "a")
+        assert looked(bench, keeper, seconds=0.5) == ["a"], "the first pause again"
+    assert len(keeper.written) == 4
 
 
 def test_an_outage_is_followed_by_a_write_within_half_a_minute() -> None:

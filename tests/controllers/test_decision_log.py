@@ -12,7 +12,7 @@ from tests.domain.builders import node, stranger
 from tests.domain.world import World, gang, key, names
 
 
-def told(chronicle: DecisionLog, world: World) -> list[Any]:
+def written(chronicle: DecisionLog, world: World) -> list[Any]:
     with capture_logs() as logs:
         chronicle.look(world.decisions)
     return logs
@@ -26,16 +26,16 @@ def turns(chronicle: DecisionLog) -> list[tuple[str, Verdict, Reason | None]]:
 
 def test_a_turn_is_told_with_its_group_queue_and_reason() -> None:
     chronicle, world = DecisionLog(), World(node("a"), gang("g", 5)).settle()
-    (line,) = told(chronicle, world)
+    (line,) = written(chronicle, world)
     assert (line["event"], line["group"], line["queue"]) == ("a group waits", "team/g", "default")
     assert (line["reason"], line["detail"]) == (Reason.NEVER_FITS, world.detail("g"))
 
 
 def test_all_turns_of_a_group_are_told_the_newest_first() -> None:
     chronicle, world = DecisionLog(), World(node("a"), gang("g", 5)).settle()
-    lines = told(chronicle, world)
-    lines += told(chronicle, world.add(node("b")).settle())
-    lines += told(chronicle, world.start("g"))
+    lines = written(chronicle, world)
+    lines += written(chronicle, world.add(node("b")).settle())
+    lines += written(chronicle, world.start("g"))
     assert [line["event"] for line in lines] == ["a group waits", "a group starts", "a group runs"]
     assert turns(chronicle) == [
         (key("g"), Verdict.RUNNING, None),
@@ -45,25 +45,25 @@ def test_all_turns_of_a_group_are_told_the_newest_first() -> None:
 
 
 def test_a_start_tells_how_many_members_it_plans() -> None:
-    (line,) = told(DecisionLog(), World(node("a"), gang("g", 3)).settle())
+    (line,) = written(DecisionLog(), World(node("a"), gang("g", 3)).settle())
     assert line["members"] == 3
 
 
 def test_a_number_that_moved_is_no_turn_and_takes_no_place() -> None:
     chronicle = DecisionLog()
     world = World(node("a"), gang("g", 4), stranger("s", on="a", cpu="1")).settle()
-    assert len(told(chronicle, world)) == 1
+    assert len(written(chronicle, world)) == 1
     before = world.detail("g")
-    assert told(chronicle, world.add(stranger("t", on="a", cpu="1")).settle()) == []
+    assert written(chronicle, world.add(stranger("t", on="a", cpu="1")).settle()) == []
     assert [each.decision.detail for each in chronicle.latest(10)] == [before] != [world.detail("g")]
 
 
 def test_what_did_not_change_is_not_kept_again() -> None:
     chronicle, world = DecisionLog(), World(node("a"), gang("g", 5), gang("h", 5)).settle()
-    told(chronicle, world)
-    told(chronicle, world)
+    written(chronicle, world)
+    written(chronicle, world)
     world.delete(*names("h", 5)).settle()
-    told(chronicle, world)
+    written(chronicle, world)
     assert [group for group, *_ in turns(chronicle)].count(key("g")) == 1
 
 
@@ -71,7 +71,7 @@ def test_only_so_many_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "_KEPT", 3)
     chronicle, world = DecisionLog(), World()
     for n in range(5):
-        told(chronicle, world.add(gang(f"g{n}", 1)).settle())
+        written(chronicle, world.add(gang(f"g{n}", 1)).settle())
     shown = chronicle.latest(2)
     assert [each.decision.key for each in shown] == [key("g4"), key("g3")]
     assert len(chronicle.latest(1000)) == 3
@@ -86,5 +86,5 @@ def test_what_ran_before_a_restart_is_old_news() -> None:
     world.settle()
     assert world.verdict("g") is Verdict.RUNNING
     restarted = DecisionLog()
-    assert told(restarted, world) == []
+    assert written(restarted, world) == []
     assert turns(restarted) == []

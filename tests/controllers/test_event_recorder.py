@@ -4,7 +4,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-from extender.api.objects import Reference
+from extender.api.objects.base import Reference
 from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
 from extender.controllers.references import of_queue
 from extender.kube.errors import Conflict, NotFound

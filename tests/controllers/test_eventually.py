@@ -4,7 +4,7 @@ forgotten, and nothing waits indefinitely.
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -21,6 +21,7 @@ from extender.kube.errors import (
 from tests.controllers.podgroup_desk import Desk
 from tests.domain.builders import node, stranger
 from tests.domain.world import gang, key
+from tests.property_examples import examples
 
 GROUPS = 6
 FAULTS: tuple[ApiError | Exception, ...] = (
@@ -85,7 +86,8 @@ class Course(Desk):
         ]
 
 
-@settings(max_examples=25, deadline=None)
+@example([("fail", 5)])
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(STEPS, max_size=25))
 def test_in_the_end_every_group_says_what_was_decided(steps: list[tuple[str, Any]]) -> None:
     course = Course()

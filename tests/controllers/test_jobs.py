@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.merge_patch import merged
+from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.table import WORKLOADS
 from extender.controllers.job_versions import JobVersions, may_change_templates
 from extender.controllers.jobs import JobsController
@@ -25,6 +26,7 @@ from extender.sim.apiserver.patches import json_patched
 from tests.controllers.bench import Bench
 from tests.domain.builders import NAMESPACE, group, node
 from tests.domain.job_world import BATCH, job, unit_name
+from tests.domain.train_jobs import TRAIN_JOB, runtime
 
 SHOWN = 5.0
 
@@ -36,11 +38,11 @@ class Desk(Bench):
         super().__init__(*objects, auto_groups=True)
         self.starter = JobsController(self.means(), self.recorder, WORKLOADS)
 
-    def submit(self, *jobs: AnyJob, version: str = "1") -> "Desk":
+    def submit(self, *jobs: AnyJob, version: str = "1", kind: JobKind = BATCH) -> "Desk":
         for each in jobs:
             seen = replace(each, metadata=replace(each.metadata, resource_version=version))
-            self.ledger.set_job(BATCH, seen)
-            self.starter.see(BATCH, seen)
+            self.ledger.set_job(kind, seen)
+            self.starter.see(kind, seen)
             self.api.jobs[each.metadata.name] = {
                 "metadata": {"uid": each.metadata.uid, "resourceVersion": version, "annotations": {}},
                 "spec": each.spec,
@@ -87,6 +89,8 @@ def test_what_is_to_be_written_anew_does_not_wait_for_what_was_written() -> None
         assert bench.look() == [("patch", unit_name("train"))]
         bench.submit(job("train", 4))
         assert bench.look() == [("patch", unit_name("train"))]
+        *_, (_, patch) = bench.api.done("patch")
+        assert patch["spec"] == {"minMember": 4, "minResources": {"cpu": "4"}}
 
 
 def test_a_step_that_failed_is_taken_again_after_a_pause() -> None:
@@ -126,7 +130,7 @@ def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> N
     head = {"name": "a", "uid": "uid-a", "resourceVersion": "7"}
     obj = {"metadata": {**head, **metadata}, "spec": read["spec"]}
     template = ("spec", "template", "metadata", "annotations")
-    as_read = changes.let_go(obj, ("spec", "suspend"), [template], "g", "now")
+    as_read = changes.let_go(obj, WORKLOADS[BATCH], [template], "g", "now")
     unread = changes.let_go_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
     assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
 
@@ -157,6 +161,23 @@ def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
     assert versions.take(key) is None
 
 
+def test_a_job_whose_templates_are_in_another_object_names_its_group_before_it_is_let_go() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        bench.ledger.set_runtime(RuntimeName("ClusterTrainingRuntime", "", "torch"), runtime())
+        train = replace(job("train"), spec={"suspend": True, "runtimeRef": {"name": "torch"}})
+        bench.submit(train, kind=TRAIN_JOB).look()
+        asked = bench.show_unit("train").look()
+        assert asked == [("job", "train"), ("patch job", "train")] * 2
+        (_, marked), (_, let_go) = bench.api.done("patch job")
+        written = {each["path"]: each["value"] for each in marked}
+        assert written["/metadata/resourceVersion"] == "1"
+        (override,) = written["/spec/podTemplateOverrides"]
+        assert override["targetJobs"] == [{"name": "node"}]
+        assert override["metadata"] == {"annotations": {keys.GROUP_ANNOTATION: unit_name("train")}}
+        assert {"op": "replace", "path": "/spec/suspend", "value": False} in let_go
+        assert not any("/suspend" in each["path"] for each in marked)
+
+
 def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
@@ -172,3 +193,15 @@ def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
         bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
         assert bench.look() == []
         assert bench.submit(job("train", 2)).look() == [("create group", unit_name("train"))]
+
+
+def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        ran = job("train", 2, suspended=False, annotations={keys.STARTED: "2026-01-01T00:00:00Z"})
+        bench.submit(ran).look()
+        bench.show_unit("train").look()
+        bench.advance(301.0)
+        assert bench.look() == [("job", "train"), ("patch job", "train"), ("patch", unit_name("train"))]
+        bench.api.jobs["train"]["spec"] = {**ran.spec, "suspend": True}
+        bench.advance(SHOWN)
+        assert bench.look() == [("job", "train")], "it is suspended already, but was not shown yet"

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from extender.api.objects import Lease, LeaseSpec
+from extender.api.objects.cluster import Lease, LeaseSpec
 from extender.controllers import leader_election as module
 from extender.controllers.leader_election import LeaderElection
 from extender.kube.errors import Ambiguous, Forbidden, ServerFault, Unreachable
@@ -160,8 +160,8 @@ def test_it_says_where_it_stands() -> None:
     office.renew("node-2_1").look()
     assert office.after(3).leadership.status().text() == "follows node-2_1, renewed 3 s ago"
     office.renew().look()
-    words = "leads; kube-system/muster-scheduler is held by node-1_b1946ac9, renewed 1 s ago"
-    assert office.after(1).leadership.status().text() == words
+    text = "leads; kube-system/muster-scheduler is held by node-1_b1946ac9, renewed 1 s ago"
+    assert office.after(1).leadership.status().text() == text
 
 
 def test_a_lease_that_cannot_be_read_is_said() -> None:

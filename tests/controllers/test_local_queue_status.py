@@ -7,7 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.api.objects import LabelSelector, LocalQueue, Meta, Namespace
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import LocalQueue
+from extender.api.objects.selectors import LabelSelector
 from extender.controllers.kueue_presence import KueuePresence
 from extender.controllers.local_queue_status import LocalQueueStatusController
 from extender.controllers.object_store import ObjectStore
@@ -207,7 +210,7 @@ def test_whether_kueue_is_there_is_looked_up() -> None:
     presence = KueuePresence(bench.ledger, api)
     api.fail("serves", Unreachable("away"))
     presence.look()
-    assert presence.is_served is None
+    assert presence.holds is None
     assert bench.settle().decision("g").queue == f"{NAMESPACE}/lq"
     api.served = {KUEUE_LOCAL_QUEUES[1]}
     presence.start()

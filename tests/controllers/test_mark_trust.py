@@ -24,7 +24,7 @@ class Trusting(Bench):
         else:
             self.api.kept = kept
         with capture_logs():
-            self.trust.look_at_policy()
+            self.trust.look()
         return self.stood_whole("g")
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.objects import Condition, Provisioning
+from extender.api.objects.base import Condition
+from extender.api.objects.queues import Provisioning
 from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.controllers.pod_conditions import LASTING, PodConditionsController
 from extender.controllers.provisioning_queues import ProvisioningQueues
@@ -22,6 +23,7 @@ from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import gang, key, names
+from tests.property_examples import examples
 
 VIEW = ConditionPolicy(ungated=True)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,24 +53,24 @@ class Conditions(Bench):
         self.controller.look(self.decisions)
         self.flush()
         calls = [call[1:] for call in self.api.calls[before:] if call[0] == "unscheduled"]
-        for name, words, _ in calls if self.echoes else ():
-            self.say(name, words["reason"], words["message"])
+        for name, condition, _ in calls if self.echoes else ():
+            self.write(name, condition["reason"], condition["message"])
         return [call[:2] for call in calls]
 
     def after(self, seconds: float) -> list[Call]:
         self.advance(seconds).settle()
         return self.look()
 
-    def told(self, seconds: float = LASTING) -> dict[str, str]:
+    def reasons(self, seconds: float = LASTING) -> dict[str, str]:
         """The reasons that are written once a look was followed by so many seconds."""
         self.settle()
         self.look()
-        return {name: words["reason"] for name, words in self.after(seconds)}
+        return {name: condition["reason"] for name, condition in self.after(seconds)}
 
-    def say(self, name: str, reason: str, message: str) -> None:
+    def write(self, name: str, reason: str, message: str) -> None:
         before = self.pods[name]
-        said = [Condition("PodScheduled", "False", reason, message)]
-        self.add(replace(before, status=replace(before.status, conditions=said)))
+        condition = Condition("PodScheduled", "False", reason, message)
+        self.add(replace(before, status=replace(before.status, conditions=[condition])))
 
 
 @contextmanager
@@ -104,39 +106,39 @@ def test_a_wait_that_ends_before_costs_nothing() -> None:
 
 def test_a_change_of_numbers_is_not_written() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
-        assert len(bench.told()) == 2
+        assert len(bench.reasons()) == 2
         before = bench.detail("g")
         bench.delete("s").add(stranger("t", on="a", cpu="3"))
-        assert bench.told() == {}
+        assert bench.reasons() == {}
         assert bench.detail("g") != before
 
 
 def test_each_turn_of_the_reason_is_written() -> None:
     waits = gang("g", 2, queue="q", gated=False)
     with conditions(full(queue("q"), waits)) as bench:
-        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
         bench.add(queue("q", capability={"cpu": "1"}))
-        assert bench.told() == {"g-0": "NeverFits", "g-1": "NeverFits"}
+        assert bench.reasons() == {"g-0": "NeverFits", "g-1": "NeverFits"}
         bench.add(queue("q"))
-        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
 
 
 def test_where_nodes_are_asked_for_by_requests_no_pod_asks_for_them() -> None:
     """Also once it has done so: no node is to be added twice."""
     waits = gang("g", 2, queue="q", gated=False)
     with conditions(full(queue("q"), waits)) as bench:
-        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
         by_request = queue("q")
         by_request = replace(by_request, spec=replace(by_request.spec, provisioning=Provisioning("a-class")))
         bench.queues.put("q", QueueCopy(by_request, 0))
-        assert bench.told() == {"g-0": "NoRoom", "g-1": "NoRoom"}
+        assert bench.reasons() == {"g-0": "NoRoom", "g-1": "NoRoom"}
         bench.queues.put("q", QueueCopy(queue("q"), 0))
-        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
 
 
 def test_a_member_that_comes_later_is_told_later() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
-        assert len(bench.told()) == 2
+        assert len(bench.reasons()) == 2
         bench.add(pod("g-2", "g", gated=False))
         assert bench.after(0.0) == []
         assert bench.after(LASTING - 0.1) == []
@@ -149,7 +151,7 @@ def test_members_that_are_still_being_created_are_not_told_that_there_are_too_fe
         for number in range(2, 5):
             bench.advance(LASTING - 1).add(pod(f"g-{number}", "g", gated=False))
             assert bench.after(0.0) == []
-        assert {words["reason"] for _, words in bench.after(LASTING)} == {"NotEnoughMembers"}
+        assert {condition["reason"] for _, condition in bench.after(LASTING)} == {"NotEnoughMembers"}
 
 
 def test_whoever_is_deleted_meanwhile_is_not_told() -> None:
@@ -166,7 +168,7 @@ def test_whoever_is_deleted_meanwhile_is_not_told() -> None:
 
 def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() -> None:
     with conditions(full(gang("g", 1, gated=False))) as bench:
-        bench.say("g-0", "SchedulerError", "ouch")
+        bench.write("g-0", "SchedulerError", "ouch")
         bench.after(0.0)
         assert bench.after(LASTING) == [("g-0", LACKS_ROOM)]
 
@@ -174,25 +176,25 @@ def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() ->
 def test_a_condition_that_says_it_already_is_taken_over() -> None:
     """A previous leader wrote it, or this process before a restart."""
     with conditions(full(gang("g", 2, gated=False))) as bench:
-        bench.say("g-0", "Unschedulable", refusal(Reason.NO_ROOM))
-        assert bench.told() == {"g-1": "Unschedulable"}
+        bench.write("g-0", "Unschedulable", refusal(Reason.NO_ROOM))
+        assert bench.reasons() == {"g-1": "Unschedulable"}
 
 
 def test_a_condition_that_somebody_overwrites_stays_theirs_until_the_next_turn() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
-        assert len(bench.told()) == 2
+        assert len(bench.reasons()) == 2
         bench.refuse("g-0")
-        assert bench.told() == {}
-        assert bench.told(60.0) == {}
+        assert bench.reasons() == {}
+        assert bench.reasons(60.0) == {}
         bench.delete("s")
         bench.after(0.0)
         bench.add(stranger("s", on="a", cpu="4"))
-        assert bench.told() == {"g-0": "Unschedulable"}
+        assert bench.reasons() == {"g-0": "Unschedulable"}
 
 
 def test_nobody_is_told_who_has_a_node_planned() -> None:
     with conditions(node("a"), gang("g", 2, gated=False)) as bench:
-        assert bench.told() == {}
+        assert bench.reasons() == {}
 
 
 def test_nobody_is_told_for_whom_the_window_is_full() -> None:
@@ -201,7 +203,7 @@ def test_nobody_is_told_for_whom_the_window_is_full() -> None:
     with conditions(node("a", cpu="9999", pods="9999"), many) as bench:
         waiting = [name for name in ("g0", "g1", "g2", "g3") if bench.reason(name) is Reason.WINDOW_FULL]
         assert waiting
-        assert bench.told() == {}
+        assert bench.reasons() == {}
 
 
 def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
@@ -217,7 +219,7 @@ def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
             bench.flush()
             assert bench.api.calls == []
             bench.add(stranger("s", on="a", cpu="4"))
-            assert bench.told() == {"g-0": "Unschedulable"}
+            assert bench.reasons() == {"g-0": "Unschedulable"}
 
 
 def elastic() -> list[Any]:
@@ -238,7 +240,7 @@ def test_of_a_running_group_those_on_their_way_are_not_told() -> None:
     with conditions(elastic()) as bench:
         bench.start("g")
         hold(bench, "g-1")
-        assert bench.told().keys() == {"g-2", "g-3"}
+        assert bench.reasons().keys() == {"g-2", "g-3"}
 
 
 def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
@@ -258,21 +260,21 @@ def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
 
 def test_pods_that_the_scheduler_is_shown_are_not_told() -> None:
     with conditions(full(gang("g", 2, gated=False)), viewed=True) as bench:
-        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+        assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
         bench.delete("s").settle()
         assert bench.shown().keys() == {"g-0", "g-1"}
-        assert bench.told() == {}
+        assert bench.reasons() == {}
 
 
 def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> None:
     waits = gang("g", 2, queue="q")
     with conditions(full(queue("q"), waits), policy=ConditionPolicy()) as bench:
         for name in names("g", 2):
-            bench.say(name, "SchedulingGated", "blocked")
-        assert bench.told() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
+            bench.write(name, "SchedulingGated", "blocked")
+        assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
         bench.add(queue("q", capability={"cpu": "1"}))
-        assert bench.told() == {"g-0": "SchedulingGated", "g-1": "SchedulingGated"}
-        assert bench.told(60.0) == {}
+        assert bench.reasons() == {"g-0": "SchedulingGated", "g-1": "SchedulingGated"}
+        assert bench.reasons(60.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -282,14 +284,14 @@ def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> 
 )
 def test_pods_whose_condition_is_not_musters_are_left_alone(gated: bool, policy: ConditionPolicy) -> None:
     with conditions(full(gang("g", 2, gated=gated)), policy=policy) as bench:
-        assert bench.told() == {}
+        assert bench.reasons() == {}
 
 
 def test_a_nomination_goes_with_the_plan_that_it_was_made_for() -> None:
     with conditions(full(gang("g", 1, gated=False))) as bench:
         before = bench.pods["g-0"]
         bench.add(replace(before, status=replace(before.status, nominated_node_name="a")))
-        bench.told()
+        bench.reasons()
         assert [call[-1] for call in bench.api.done("unscheduled")] == [True]
 
 
@@ -310,7 +312,7 @@ _MOVES: dict[str, Callable[[Conditions], object]] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(_MOVES)), st.sampled_from([0.0, 1.0, LASTING])), max_size=12)
 )
@@ -329,7 +331,7 @@ def test_in_the_end_each_waiting_pod_says_what_its_group_waits_for(history: list
                 planned = bench.ledger.claim(each.uid) is not None
                 overwritten = bool(each.unschedulable)
                 assert planned or overwritten or wanted in (None, each.unscheduled)
-        assert bench.told(PAUSE) == {}
+        assert bench.reasons(PAUSE) == {}
 
 
 # ---- how fast
@@ -340,27 +342,27 @@ def test_all_pods_share_a_budget_and_groups_are_told_one_after_the_other() -> No
     large = [gang(name, 80, gated=False) for name in ("g", "h", "i")]
     with conditions(full(large)) as bench:
         bench.look()
-        told = [name for name, _ in bench.after(LASTING)]
+        reasons = [name for name, _ in bench.after(LASTING)]
         steps = 0
-        while len(told) < 240:
-            told += [name for name, _ in bench.after(step)]
+        while len(reasons) < 240:
+            reasons += [name for name, _ in bench.after(step)]
             steps += 1
-            assert len(told) <= burst + rate * step * steps
+            assert len(reasons) <= burst + rate * step * steps
             assert steps < 100
-        assert len(set(told)) == 240
+        assert len(set(reasons)) == 240
         for first in (0, 80, 160):
-            assert len({name.partition("-")[0] for name in told[first : first + 80]}) == 1
+            assert len({name.partition("-")[0] for name in reasons[first : first + 80]}) == 1
         assert bench.after(60.0) == []
 
 
 def test_a_large_gang_is_looked_at_for_many_writes_at_once() -> None:
     with conditions(full(gang("g", 300, gated=False))) as bench:
         bench.look()
-        told = [len(bench.after(LASTING))]
-        while sum(told) < 300:
-            told.append(len(bench.after(0.1)))
-            assert len(told) < 100
-        assert min(filter(None, told)) >= 25
+        reasons = [len(bench.after(LASTING))]
+        while sum(reasons) < 300:
+            reasons.append(len(bench.after(0.1)))
+            assert len(reasons) < 100
+        assert min(filter(None, reasons)) >= 25
 
 
 # ---- writes that fail, and leadership
@@ -370,7 +372,7 @@ def test_a_large_gang_is_looked_at_for_many_writes_at_once() -> None:
 def test_a_write_that_is_refused_is_made_again(fault: Any) -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", fault)
-        assert len(bench.told()) == 1
+        assert len(bench.reasons()) == 1
         assert len(bench.after(PAUSE)) == 1
         assert bench.after(PAUSE) == []
 
@@ -378,7 +380,7 @@ def test_a_write_that_is_refused_is_made_again(fault: Any) -> None:
 def test_a_passing_failure_rests_before_it_is_tried_again() -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", Unreachable("down"))
-        assert len(bench.told()) == 1
+        assert len(bench.reasons()) == 1
         assert bench.look() == []
         assert len(bench.after(PAUSE)) == 1
 
@@ -386,7 +388,7 @@ def test_a_passing_failure_rests_before_it_is_tried_again() -> None:
 def test_a_pod_that_is_gone_is_left_alone() -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", NotFound(404))
-        assert len(bench.told()) == 1
+        assert len(bench.reasons()) == 1
         bench.delete("g-0")
         assert bench.after(PAUSE) == []
 
@@ -394,9 +396,9 @@ def test_a_pod_that_is_gone_is_left_alone() -> None:
 def test_nothing_is_written_while_another_leads() -> None:
     with conditions(full(gang("g", 1, gated=False))) as bench:
         bench.leading = False
-        assert bench.told() == {}
+        assert bench.reasons() == {}
         bench.leading = True
-        assert len(bench.told()) == 1
+        assert len(bench.reasons()) == 1
 
 
 def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api.keys import ADMITTED, QUEUE_UID, SCHEDULED, STOOD_WHOLE
-from extender.api.objects import Condition, Meta, PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
+from extender.api.objects.base import Condition, Meta
+from extender.api.objects.groups import PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
 from extender.controllers import podgroup_status
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_patch import ReportedStatus, reported
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning_objects import ProvisioningRequests
 from extender.controllers.start_changes import StartChanges
-from extender.domain.decisions.wording import told
+from extender.domain.decisions.wording import message_of
 from extender.domain.model.marks import admitted_note, whole_condition, whole_note
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
@@ -45,7 +46,7 @@ def desk(*objects: Any, unexplained: bool = True) -> Iterator[Desk]:
         yield bench
 
 
-def said(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
+def status_of(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
     """The phase, and the status and reason of each condition."""
     conditions = {each["type"]: (each["status"], each["reason"]) for each in patch["status"]["conditions"]}
     return patch["status"]["phase"], conditions
@@ -60,7 +61,7 @@ def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
         assert bench.look() == []
         bench.advance(SETTLING)
         (patch,) = bench.look()
-        assert said(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
+        assert status_of(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
 
 
 def test_a_job_that_starts_is_told_at_once() -> None:
@@ -87,8 +88,8 @@ def test_members_are_counted_up_to_the_end() -> None:
         assert counted(patch) == (2, 0, 0)
         bench.finish("g-0").finish("g-1", phase="Failed").settle()
         (patch,) = bench.look()
-        assert said(patch)[0] == "Completed"
-        assert said(patch)[1][SCHEDULED] == ("False", "Failed")
+        assert status_of(patch)[0] == "Completed"
+        assert status_of(patch)[1][SCHEDULED] == ("False", "Failed")
         assert counted(patch) == (0, 1, 1)
 
 
@@ -96,7 +97,7 @@ def test_a_group_whose_members_succeeded_says_so() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.start("g").finish("g-0", "g-1").settle()
         (patch,) = bench.look()
-        assert said(patch) == (
+        assert status_of(patch) == (
             "Completed",
             {SCHEDULED: ("True", "Completed"), STOOD_WHOLE: ("True", "AllMembersStarted")},
         )
@@ -123,7 +124,7 @@ def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() ->
         bench.ledger.drop_queue("q")
         bench.settle()
         (patch,) = bench.look()
-        assert said(patch)[1][SCHEDULED] == ("False", Reason.QUEUE_NOT_FOUND)
+        assert status_of(patch)[1][SCHEDULED] == ("False", Reason.QUEUE_NOT_FOUND)
         assert bench.copies["g"].metadata.annotations == {QUEUE_UID: "uid-q/uid-g"}
 
 
@@ -136,21 +137,21 @@ def test_a_queue_that_is_not_open_is_not_noted() -> None:
 def test_a_group_that_waits_is_pending_and_says_why() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         (patch,) = bench.look()
-        assert said(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
-        assert patch["status"]["conditions"][0]["message"] == told(bench.decision("g")) != ""
+        assert status_of(patch) == ("Pending", {SCHEDULED: ("False", "NeverFits")})
+        assert patch["status"]["conditions"][0]["message"] == message_of(bench.decision("g")) != ""
 
 
 def test_a_group_that_starts_is_inqueue() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         (patch,) = bench.look()
-        assert said(patch) == ("Inqueue", {SCHEDULED: ("False", "Starting")})
+        assert status_of(patch) == ("Inqueue", {SCHEDULED: ("False", "Starting")})
 
 
 def test_a_group_that_runs_says_durably_that_it_stood_whole() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.start("g")
         (patch,) = bench.look()
-        assert said(patch) == (
+        assert status_of(patch) == (
             "Running",
             {SCHEDULED: ("True", "Running"), STOOD_WHOLE: ("True", "AllMembersStarted")},
         )
@@ -160,14 +161,14 @@ def test_a_group_whose_members_did_not_start_yet_did_not_stand_whole() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.scheduler_takes(*names("g", 2)).settle()
         (patch,) = bench.look()
-        assert said(patch) == ("Running", {SCHEDULED: ("True", "Running")})
+        assert status_of(patch) == ("Running", {SCHEDULED: ("True", "Running")})
 
 
 def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
     with desk(node("a", cpu="2"), gang("g", 3, min_member=2)) as bench:
         bench.start("g")
         (patch,) = bench.look()
-        assert said(patch)[1][SCHEDULED] == ("True", Reason.NO_ROOM)
+        assert status_of(patch)[1][SCHEDULED] == ("True", Reason.NO_ROOM)
 
 
 def test_once_it_stood_whole_the_moment_of_that_stays() -> None:
@@ -216,7 +217,7 @@ def test_nothing_is_written_without_a_change() -> None:
 
 def test_a_group_that_says_so_already_is_not_written() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
-        condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, told(bench.decision("g")))
+        condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
         bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
         bench.show("g")
         assert bench.look() == []
@@ -228,7 +229,7 @@ def test_what_somebody_else_overwrote_is_written_again() -> None:
         bench.copies["g"] = versioned(replace(bench.copies["g"], status=PodGroupStatus("Running")), 7)
         bench.show("g")
         (patch,) = bench.look()
-        assert said(patch)[0] == "Pending"
+        assert status_of(patch)[0] == "Pending"
         assert patch["metadata"]["resourceVersion"] == "7"
 
 
@@ -260,7 +261,7 @@ def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
         bench.ledger.leave(frozenset())
         bench.settle()
         (patch,) = bench.look()
-        assert said(patch)[0] == "Inqueue"
+        assert status_of(patch)[0] == "Inqueue"
 
 
 def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
@@ -302,19 +303,19 @@ def test_a_detail_waits_its_turn() -> None:
         assert len(texts) == len(set(texts)) == 2
         bench.advance(DETAIL_PACE)
         (last,) = bench.look()
-        assert last["status"]["conditions"][0]["message"] == told(bench.decision("g")) not in texts
+        assert last["status"]["conditions"][0]["message"] == message_of(bench.decision("g")) not in texts
 
 
 def test_what_would_start_a_group_is_said_in_its_turn() -> None:
     """With the numbers, never with a change of course."""
     with desk(*waiting_for_room(), unexplained=False) as bench:
         (first,) = bench.look()
-        assert first["status"]["conditions"][0]["message"] == told(bench.decision("g"))
+        assert first["status"]["conditions"][0]["message"] == message_of(bench.decision("g"))
         bench.advance(SETTLING)
         (second,) = bench.look()
         change = bench.start_changes.known(bench.decision("g"))
         assert change.startswith("it starts once ")
-        assert second["status"]["conditions"][0]["message"] == told(bench.decision("g"), change)
+        assert second["status"]["conditions"][0]["message"] == message_of(bench.decision("g"), change)
         bench.advance(DETAIL_PACE)
         assert bench.look() == []
 
@@ -323,19 +324,19 @@ def test_members_that_come_one_after_the_other_are_not_counted_out_loud() -> Non
     with desk(node("a"), gang("g", 3)[:2]) as bench:
         assert bench.look() == []
         bench.add(gang("g", 3)[2:]).settle()
-        assert [said(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["Starting"]
+        assert [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["Starting"]
 
 
 def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
     with desk(node("a"), gang("g", 3)[:2]) as bench:
         bench.look()
         bench.advance(SETTLING)
-        assert [said(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["NotEnoughMembers"]
+        assert [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["NotEnoughMembers"]
 
 
 def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
     with desk(node("a"), gang("g", 3)[:1]) as bench:
-        assert [said(patch)[0] for patch in bench.look()] == ["Inqueue"]
+        assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
 
 
 def test_what_changes_the_course_is_written_at_once() -> None:
@@ -345,7 +346,7 @@ def test_what_changes_the_course_is_written_at_once() -> None:
         bench.look()
         bench.delete("s", "t").settle()
         (patch,) = bench.look()
-        assert said(patch)[0] == "Inqueue"
+        assert status_of(patch)[0] == "Inqueue"
 
 
 def test_a_group_that_the_watch_has_not_shown_is_written_when_it_does() -> None:
@@ -427,13 +428,13 @@ def test_the_newest_decision_is_written_however_old_the_request() -> None:
     with bench.writing():
         bench.flush()
     ((_, patch),) = bench.api.done("patch")
-    assert said(patch)[0] == "Running"
+    assert status_of(patch)[0] == "Running"
 
 
 def test_what_the_api_has_by_then_is_not_written_again() -> None:
     bench = Desk(node("a"), gang("g", 5))
     bench.reporter.look(bench.decisions)
-    condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, told(bench.decision("g")))
+    condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
     bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
     bench.show("g")
     with bench.writing():
@@ -533,8 +534,8 @@ def test_a_course_never_waits_behind_numbers() -> None:
         bench.start(*starting)
         bench.look()
         for name in starting:
-            said_of = {each.type for each in bench.copies[name].status.conditions or ()}
-            assert STOOD_WHOLE in said_of
+            patch_of = {each.type for each in bench.copies[name].status.conditions or ()}
+            assert STOOD_WHOLE in patch_of
 
 
 class Counted(ObjectStore[GroupKey, PodGroup]):

@@ -8,14 +8,9 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.objects import (
-    Condition,
-    Meta,
-    OwnerReference,
-    Provisioning,
-    ProvisioningRequest,
-    ProvisioningRequestStatus,
-)
+from extender.api.objects.base import Condition, Meta, OwnerReference
+from extender.api.objects.cluster import ProvisioningRequest, ProvisioningRequestStatus
+from extender.api.objects.queues import Provisioning
 from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.controllers.provisioning import LASTING, ProvisioningController
 from extender.controllers.provisioning_objects import ProvisioningRequests

@@ -1,6 +1,7 @@
 """What a queue's status says of its reservation."""
 
-from extender.api.objects import Meta, Queue, QueueReservation, QueueStatus
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import Queue, QueueReservation, QueueStatus
 from extender.controllers.queue_patch import status_changes
 from extender.domain.decisions.decisions import QueueDecision
 from extender.domain.model.records import Uid

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.objects import Queue, QueueFlavorStatus
+from extender.api.objects.queues import Queue, QueueFlavorStatus
 from extender.controllers.object_store import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
 from extender.kube.errors import Forbidden, Unreachable
@@ -22,7 +22,7 @@ class Desk(QueueDesk):
         self.copies: ObjectStore[str, QueueCopy] = ObjectStore()
         self.reporter = QueueStatusController(self.means(self.store), self.recorder, self.copies)
 
-    def hear(self, queue: Queue) -> None:
+    def follow(self, queue: Queue) -> None:
         self.copies.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
 
     def look(self, seconds: float = 2.0) -> list[Any]:
@@ -114,9 +114,9 @@ def test_a_change_of_state_is_logged_and_told(desk: Desk) -> None:
         desk.edit("q", state="Closed")
         desk.rest()
     assert [each["now"] for each in logs if "before" in each] == ["Open", "Closing"]
-    ((name, reason, said),) = desk.events()
+    ((name, reason, condition),) = desk.events()
     assert (name, reason) == ("q", "QueueClosing")
-    assert "no new groups" in said
+    assert "no new groups" in condition
 
 
 def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
@@ -151,7 +151,7 @@ def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecesso
     desk.ledger.drop_queue("q")
     desk.copies.drop("q")
     desk.store.put(queue("q", uid="new"))
-    desk.hear(desk.copy("q"))
+    desk.follow(desk.copy("q"))
     desk.store.calls = []
     desk.now += 2
     desk.reporter.look(old)
@@ -189,8 +189,8 @@ def test_a_queue_whose_numbers_make_no_sense_says_so(desk: Desk) -> None:
     desk.edit("q", capability={"cpu": "four"})
     desk.look()
     assert desk.conditions()["Valid"] == ("False", "InvalidSpec")
-    (said,) = [each for each in desk.status().conditions if each.type == "Valid"]
-    assert "'four'" in said.message
+    (condition,) = [each for each in desk.status().conditions if each.type == "Valid"]
+    assert "'four'" in condition.message
 
 
 def test_conditions_of_others_and_moments_that_still_hold_stay(desk: Desk) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from extender.api import keys
-from extender.api.objects import Queue
+from extender.api.objects.queues import Queue
 from extender.api.quotas import ElasticQuotaTree, QuotaKind
 from extender.controllers.object_store import QueueCopy, objects
 from extender.controllers.quota_objects import QuotaObjects
@@ -33,7 +33,7 @@ class Desk(QueueDesk):
             self.means(self.store), self.recorder, self.quotas, self.queues, self.read.__contains__
         )
 
-    def hear(self, queue: Queue) -> None:
+    def follow(self, queue: Queue) -> None:
         self.queues.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
 
     def plant(self, *children: Json) -> None:
@@ -68,7 +68,7 @@ class Desk(QueueDesk):
             self.store._change(name, {"status": {"state": state}})
             self.show(name)
 
-    def told(self) -> list[str]:
+    def event_messages(self) -> list[str]:
         return [message for _, reason, message in self.events() if reason == "QuotaNotApplied"]
 
 
@@ -124,8 +124,8 @@ def test_a_queue_that_others_made_is_left_alone_and_told(desk: Desk) -> None:
         desk.look()
     assert {*desk.store.queues} == {"leaf", "root-quota", "other"}
     assert desk.copy("leaf").spec.capability is None
-    (said,) = desk.told()
-    assert "queue 'leaf': it exists and is not made from a quota" in said
+    (shown,) = desk.event_messages()
+    assert "queue 'leaf': it exists and is not made from a quota" in shown
     del desk.store.queues["leaf"]
     desk.queues.drop("leaf")
     desk.ledger.drop_queue("leaf")
@@ -189,7 +189,7 @@ def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) 
     planted.plant({"name": "leaf", "max": {"cpu": -1}, "namespaces": ["team"]})
     assert [planted.look() for _ in range(2)] == [[], []]
     assert planted.ledger.namespace_queue("team") == "leaf"
-    assert planted.told() == ["node 'leaf': max[cpu]: got -1; allowed is 0 or more"]
+    assert planted.event_messages() == ["node 'leaf': max[cpu]: got -1; allowed is 0 or more"]
 
 
 def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk) -> None:
@@ -197,7 +197,7 @@ def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk)
     desk.plant()
     for _ in range(6):
         desk.look(seconds=60)
-    assert desk.told()[0] == "queue 'root-quota': not today"
+    assert desk.event_messages()[0] == "queue 'root-quota': not today"
     assert "root-quota" in desk.store.queues
     assert desk.controller.faults() == []
 
@@ -215,9 +215,9 @@ def test_a_status_that_others_write_plans_nothing_anew(planted: Desk) -> None:
 def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:
     desk.plant(*({"name": f"n{number}", "max": {"cpu": -1}} for number in range(9)))
     desk.look()
-    (said,) = desk.told()
-    assert said.count("got -1") == 3
-    assert said.endswith("; and 6 more: see /debug/quotas")
+    (shown,) = desk.event_messages()
+    assert shown.count("got -1") == 3
+    assert shown.endswith("; and 6 more: see /debug/quotas")
 
 
 def test_nothing_is_written_by_who_does_not_lead_or_before_the_queues_are_known(desk: Desk) -> None:

@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.objects import Volume
+from extender.api.objects.pods import Volume
 from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.kube.errors import Conflict, Forbidden, ServerFault, Unreachable
 from tests.controllers.api import Call

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.objects import LeaseSpec, Pod
+from extender.api.objects.cluster import LeaseSpec
+from extender.api.objects.pods import Pod
 from extender.controllers.volcano_coexistence import VOLCANO, VolcanoCoexistence
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid

@@ -10,7 +10,7 @@ class Time:
         return self.now
 
 
-def said_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x") -> list[int]:
+def written_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x") -> list[int]:
     """The seconds at which it may be written."""
     found = []
     for second in seconds:
@@ -22,13 +22,13 @@ def said_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x
 
 def test_the_pauses_grow_up_to_half_a_minute() -> None:
     time = Time()
-    assert said_at(WriteBackoff(time), time, range(100)) == [0, 1, 2, 4, 8, 16, 32, 62, 92]
+    assert written_at(WriteBackoff(time), time, range(100)) == [0, 1, 2, 4, 8, 16, 32, 62, 92]
 
 
 def test_something_else_may_be_said_at_once() -> None:
     time = Time()
     insistence = WriteBackoff(time)
-    said_at(insistence, time, range(20))
+    written_at(insistence, time, range(20))
     assert insistence.pause("a", "y") == 0
     assert insistence.pause("b", "x") == 0
 
@@ -36,13 +36,13 @@ def test_something_else_may_be_said_at_once() -> None:
 def test_after_a_long_peace_it_is_a_first_time_again() -> None:
     time = Time()
     insistence = WriteBackoff(time)
-    said_at(insistence, time, range(40))
-    assert said_at(insistence, time, range(200, 204)) == [200, 201, 202]
+    written_at(insistence, time, range(40))
+    assert written_at(insistence, time, range(200, 204)) == [200, 201, 202]
 
 
 def test_what_is_forgotten_was_never_said() -> None:
     time = Time()
     insistence = WriteBackoff(time)
-    said_at(insistence, time, range(10))
+    written_at(insistence, time, range(10))
     insistence.forget("a")
     assert insistence.pause("a", "x") == 0

@@ -4,45 +4,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from extender.api import keys
-from extender.api.objects import (
-    Affinity,
+from extender.api.objects.base import Condition, Meta, OwnerReference, Quantities
+from extender.api.objects.cluster import (
     BudgetMeta,
-    Condition,
-    Container,
-    Gate,
-    Guarantee,
-    LabelSelector,
-    Meta,
-    Node,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    NodeSpec,
-    NodeStatus,
-    OwnerReference,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
-    PodGroup,
-    PodGroupSpec,
-    PodGroupStatus,
-    PodSpec,
-    PodStatus,
-    Port,
-    Quantities,
-    Queue,
-    QueueFlavor,
-    QueueSpec,
-    QueueStatus,
+)
+from extender.api.objects.groups import PodGroup, PodGroupSpec, PodGroupStatus
+from extender.api.objects.nodes import Node, NodeSpec, NodeStatus, Taint
+from extender.api.objects.owners import Workload, WorkloadSpec
+from extender.api.objects.pods import Container, Gate, Pod, PodSpec, PodStatus, Port, ResourceRequirements
+from extender.api.objects.queues import Guarantee, Queue, QueueFlavor, QueueSpec, QueueStatus
+from extender.api.objects.selectors import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
     Requirement,
-    ResourceRequirements,
-    Taint,
     Toleration,
-    Workload,
-    WorkloadSpec,
 )
 from extender.domain.model.marks import whole_condition
 from extender.domain.model.queue_notes import note

@@ -1,22 +1,32 @@
 """A world with jobs: what Muster's controller writes, and a job controller that makes and deletes pods."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Meta, OwnerReference, PodGroup, Toleration
+from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.selectors import Toleration
+from extender.api.workloads.core import JOB
+from extender.api.workloads.shape import Json
+from extender.api.workloads.table import WORKLOADS
+from extender.domain.jobs import changes
 from extender.domain.jobs.job_record import JobKind
 from extender.domain.jobs.reading import AnyJob
 from extender.domain.jobs.steps import JobStep, next_step
 from extender.domain.jobs.unit import unit
 from extender.domain.model.records import GroupKey
+from extender.sim.apiserver.patches import json_patched
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
 
 _AWAY = ("not-ready", "unreachable")
 _TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
 BATCH = JobKind("batch/v1", "Job")
+_ROW = WORKLOADS[JOB]
 
 
 def job(
@@ -69,6 +79,13 @@ class JobWorld(World):
         before = self.jobs[name]
         self.submit(replace(before, spec={**before.spec, **spec}))
 
+    def annotate(self, name: str, **annotations: str | None) -> None:
+        """None takes one away."""
+        before = self.jobs[name]
+        notes = {**(before.metadata.annotations or {}), **annotations}
+        kept = {key: text for key, text in notes.items() if text is not None}
+        self.submit(replace(before, metadata=replace(before.metadata, annotations=kept)))
+
     def remove(self, name: str) -> None:
         self.jobs.pop(name)
         self.ledger.drop_job(NAMESPACE, f"uid-{name}")
@@ -111,16 +128,19 @@ class JobWorld(World):
                 self._put_unit(name, unit(managed.job, managed.queue)["spec"], {})
             case JobStep.LET_GO:
                 self._put_unit(name, unit(managed.job, managed.queue)["spec"], {})
-                self._suspend(name, False)
+                self._let_go(name, managed.reduced_to)
             case JobStep.GIVE_UP:
                 late = (managed.group.start_timeouts if managed.group else 0) + 1
                 self._put_unit(
                     name, unit(managed.job, managed.queue)["spec"], {keys.START_TIMEOUTS: f"{late}"}
                 )
                 self.ledger.give_up_start(managed.job.group, "too late")
-                self._suspend(name, True)
+                self._suspend(name)
             case JobStep.GIVE_WAY:
-                self._suspend(name, True)
+                self._suspend(name)
+            case JobStep.FORGET_TIMEOUTS:
+                spec = unit(managed.job, managed.queue)["spec"]
+                self._put_unit(name, spec, {keys.START_TIMEOUTS: "0"})
             case JobStep.STOP:
                 self.change(name, suspend=True)
             case JobStep.REMOVE_UNIT:
@@ -133,22 +153,26 @@ class JobWorld(World):
         made = group(
             unit_name(name),
             spec["minMember"],
-            queue=spec["queue"],
+            queue=spec.get("queue", "default"),
             created=self.jobs[name].metadata.creation_timestamp or "",
             annotations={**(before or {}), **notes},
             admitted=self.ledger.history(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))[2],
         )
-        self.units[name] = made
-        self.add(made)
+        self.units[name] = replace(
+            made, metadata=replace(made.metadata, labels=self.jobs[name].metadata.labels)
+        )
+        self.add(self.units[name])
 
-    def _suspend(self, name: str, suspended: bool) -> None:
-        before = self.jobs[name]
-        notes = {
-            key: text for key, text in (before.metadata.annotations or {}).items() if key != keys.STARTED
-        }
-        notes |= {} if suspended else {keys.STARTED: "now"}
-        meta = replace(before.metadata, annotations=notes)
-        self.submit(replace(before, metadata=meta, spec={**before.spec, "suspend": suspended}))
+    def _let_go(self, name: str, reduced_to: int | None) -> None:
+        self._write(name, lambda obj: changes.let_go(obj, _ROW, [], unit_name(name), "now", reduced_to))
+
+    def _suspend(self, name: str) -> None:
+        self._write(name, lambda obj: changes.suspend(obj, _ROW))
+
+    def _write(self, name: str, change: Callable[[Json], list[changes.Operation]]) -> None:
+        obj = msgspec.to_builtins(self.jobs[name])
+        obj["metadata"]["resourceVersion"] = "1"
+        self.submit(msgspec.convert(json_patched(obj, change(obj)), AnyJob))
 
     def _control(self, each: AnyJob) -> bool:
         name, there = each.metadata.name, self.pods_of(each.metadata.name)
@@ -156,20 +180,23 @@ class JobWorld(World):
             self.delete(*there)
             return bool(there)
         missing: int = each.spec["parallelism"] - len(there)
+        if (completions := each.spec.get("completions")) is not None:
+            ended = [pod for pod in there if self.pods[pod].status.phase == "Succeeded"]
+            missing = min(each.spec["parallelism"], completions - len(ended)) - len(there) + len(ended)
         cpu = each.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         for number in range(max(missing, 0)):
-            self.add(_pod(each, f"{name}-{len(there) + number}", cpu))
+            self.add(pod_of(each, f"{name}-{len(there) + number}", cpu))
         return missing > 0
 
 
-def _pod(owner: AnyJob, name: str, cpu: str) -> Any:
-    from extender.api.objects import Toleration
+def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:
+    from extender.api.objects.selectors import Toleration
 
     tolerated = [
         Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute")
         for why in ("not-ready", "unreachable")
     ]
-    made = pod(name, cpu=cpu, gated=False, tolerations=tolerated)
+    made = pod(name, cpu=cpu, on=on, gated=False, tolerations=tolerated)
     meta = owner.metadata
     controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, True)
     return replace(made, metadata=replace(made.metadata, owner_references=[controller]))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import apart, node, pod
 from tests.domain.world import World, gang

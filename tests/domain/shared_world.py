@@ -11,7 +11,7 @@ from extender.domain.model.resources import CPU, total
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
-from tests.domain.world import LIMITS, World, said
+from tests.domain.world import LIMITS, World, comparable
 
 SLACK = 0.5  # thousandths of a cpu: what rounding may make of a share
 
@@ -28,8 +28,8 @@ class SharedWorld(World):
     def decide(self) -> Decisions:
         snapshot, before = self.ledger.snapshot(), self.decisions
         decisions = decide(snapshot, before)
-        assert said(decisions) == said(decide(snapshot, before)), "the same again"
-        assert said(decisions) == said(decide(snapshot, None)), "the same anew"
+        assert comparable(decisions) == comparable(decide(snapshot, before)), "the same again"
+        assert comparable(decisions) == comparable(decide(snapshot, None)), "the same anew"
         check(Picture(snapshot, before, decisions))
         return decisions
 

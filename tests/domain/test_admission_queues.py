@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.api.objects import Queue
-from extender.domain.admission.faults import Code, in_words
+from extender.api.objects.queues import Queue
+from extender.domain.admission.faults import Code, joined
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
@@ -164,7 +164,7 @@ def test_a_closed_queue_may_be_deleted(ledger: Ledger) -> None:
 
 def test_refusals_name_field_value_and_remedy(tree: QueueTree) -> None:
     spec = {"parent": "a", "capability": {"cpu": "12"}}
-    assert in_words(judge_queue(queue("new", spec), None, tree, 5)) == (
+    assert joined(judge_queue(queue("new", spec), None, tree, 5)) == (
         "spec.capability[cpu]: got 12; allowed is at most 10, the capability of queue 'a' above it"
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import Container, Pod, ResourceRequirements
+from extender.api.objects.pods import Container, Pod, ResourceRequirements
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.requests import pod_requests

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import (
+from extender.api.objects.base import Meta
+from extender.api.objects.groups import (
     GangPolicy,
-    Meta,
     NativePodGroup,
     NativePodGroupSpec,
     PluginsPodGroup,
@@ -57,9 +57,9 @@ def test_an_owner_may_ask_for_several_to_start_together() -> None:
     assert len(there.plan(GROUP)) == 3
 
 
-@pytest.mark.parametrize("said", ["", "none", "-1", "1.5", "99999999999"])
-def test_what_is_no_number_of_members_is_one(said: str) -> None:
-    assert owner_record(owner("web", said)).min_member == 1
+@pytest.mark.parametrize("number", ["", "none", "-1", "1.5", "99999999999"])
+def test_what_is_no_number_of_members_is_one(number: str) -> None:
+    assert owner_record(owner("web", number)).min_member == 1
 
 
 def test_an_owner_that_comes_after_its_pods_is_heard() -> None:

@@ -23,13 +23,13 @@ def replaced(name: str, missing: int, **pods: str) -> list[object]:
     return [record, pod(f"{name}-0", name, on="far"), *lost]
 
 
-def refuse_all(world: World, words: str) -> None:
+def refuse_all(world: World, message: str) -> None:
     """The scheduler refuses every planned pod without a gate, except those of the gang."""
     for decision in list(world.decisions.groups.values()):
         for uid in decision.plan:
             name = str(uid).removeprefix("uid-")
             if not name.startswith("gang") and not world.pods[name].spec.scheduling_gates:
-                world.refuse(name, words)
+                world.refuse(name, message)
 
 
 def rounds_until_it_starts(world: World, most: int) -> int:

@@ -9,6 +9,7 @@ from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.records import Uid
 from tests.domain.builders import node, pod
 from tests.domain.world import World, single
+from tests.property_examples import examples
 
 some_node = st.sampled_from(("a", "b"))
 UID = Uid("uid-p")
@@ -71,5 +72,5 @@ class Calls(RuleBasedStateMachine):
             assert (claim.stage is ClaimStage.HELD) is (claim.token == self.held)
 
 
-Calls.TestCase.settings = settings(max_examples=200, stateful_step_count=20)
+Calls.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=20)
 TestCalls = Calls.TestCase

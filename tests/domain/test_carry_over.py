@@ -1,28 +1,25 @@
-"""Carrying over: what is decided without a round is what a round would decide.
+"""Carrying over: what is decided without a round is what a round would decide."""
 
-`MUSTER_EXAMPLES=10000` makes it long.
-"""
-
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, rule
 
 from extender.api import keys
-from extender.api.objects import QueueFlavor, QueueLimits, RunningLimit
+from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import memory_of
 from tests.domain.builders import apart, flavor, group, node, on_flavor, pod, queue, stranger
-from tests.domain.world import World, gang, key, said, timestamp
+from tests.domain.decided_twice import DecidedTwice
+from tests.domain.world import World, comparable, gang, key, timestamp
+from tests.property_examples import examples
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 NODES = tuple(f"n{n}" for n in range(3))
 STRANGERS = tuple(f"s{n}" for n in range(6))
 GANGS = tuple(f"g{n}" for n in range(6))
@@ -71,7 +68,7 @@ def test_an_event_that_starts_nothing_is_no_round(event: Callable[[World], objec
     event(world)
     decisions = carried(world)
     assert decisions is not None
-    assert said(decisions) == said(decide(world.ledger.snapshot(), None))
+    assert comparable(decisions) == comparable(decide(world.ledger.snapshot(), None))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +126,7 @@ def test_what_lacks_room_on_several_flavors_is_carried_over_while_it_reads_alike
     decisions = carried(world)
     assert (decisions is not None) is is_carried
     if decisions is not None:
-        assert said(decisions) == said(decide(world.ledger.snapshot(), None))
+        assert comparable(decisions) == comparable(decide(world.ledger.snapshot(), None))
 
 
 def test_numbers_follow_events() -> None:
@@ -138,7 +135,7 @@ def test_numbers_follow_events() -> None:
     before = world.detail("two")
     world.add(stranger("s", on="n0", cpu="900m")).settle()
     assert world.detail("two") != before
-    assert world.detail("two") == said(decide(world.ledger.snapshot())).groups[key("two")].detail
+    assert world.detail("two") == comparable(decide(world.ledger.snapshot())).groups[key("two")].detail
 
 
 def test_a_chain_of_events_ends_where_a_round_would() -> None:
@@ -146,13 +143,13 @@ def test_a_chain_of_events_ends_where_a_round_would() -> None:
     world = full_cluster()
     for number in range(5):
         world.add(stranger(f"s{number}", on=NODES[number % 3], cpu="200m")).settle()
-        assert said(world.decisions) == said(decide(world.ledger.snapshot(), None))
+        assert comparable(world.decisions) == comparable(decide(world.ledger.snapshot(), None))
     world.delete(*(f"s{number}" for number in range(5))).delete("old-n0", "old-n1").settle()
-    assert said(world.decisions) == said(decide(world.ledger.snapshot(), world.decisions))
+    assert comparable(world.decisions) == comparable(decide(world.ledger.snapshot(), world.decisions))
     assert world.plan("same")
 
 
-class Events(RuleBasedStateMachine):
+class Events(DecidedTwice):
     """Any events on a cluster that is nearly full."""
 
     @initialize()
@@ -271,20 +268,11 @@ class Events(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.advance(seconds)
 
-    @rule()
-    def decisions_are_published(self) -> None:
-        self.world.settle()
-
-    @invariant()
-    def decided_as_a_round_would(self) -> None:
-        snapshot = self.world.ledger.snapshot()
-        assert said(decide(snapshot, self.world.decisions)) == said(decide(snapshot, None))
-
     def _is_decided(self, gang: str) -> bool:
         return key(gang) in self.world.decisions.groups
 
 
 TestEvents = Events.TestCase
 TestEvents.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import QueueLimits, QueuePreemption
+from extender.api.objects.queues import QueueLimits, QueuePreemption
 from extender.domain.explanation.case import StartChange
 from extender.domain.explanation.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
+from tests.property_examples import examples
 
 STARTS = Verdict.STARTING
 NEVER = QueuePreemption(within_queue="Never", unmanaged="Never")
@@ -56,12 +57,12 @@ def end(world: World, *names: str) -> World:
 def test_a_group_in_the_way() -> None:
     world = small().add(one("a", "3", "2026-01-01")).start("a").add(one("b", "2", "2026-01-02")).settle()
     assert world.reason("b") is Reason.NO_ROOM
-    said = why(world, "b")
-    assert [(each.name, each.queue, each.pods, each.amounts) for each in said.holders] == [
+    shown = why(world, "b")
+    assert [(each.name, each.queue, each.pods, each.amounts) for each in shown.holders] == [
         ("team/a", "q", 1, {"cpu": 3000})
     ]
-    assert said.change == StartChange("once team/a (1 pod) ends", ends=("team/a",))
-    assert (said.position, said.waiting, said.message) == (
+    assert shown.change == StartChange("once team/a (1 pod) ends", ends=("team/a",))
+    assert (shown.position, shown.waiting, shown.message) == (
         1,
         1,
         f"{world.detail('b')}; position 1 in queue q",
@@ -152,12 +153,12 @@ def test_whose_pods_are_evicted_for_it() -> None:
     world.add(gang("alone", 2, queue="r", created="2026-01-02")).start("alone")
     world.add(one("b", members=2, created="2026-01-03"), one("c", created="2026-01-04")).settle()
     assert world.reason("b") is Reason.RECLAIMING
-    said = why(world, "b")
-    assert [(each.name, each.pods, each.amounts) for each in said.holders] == [
+    shown = why(world, "b")
+    assert [(each.name, each.pods, each.amounts) for each in shown.holders] == [
         ("team/wide", 2, {"cpu": 2000})
     ]
-    assert said.change == StartChange("once the pods evicted for it are gone: team/wide (2 pods)")
-    assert (said.position, said.waiting) == (1, 2)
+    assert shown.change == StartChange("once the pods evicted for it are gone: team/wide (2 pods)")
+    assert (shown.position, shown.waiting) == (1, 2)
     world.delete("wide-0", "wide-1").settle()
     assert world.verdict("b") is STARTS
 
@@ -237,8 +238,8 @@ def test_when_it_is_tried_again() -> None:
 
 def test_a_group_that_runs_lacks_nothing() -> None:
     world = small().add(one("a")).start("a")
-    said = why(world, "a")
-    assert (said.verdict, said.reason, said.holders, said.change) == (Verdict.RUNNING, "", (), None)
+    shown = why(world, "a")
+    assert (shown.verdict, shown.reason, shown.holders, shown.change) == (Verdict.RUNNING, "", (), None)
     assert explain_group(world.decisions, key("none")) is None
 
 
@@ -247,17 +248,17 @@ def test_of_many_the_largest_are_named() -> None:
     world.add(
         *(stranger(f"s{n:02}", on="n", cpu=str(1 + n // 20)) for n in range(30)), one("b", "60")
     ).settle()
-    said = why(world, "b")
-    assert (len(said.holders), said.more_holders) == (20, 10)
-    assert said.holders[0].amounts == {"cpu": 2000}
+    shown = why(world, "b")
+    assert (len(shown.holders), shown.more_holders) == (20, 10)
+    assert shown.holders[0].amounts == {"cpu": 2000}
     assert end(world, *change(world, "b").ends).verdict("b") is STARTS
 
 
 def test_what_cannot_be_tried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
     monkeypatch.setattr("extender.domain.explanation.trial.decide", lambda _: 1 / 0)
-    said = why(world, "b")
-    assert (said.change, [each.name for each in said.holders]) == (None, ["team/s"])
+    shown = why(world, "b")
+    assert (shown.change, [each.name for each in shown.holders]) == (None, ["team/s"])
 
 
 # ---- whatever the world is like
@@ -266,7 +267,7 @@ def test_what_cannot_be_tried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -
 sizes = st.lists(st.integers(1, 4), max_size=4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     sizes, sizes, sizes, st.integers(1, 4), st.sampled_from(["", "fifo"]), st.sampled_from([None, "4", "7"])
 )

@@ -6,17 +6,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.api.objects import QueueFlavor
+from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.queues.queue_rules import flavor_on
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
-from tests.domain.world import World, said
+from tests.domain.world import World, comparable
+from tests.property_examples import examples
 
 KINDS = ("spot", "ondemand", "gpu")
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=examples(60))
 some_kind = st.sampled_from((*KINDS, "none"))
 some_amount = st.sampled_from([None, {"cpu": "0"}, {"cpu": "2"}, {"cpu": "5"}, {"pods": "2"}])
 
@@ -129,20 +130,24 @@ def test_what_is_told_of_flavors_equals_a_recount(world: World) -> None:
             used = flavor_on(snapshot.queues[view.queue].record.flavors, labels_of(snapshot, where))
             for resource, amount in each.shape.requests.items() if used else ():
                 held[view.queue, used.name if used else "", resource] += amount
-    told = {
+    shown = {
         (name, each, resource): amount
         for name, queue_view in snapshot.queues.items()
         for each, amounts in queue_view.by_flavor.items()
         for resource, amount in amounts.items()
     }
-    assert told == dict(held)
+    assert shown == dict(held)
 
 
 @FEW
 @given(running())
 def test_memory_and_what_is_carried_over_change_nothing(world: World) -> None:
     snapshot = world.ledger.snapshot()
-    assert said(decide(snapshot)) == said(decide(snapshot, world.decisions)) == said(decide(snapshot))
+    assert (
+        comparable(decide(snapshot))
+        == comparable(decide(snapshot, world.decisions))
+        == comparable(decide(snapshot))
+    )
 
 
 @FEW

@@ -2,7 +2,9 @@
 
 import pytest
 
-from extender.api.objects import QueueFlavor, Taint, Toleration
+from extender.api.objects.nodes import Taint
+from extender.api.objects.queues import QueueFlavor
+from extender.api.objects.selectors import Toleration
 from extender.domain.admission.queues import judge_queue
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict

@@ -100,8 +100,8 @@ def test_a_lost_driver_is_replaced_although_a_worker_is_there_in_its_place() -> 
 @pytest.mark.parametrize(("noted", "replaced"), [(1, 0), (3, 2)])
 def test_what_it_stood_whole_with_outlives_a_restart(noted: int, replaced: int) -> None:
     plain = group("g", 6, "q", phase="Running")
-    said = [whole_condition("uid-g", noted)]
-    marked = replace(plain, status=replace(plain.status, conditions=said))
+    conditions = [whole_condition("uid-g", noted)]
+    marked = replace(plain, status=replace(plain.status, conditions=conditions))
     world = World(node("n", cpu="6"), SHARED, marked, pod("g-0", "g", on="n"))
     world.add([pod(f"g-{n}", "g") for n in range(1, 6)], gang("gang", 5, queue="q")).settle()
     assert len(world.plan("g")) == replaced

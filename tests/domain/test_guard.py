@@ -53,7 +53,7 @@ def spoilt(snapshot: Snapshot, **fields: Any) -> Snapshot:
     return replace(snapshot, groups={**snapshot.groups, key("g"): view})
 
 
-def said_of(decisions: Decisions, name: str) -> GroupDecision:
+def decision_of(decisions: Decisions, name: str) -> GroupDecision:
     return decisions.groups[key(name)]
 
 
@@ -73,7 +73,7 @@ def test_a_group_that_cannot_be_judged_waits_and_nobody_else_notices(
 ) -> None:
     snapshot = world.ledger.snapshot()
     decisions = decide(spoilt(snapshot, **fields))
-    faulty, other = said_of(decisions, "g"), said_of(decisions, "other")
+    faulty, other = decision_of(decisions, "g"), decision_of(decisions, "other")
     if faulty.fault:
         assert (faulty.verdict, faulty.reason) == (Verdict.WAITING, Reason.INVALID_SPEC)
         assert faulty.detail.startswith("judging it failed: ")
@@ -84,7 +84,7 @@ def test_a_group_that_cannot_be_judged_waits_and_nobody_else_notices(
 
 def test_the_fault_is_named() -> None:
     snapshot = World(node("a"), gang("g", 2)).ledger.snapshot()
-    decision = said_of(decide(spoilt(snapshot, min_task_member=Hostile())), "g")
+    decision = decision_of(decide(spoilt(snapshot, min_task_member=Hostile())), "g")
     assert decision.detail == "judging it failed: OverflowError"
     assert decision.fault.startswith("OverflowError: beyond all bounds at ")
 
@@ -105,5 +105,5 @@ def test_what_a_group_took_before_it_failed_is_given_back(
     world = World(node("a", cpu="2"), gang("g", members, created="2026-01-01"))
     world.add(gang("h", 2, created="2026-01-02"))
     decisions = world.decide()
-    assert said_of(decisions, "g").fault.startswith("MemoryError")
-    assert len(said_of(decisions, "h").plan) == 2
+    assert decision_of(decisions, "g").fault.startswith("MemoryError")
+    assert len(decision_of(decisions, "h").plan) == 2

@@ -1,9 +1,4 @@
-"""Whatever tenants write: no round raises, nothing is left half-recorded, and all sums equal a recount.
-
-A few dozen courses of events in `make test`; 10,000 in
-
-    make test ARGS="tests/domain/test_hostile.py --hypothesis-profile many --timeout 0"
-"""
+"""Whatever tenants write: no round raises, nothing is left half-recorded, and all sums equal a recount."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,32 +10,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import (
-    Affinity,
-    Container,
-    Guarantee,
-    LabelSelector,
-    Meta,
-    Node,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    PodGroup,
-    PodGroupSpec,
-    Port,
-    PriorityClass,
-    Queue,
-    QueueSpec,
-    Requirement,
-    ResourceRequirements,
-)
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import PriorityClass
+from extender.api.objects.groups import PodGroup, PodGroupSpec
+from extender.api.objects.nodes import Node
+from extender.api.objects.pods import Container, Pod, Port, ResourceRequirements
+from extender.api.objects.queues import Guarantee, Queue, QueueSpec
+from extender.api.objects.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from extender.api.quantities import BadQuantity
 from extender.domain.model.records import GroupKey, Origin, Uid
 from extender.domain.model.resources import add
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, node, pod
 from tests.domain.world import World
+from tests.property_examples import examples
 
-MANY = settings.get_current_profile_name() == "many"
 LARGEST = 2**31 - 1
 LONG = "x" * 253
 NODES, PODS, GROUPS = ("n0", "n1", LONG), tuple(f"p{n}" for n in range(8)), ("g0", "g1", LONG)
@@ -176,10 +159,10 @@ class Hostile(RuleBasedStateMachine):
         if name in self.world.pods:
             self.world.mark_deleted(name)
 
-    @rule(name=st.sampled_from(PODS), words=st.sampled_from(["0/1 no.", LONG * 100]))
-    def pod_is_refused(self, name: str, words: str) -> None:
+    @rule(name=st.sampled_from(PODS), message=st.sampled_from(["0/1 no.", LONG * 100]))
+    def pod_is_refused(self, name: str, message: str) -> None:
         if name in self.world.pods:
-            self.world.refuse(name, words)
+            self.world.refuse(name, message)
 
     @rule(
         name=st.sampled_from(GROUPS),
@@ -355,6 +338,6 @@ class Hostile(RuleBasedStateMachine):
 
 
 Hostile.TestCase.settings = settings(
-    max_examples=10_000 if MANY else 40, stateful_step_count=25, report_multiple_bugs=False
+    max_examples=examples(40), stateful_step_count=25, report_multiple_bugs=False
 )
 TestHostile = Hostile.TestCase

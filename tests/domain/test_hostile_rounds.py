@@ -1,20 +1,18 @@
 """decide() on what any tenant may write: numbers at their limits, the longest names, terms by the hundred.
 
 No round raises, and no group is caught by the guard, which exists only for unforeseen faults.
-`MUSTER_EXAMPLES=10000` makes it long.
 """
 
-import os
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from extender.api.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from extender.api.objects.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from tests.domain.builders import HOSTNAME, ZONE, group, node, pod, queue, stranger
 from tests.domain.world import World, key
+from tests.property_examples import examples
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 MOST = 2**31 - 1
 LONG = "n" * 250
 
@@ -89,7 +87,7 @@ def never_faulty(world: World) -> None:
 
 
 @settings(
-    max_examples=EXAMPLES,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

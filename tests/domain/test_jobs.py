@@ -1,22 +1,29 @@
 """Jobs wait as jobs: their pods-to-be are planned on real nodes, and each claim passes to a pod that
 comes."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from extender.api.workloads.sets import JOB_SET
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.jobs.job_record import JobKind, JobRecord
 from extender.domain.jobs.reading import AnyJob, job_record
-from extender.domain.jobs.steps import JobStep
+from extender.domain.jobs.steps import JobStep, ManagedJob
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
-from tests.domain.builders import HOSTNAME, SCHEDULER, group, node, queue, stranger
-from tests.domain.job_world import JobWorld, job, unit_name
+from extender.domain.snapshot.limits import Limits
+from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, queue, stranger
+from tests.domain.job_world import JobWorld, job, pod_of, unit_name
+from tests.domain.world import EPOCH
 
 
 def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
@@ -168,7 +175,7 @@ def test_what_an_earlier_run_has_finished_does_not_count_for_the_next_start() ->
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 2)).run_whole("train").work()
     world.finish("train-0")
     finished = world.pods["train-0"]
-    world._suspend("train", True)
+    world._suspend("train")
     world.work()
     world.add(finished)
     world.work()
@@ -280,3 +287,137 @@ def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     world.remove("train")
     world.settle()
     assert not world.ledger._claims.capacity._terms._users
+
+
+def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
+    world = JobWorld(node("n0", cpu="2"), limits=Limits(expected_pods=10))
+    names = [f"j{number}" for number in range(4)]
+    world.submit(*(job(name, 4, created=f"2026-01-0{name[1]}T00:00:00Z") for name in names)).work()
+    assert expected(world) == 8, "two of them; the others are crowded out"
+    assert [world.reason(unit_name(name)) for name in names[2:]] == [Reason.BEHIND_OTHERS] * 2
+    world.remove("j0")
+    world.work()
+    assert expected(world) == 8
+    assert world.reason(unit_name("j2")) is not Reason.BEHIND_OTHERS
+    for name in names[1:]:
+        world.remove(name)
+    world.work()
+    assert expected(world) == 0
+    assert not world.ledger._expected._crowded_out
+    assert not +world.ledger._expected._waited_for
+
+
+def expected(world: JobWorld) -> int:
+    groups = world.ledger._registry.groups.values()
+    return sum(pod.to_be for group in groups for pod in group.pods.values())
+
+
+def test_what_ran_late_before_does_not_count_once_it_runs() -> None:
+    world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m"))
+    world.stopped = True
+    world.submit(job("slow", queue="q")).work()
+    world.advance(61).work()
+    assert late(world, "slow") == 1
+    world.stopped = False
+    world.advance(400)
+    world.run_whole("slow").work()
+    assert late(world, "slow") == 0
+
+
+def late(world: JobWorld, name: str) -> int:
+    record = world.ledger.group_record(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+    assert record is not None
+    return record.start_timeouts
+
+
+def test_after_a_restart_a_job_of_which_most_pods_have_ended_is_left_alone() -> None:
+    """And their objects are gone: what it makes at once now runs."""
+    ran = job("ran", 4, completions=10, annotations={keys.STARTED: "2026-01-01T00:00:00Z"}, suspended=False)
+    world = JobWorld(node("n0", cpu="4"), queue("default", start_timeout="1m"))
+    world.stopped = True
+    world.units["ran"] = group(unit_name("ran"), 4, queue="default", stood_whole=True)
+    world.add(world.units["ran"], *(pod_of(ran, f"ran-{number}", on="n0") for number in range(2)))
+    world.submit(replace(ran, status={"succeeded": 8, "startTime": "2026-01-01T00:00:00Z"})).work()
+    world.pass_time(600)
+    world.work()
+    assert not world.suspended("ran")
+
+
+def test_the_longest_run_time_outlives_a_restart() -> None:
+    begun = datetime.fromtimestamp(EPOCH + 1000 - 3500, UTC).isoformat()
+    ran = job("ran", 1, queue="q", annotations={keys.STARTED: begun}, suspended=False)
+    world = JobWorld(node("n0", cpu="4"), queue("q", max_run_time="1h"))
+    world.units["ran"] = group(unit_name("ran"), 1, queue="q")
+    world.add(world.units["ran"], pod_of(ran, "ran-0", on="n0")).submit(ran).work()
+    assert not world.suspended("ran")
+    world.pass_time(101)
+    world.work()
+    assert world.suspended("ran")
+
+
+# ---- beside Kueue
+
+
+def labelled(name: str, label: str = keys.KUEUE_QUEUE, **options: Any) -> AnyJob:
+    made = job(name, **options)
+    return replace(made, metadata=replace(made.metadata, labels={label: "lq"}))
+
+
+LOCAL = LocalQueue(Meta(name="lq", namespace=NAMESPACE, uid="uid-lq"), LocalQueueSpec("default"))
+
+
+@pytest.mark.parametrize("named", ["default", ""])
+def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
+    """Its namespace names one, too."""
+    annotated = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "default"}))
+    world = JobWorld(node("n0", cpu="2"), annotated)
+    world.ledger.note_kueue(True)
+    world.submit(labelled("theirs", queue=named), labelled("ours", keys.LOCAL_QUEUE, queue=named)).work()
+    assert world.suspended("theirs")
+    assert "theirs" not in world.units
+    assert "ours" in world.units, "our own label is meant for nobody else"
+
+
+@pytest.mark.parametrize("turn", ["LocalQueue", "Kueue"])
+def test_a_job_of_kueue_becomes_ours_with_a_local_queue_or_without_kueue(turn: str) -> None:
+    world = JobWorld(node("n0", cpu="2"))
+    world.ledger.note_kueue(True)
+    world.submit(labelled("train", queue="")).work()
+    assert "train" not in world.units
+    if turn == "Kueue":
+        world.ledger.note_kueue(False)
+        assert world.work().reason(unit_name("train")) is Reason.QUEUE_NOT_FOUND
+    world.add(LOCAL)
+    assert not world.work().suspended("train")
+
+
+def test_a_job_that_waits_goes_to_kueue_with_its_local_queue() -> None:
+    world = JobWorld(node("n0", cpu="1"), LOCAL)
+    world.ledger.note_kueue(True)
+    world.submit(labelled("train", queue="")).work()
+    assert world.reason(unit_name("train")) is not None
+    world.ledger.drop_local_queue(f"{NAMESPACE}/lq")
+    world.add(node("n1", cpu="9"))
+    assert world.work().suspended("train")
+
+
+@pytest.mark.parametrize("change", [{"parallelism": 3}, {"template": {}}], ids=str)
+def test_a_job_that_has_changed_since_it_was_decided_on_is_not_let_go(change: dict[str, Any]) -> None:
+    """Neither before the ledger has looked at it again, nor before that has been decided."""
+    world = JobWorld(node("n0", cpu="2")).submit(job("train", 2))
+    world.stopped = True
+    key = GroupKey(f"{NAMESPACE}/{unit_name('train')}")
+    world.settle()
+    assert managed(world, key).has_room
+    if "template" in change:
+        change = {"template": job("train", 2, cpu="2").spec["template"]}
+    world.change("train", **change)
+    assert not managed(world, key).has_room
+    world.ledger.snapshot()
+    assert not managed(world, key).has_room
+
+
+def managed(world: JobWorld, key: GroupKey) -> ManagedJob:
+    found = world.ledger.managed_job(key)
+    assert found is not None
+    return found

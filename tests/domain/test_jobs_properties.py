@@ -4,28 +4,41 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
+from extender.api import keys
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import node, queue
+from tests.domain.decided_twice import DecidedTwice
 from tests.domain.job_world import JobWorld, job, unit_name
+from tests.domain.world import timestamp
+from tests.property_examples import examples
 
 NAMES = ("a", "b", "c")
 CPUS = 4
 NAME = st.sampled_from(NAMES)
 
 
-class Jobs(RuleBasedStateMachine):
+class Jobs(DecidedTwice):
     """Three jobs on two nodes, whose controller and scheduler work or do not."""
+
+    world: JobWorld
 
     def __init__(self) -> None:
         super().__init__()
         self.world = JobWorld(node("n0", cpu="2"), node("n1", cpu="2"), queue("q", start_timeout="1m"))
 
-    @rule(name=NAME, parallelism=st.integers(0, 5))
-    def submit(self, name: str, parallelism: int) -> None:
+    @rule(
+        name=NAME,
+        parallelism=st.integers(0, 5),
+        least=st.sampled_from(["", "1", "2"]),
+        more=st.sampled_from([{}, {"completions": 4}, {"completions": 9}]),
+    )
+    def submit(self, name: str, parallelism: int, least: str, more: dict[str, Any]) -> None:
+        notes = {keys.MIN_PARALLELISM: least} if least else {}
         if name not in self.world.jobs:
-            self.world.submit(job(name, parallelism, queue="q"))
+            came = timestamp(0)  # long enough ago for a reservation
+            self.world.submit(job(name, parallelism, queue="q", created=came, annotations=notes, **more))
 
     @rule(name=NAME)
     def remove(self, name: str) -> None:
@@ -55,7 +68,7 @@ class Jobs(RuleBasedStateMachine):
             planned = [each for each in waiting if self.world.stage(each) is not None]
             if waiting and planned == waiting:
                 self.world.scheduler_takes(*waiting)
-                self.world.run(*self.world.pods_of(name))
+                self.world.run(*waiting)
 
     @rule(name=NAME)
     def finish(self, name: str) -> None:
@@ -84,7 +97,8 @@ class Jobs(RuleBasedStateMachine):
             if not expected:
                 continue
             assert name in self.world.jobs
-            assert not (group and group.stood_whole and not self.world.suspended(name))
+            comes_in_waves = "completions" in self.world.jobs[name].spec
+            assert comes_in_waves or not (group and group.stood_whole and not self.world.suspended(name))
             assert len(expected) <= max(self.world.jobs[name].spec["parallelism"], 0)
 
     def teardown(self) -> None:
@@ -104,4 +118,4 @@ def _key(name: str) -> Any:
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
+TestJobs.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)

@@ -1,6 +1,5 @@
 """LocalQueues and the namespaces that a queue takes: who may enter where."""
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,16 +9,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import LabelSelector, LocalQueue, LocalQueueSpec, Meta, Namespace, Requirement
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import LocalQueue, LocalQueueSpec
+from extender.api.objects.selectors import LabelSelector, Requirement
 from extender.domain.decisions.queue_counts import ADMITTED, WAITING
 from extender.domain.lifecycle.auto_podgroups import build
 from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
-from tests.domain.world import World, gang, key, said
+from tests.domain.world import World, comparable, gang, key
+from tests.property_examples import examples
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 AI = {"team": "ai"}
 SELECTS_AI = LabelSelector(match_labels=AI)
@@ -125,7 +127,7 @@ def test_a_local_queue_may_lead_to_a_queue_that_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoilt", "said"),
+    ("spoilt", "message"),
     [
         (local(to=""), f"LocalQueue {NAMESPACE}/lq: spec.queue names no queue"),
         (
@@ -135,9 +137,9 @@ def test_a_local_queue_may_lead_to_a_queue_that_is_missing() -> None:
         ),
     ],
 )
-def test_a_bad_local_queue_costs_its_own_groups_only(spoilt: LocalQueue, said: str) -> None:
+def test_a_bad_local_queue_costs_its_own_groups_only(spoilt: LocalQueue, message: str) -> None:
     world = world_with(spoilt, labelled(), gang("h", 1, queue="q"))
-    assert (world.reason("g"), world.detail("g")) == (Reason.INVALID_SPEC, said)
+    assert (world.reason("g"), world.detail("g")) == (Reason.INVALID_SPEC, message)
     assert world.verdict("h") is STARTS
 
 
@@ -282,7 +284,7 @@ def test_selectors_mean_what_they_mean_elsewhere(selector: LabelSelector | None,
 
 
 @pytest.mark.parametrize(
-    ("requirement", "said"),
+    ("requirement", "message"),
     [
         (
             Requirement("team", "Gt", ["1"]),
@@ -293,13 +295,15 @@ def test_selectors_mean_what_they_mean_elsewhere(selector: LabelSelector | None,
         (Requirement("", "Exists"), "an expression without a key"),
     ],
 )
-def test_a_selector_that_makes_no_sense_is_a_fault_of_the_queue(requirement: Requirement, said: str) -> None:
+def test_a_selector_that_makes_no_sense_is_a_fault_of_the_queue(
+    requirement: Requirement, message: str
+) -> None:
     selector = LabelSelector(match_expressions=[requirement])
     world = world_with(
         queue("q", namespace_selector=selector), gang("g", 1, queue="q"), gang("h", 1, queue="r")
     )
     assert (world.reason("g"), world.verdict("h")) == (Reason.INVALID_SPEC, STARTS)
-    assert world.detail("g") == f"queue q: spec.namespaceSelector: {said}"
+    assert world.detail("g") == f"queue q: spec.namespaceSelector: {message}"
 
 
 # ---- numbers
@@ -340,7 +344,7 @@ EVENTS = {
 }
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.permutations(sorted(EVENTS)), st.sets(st.integers(0, len(EVENTS))))
 def test_the_order_of_events_does_not_matter(order: list[str], pauses: set[int]) -> None:
     world = World()
@@ -358,7 +362,7 @@ def test_the_order_of_events_does_not_matter(order: list[str], pauses: set[int])
     }
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -379,4 +383,4 @@ def test_a_local_queue_is_what_it_was_last(changes: list[tuple[str, str, str]]) 
     fresh = world_with(*last.values(), groups)
     assert {name: into(world, name) for name in "gh"} == {name: into(fresh, name) for name in "gh"}
     assert world.decisions.local_counts == fresh.decisions.local_counts
-    assert said(decide(world.ledger.snapshot())).groups == said(world.decisions).groups
+    assert comparable(decide(world.ledger.snapshot())).groups == comparable(world.decisions).groups

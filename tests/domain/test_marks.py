@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Condition, PluginsPodGroup, PodGroup, PodGroupSpec
-from extender.domain.model.marks import noted_members, said_members, whole_condition, whole_note
+from extender.api.objects.base import Condition
+from extender.api.objects.groups import PluginsPodGroup, PodGroup, PodGroupSpec
+from extender.domain.model.marks import noted_members, whole_condition, whole_members, whole_note
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from tests.domain.builders import group, pod, queue
@@ -41,16 +42,16 @@ def test_that_a_group_stood_whole_is_believed_where_nobody_else_could_say_it(
 def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -> None:
     plain = group("g", 32)
     marked = replace(plain, status=replace(plain.status, conditions=[forged]))
-    assert said_members(forged, "uid-g") is None
+    assert whole_members(forged, "uid-g") is None
     assert not seeded(marked, marks_kept=True).stood_whole("g")
 
 
 def test_a_note_that_names_another_object_says_nothing() -> None:
     meta = replace(group("g", 1).metadata, annotations=whole_note("uid-g", 3))
-    assert noted_members(meta) == said_members(whole_condition("uid-g", 3), "uid-g") == 3
+    assert noted_members(meta) == whole_members(whole_condition("uid-g", 3), "uid-g") == 3
     assert noted_members(replace(meta, uid="copy")) is None
-    for words in ("true", "uid-g", "/uid-g", "-1/uid-g", "99999999999/uid-g", "²/uid-g"):
-        assert noted_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: words})) is None
+    for mark in ("true", "uid-g", "/uid-g", "-1/uid-g", "99999999999/uid-g", "²/uid-g"):
+        assert noted_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: mark})) is None
     assert noted_members(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: "3/"})) is None
 
 

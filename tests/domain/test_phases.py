@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects import PodGroup
+from extender.api.objects.groups import PodGroup
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from tests.domain.builders import group, node, pod, queue

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import Condition, Pod
+from extender.api.objects.base import Condition
+from extender.api.objects.pods import Pod
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.decisions.pod_conditions import ConditionPolicy
 from extender.domain.model.ownership import Ownership
@@ -24,10 +25,10 @@ AS_CREATED = Unscheduled("SchedulingGated", "")  # its message is not kept
 VIEW = ConditionPolicy(ungated=True)
 
 
-def record(said: Unscheduled | None = None, **options: Any) -> PodRecord:
+def record(shown: Unscheduled | None = None, **options: Any) -> PodRecord:
     made = pod("p", **options)
     assert Ownership(frozenset({SCHEDULER})).owns(made, "")
-    return replace(pod_record(made, Shapes(), ours=True), unscheduled=said)
+    return replace(pod_record(made, Shapes(), ours=True), unscheduled=shown)
 
 
 def waiting(reason: Reason | None, verdict: Verdict = Verdict.WAITING, **more: Any) -> GroupDecision:
@@ -43,34 +44,34 @@ def unschedulable(reason: Reason) -> Unscheduled:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
-    words = VIEW.wanted(waiting(reason), record(gated=False))
+    condition = VIEW.wanted(waiting(reason), record(gated=False))
     if reason in SOON:
-        assert words is None
+        assert condition is None
     else:
-        assert words == Unscheduled("Unschedulable" if reason in ROOM else reason, refusal(reason))
+        assert condition == Unscheduled("Unschedulable" if reason in ROOM else reason, refusal(reason))
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_gated_pod_is_told_that_it_lacks_room_and_nothing_else(reason: Reason) -> None:
-    words = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
-    assert words == (unschedulable(reason) if reason in ROOM else None)
+    condition = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
+    assert condition == (unschedulable(reason) if reason in ROOM else None)
 
 
 @pytest.mark.parametrize("reason", [each for each in Reason if each not in ROOM and each not in SOON])
 def test_a_gated_pod_that_lacks_no_room_any_more_asks_for_no_nodes(reason: Reason) -> None:
-    said = unschedulable(Reason.NO_ROOM)
-    assert ConditionPolicy().wanted(waiting(reason), record(said)) == GATED
+    shown = unschedulable(Reason.NO_ROOM)
+    assert ConditionPolicy().wanted(waiting(reason), record(shown)) == GATED
 
 
 @pytest.mark.parametrize(("reason", "view"), [*product(Reason, (True, False))])
 def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
     hidden = ConditionPolicy(ungated=view, shows_waiting_for_room=False)
     for gated in (True, False):
-        words = hidden.wanted(waiting(reason), record(gated=gated))
+        condition = hidden.wanted(waiting(reason), record(gated=gated))
         if gated or not view or reason in SOON:
-            assert words is None
+            assert condition is None
         else:
-            assert words == Unscheduled(reason, refusal(reason))
+            assert condition == Unscheduled(reason, refusal(reason))
 
 
 def test_what_was_shown_is_taken_back_where_it_is_hidden() -> None:
@@ -92,9 +93,9 @@ def test_nodes_are_asked_for_where_larger_ones_may_come_and_the_queue_is_not_in_
 ) -> None:
     policy = ConditionPolicy(ungated=True, shows_never_fits=shows)
     decision = waiting(Reason.NEVER_FITS, exceeds_queue=exceeds_queue)
-    words = policy.wanted(decision, record(gated=False))
-    assert words is not None
-    assert words.reason == ("Unschedulable" if asks else "NeverFits")
+    condition = policy.wanted(decision, record(gated=False))
+    assert condition is not None
+    assert condition.reason == ("Unschedulable" if asks else "NeverFits")
 
 
 @pytest.mark.parametrize(
@@ -149,10 +150,10 @@ def test_what_is_too_large_for_the_cluster_does_not() -> None:
 # ---- what is read from a pod
 
 
-def saying(reason: str, message: str, status: str = "False", **options: Any) -> Pod:
+def with_condition(reason: str, message: str, status: str = "False", **options: Any) -> Pod:
     made = pod("p", **options)
-    said = [Condition("PodScheduled", status, reason, message)]
-    return replace(made, status=replace(made.status, conditions=said))
+    conditions = [Condition("PodScheduled", status, reason, message)]
+    return replace(made, status=replace(made.status, conditions=conditions))
 
 
 @pytest.mark.parametrize(
@@ -169,13 +170,13 @@ def saying(reason: str, message: str, status: str = "False", **options: Any) -> 
 def test_what_muster_says_is_no_refusal_of_the_scheduler(
     reason: str, message: str, kept: str, refused: str
 ) -> None:
-    found = pod_record(saying(reason, message), Shapes(), ours=True)
+    found = pod_record(with_condition(reason, message), Shapes(), ours=True)
     assert found.unscheduled == Unscheduled(reason, kept)
     assert found.unschedulable == refused
 
 
 def test_a_pod_that_is_scheduled_says_nothing() -> None:
-    assert pod_record(saying("", "", status="True"), Shapes(), ours=True).unscheduled is None
+    assert pod_record(with_condition("", "", status="True"), Shapes(), ours=True).unscheduled is None
     assert pod_record(pod("p"), Shapes(), ours=True).unscheduled is None
 
 
@@ -198,8 +199,8 @@ def test_own_words_cause_no_decision_and_are_known_all_the_same() -> None:
     world.refuse("g-0", refusal(Reason.NO_ROOM))
     world.refuse("g-0", refusal(Reason.FRAGMENTED))
     assert (world.ledger.version, world.changes) == (version, changes)
-    said = {each.name: each.unscheduled for each in world.ledger.members(key("g"))}
-    assert said == {"g-0": unschedulable(Reason.FRAGMENTED), "g-1": None}
+    shown = {each.name: each.unscheduled for each in world.ledger.members(key("g"))}
+    assert shown == {"g-0": unschedulable(Reason.FRAGMENTED), "g-1": None}
 
 
 def test_a_newer_version_of_a_waiting_pod_is_known_and_causes_no_decision() -> None:
@@ -214,9 +215,9 @@ def test_a_newer_version_of_a_waiting_pod_is_known_and_causes_no_decision() -> N
 
 def test_a_refusal_that_own_words_replaced_is_news_when_it_comes_again() -> None:
     world = World(node("a"), pod("p", gated=False)).settle()
-    words = "0/1 nodes are available: 1 Insufficient magic."
-    world.refuse("p", words)
+    message = "0/1 nodes are available: 1 Insufficient magic."
+    world.refuse("p", message)
     first = world.ledger.snapshot().groups[key("pod:p")].refusals
     world.advance(1.0).refuse("p", refusal(Reason.NO_ROOM))
-    world.advance(1.0).refuse("p", words)
+    world.advance(1.0).refuse("p", message)
     assert world.ledger.snapshot().groups[key("pod:p")].refusals != first

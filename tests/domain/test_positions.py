@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api import keys
-from extender.api.objects import Meta, PriorityClass, QueueLimits, QueuePreemption
-from extender.domain.decisions.wording import told
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import PriorityClass
+from extender.api.objects.queues import QueueLimits, QueuePreemption
+from extender.domain.decisions.wording import message_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.positions import coarse
 from tests.domain.builders import node, pod, queue, stranger
@@ -37,7 +39,7 @@ def test_priority_then_age() -> None:
     world.add(one("c", 3, "2026-01-03")).settle()
     assert places(world, "a", "b", "c") == [2, 3, 1]
     assert world.queue("q").waiting == 3
-    assert told(world.decision("c")).endswith("; position 1 in queue q")
+    assert message_of(world.decision("c")).endswith("; position 1 in queue q")
 
 
 def test_each_queue_has_a_line_of_its_own() -> None:
@@ -50,7 +52,7 @@ def test_each_queue_has_a_line_of_its_own() -> None:
 def test_who_starts_or_runs_is_not_in_line() -> None:
     world = world_of().add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
     assert places(world, "a", "b") == [0, 1]
-    assert told(world.decision("a")) == ""
+    assert message_of(world.decision("a")) == ""
 
 
 @pytest.mark.parametrize(
@@ -126,4 +128,4 @@ def test_who_takes_room_back_keeps_its_place() -> None:
     world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02")).settle()
     assert world.reason("a") is Reason.RECLAIMING
     assert places(world, "a", "b") == [1, 2]
-    assert told(world.decision("a")).endswith("; position 1 in queue q")
+    assert message_of(world.decision("a")).endswith("; position 1 in queue q")

@@ -3,7 +3,8 @@
 import pytest
 
 from extender.api import keys
-from extender.api.objects import Meta, PriorityClass
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import PriorityClass
 from tests.domain.builders import group, pod
 from tests.domain.world import World, gang, key, nodes, single
 

@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 
-from extender.api.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Provisioning
+from extender.api.objects.queues import Provisioning
+from extender.api.objects.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.domain.decisions.provisioning import NodesWanted, wanted_request
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import group_record, pod_record

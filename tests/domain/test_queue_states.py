@@ -90,18 +90,18 @@ class Tree:
                 return self
         raise AssertionError("never settles")
 
-    def _write(self, name: str, said: QueueDecision) -> None:
+    def _write(self, name: str, decision: QueueDecision) -> None:
         """Only one of the two is written at a time, the mark first, as if a crash came between them."""
         now = self.records[name]
-        if said.mark is not Mark.KEEP:
-            marks = {keys.CLOSED_BY_PARENT: "true"} if said.mark is Mark.PUT else {}
+        if decision.mark is not Mark.KEEP:
+            marks = {keys.CLOSED_BY_PARENT: "true"} if decision.mark is Mark.PUT else {}
             now = replace(now, metadata=replace(now.metadata, annotations=marks))
         else:
-            now = replace(now, status=replace(now.status, state=said.state))
+            now = replace(now, status=replace(now.status, state=decision.state))
         self.records[name] = now
         self.world.add(now)
 
-    def say(self, name: str, state: str) -> "Tree":
+    def asks(self, name: str, state: str) -> "Tree":
         now = self.records[name]
         self.records[name] = replace(now, spec=replace(now.spec, state=state))
         self.world.add(self.records[name])
@@ -116,35 +116,35 @@ class Tree:
 
 @pytest.mark.parametrize("child", ["", OPEN])
 def test_a_child_closes_and_opens_with_its_parent(child: str) -> None:
-    tree = Tree(child).say("team", CLOSED)
+    tree = Tree(child).asks("team", CLOSED)
     assert (tree.state("child"), tree.is_marked("child")) == (CLOSED, True)
     assert tree.records["child"].spec.state == child
-    tree.say("team", OPEN)
+    tree.asks("team", OPEN)
     assert (tree.state("child"), tree.is_marked("child")) == (OPEN, False)
 
 
 def test_a_child_closed_for_its_own_sake_stays_closed() -> None:
-    tree = Tree(CLOSED).say("team", CLOSED)
+    tree = Tree(CLOSED).asks("team", CLOSED)
     assert not tree.is_marked("child")
-    assert tree.say("team", OPEN).state("child") == CLOSED
+    assert tree.asks("team", OPEN).state("child") == CLOSED
 
 
 def test_a_child_closed_while_its_parent_is_closed_stays_closed() -> None:
-    tree = Tree().say("team", CLOSED).say("child", CLOSED)
+    tree = Tree().asks("team", CLOSED).asks("child", CLOSED)
     assert not tree.is_marked("child")
-    assert tree.say("team", OPEN).state("child") == CLOSED
+    assert tree.asks("team", OPEN).state("child") == CLOSED
 
 
 def test_a_child_opened_while_its_parent_is_closed_opens_with_it() -> None:
-    tree = Tree(CLOSED).say("team", CLOSED).say("child", OPEN)
+    tree = Tree(CLOSED).asks("team", CLOSED).asks("child", OPEN)
     assert (tree.state("child"), tree.is_marked("child")) == (CLOSED, True)
-    assert tree.say("team", OPEN).state("child") == OPEN
+    assert tree.asks("team", OPEN).state("child") == OPEN
 
 
 def test_a_child_with_groups_is_closing() -> None:
     tree = Tree()
     tree.world.add(gang("g", 1, queue="child"))
-    tree.settle().say("team", CLOSED)
+    tree.settle().asks("team", CLOSED)
     assert (tree.state("team"), tree.state("child")) == (CLOSED, CLOSING)
     assert tree.world.verdict("g") is Verdict.STARTING
 
@@ -153,10 +153,10 @@ def test_grandchildren_follow() -> None:
     tree = Tree()
     tree.records["grandchild"] = queue("grandchild", parent="child")
     tree.world.add(tree.records["grandchild"])
-    tree.settle().say("team", CLOSED)
+    tree.settle().asks("team", CLOSED)
     assert tree.state("grandchild") == CLOSED
     assert tree.world.queue("grandchild").closed_above == "team"
-    assert tree.say("team", OPEN).state("grandchild") == OPEN
+    assert tree.asks("team", OPEN).state("grandchild") == OPEN
 
 
 def test_root_is_above_those_that_name_no_parent() -> None:
@@ -168,7 +168,7 @@ def test_root_is_above_those_that_name_no_parent() -> None:
 
 
 def test_whoever_waits_because_of_the_parent_starts_when_it_opens() -> None:
-    tree = Tree().say("team", CLOSED)
+    tree = Tree().asks("team", CLOSED)
     tree.world.add(gang("g", 1, queue="child")).settle()
     assert tree.world.reason("g") is Reason.QUEUE_NOT_OPEN
     assert tree.world.detail("g") == "queue child is Closing, because queue team above it is closed"
@@ -177,7 +177,7 @@ def test_whoever_waits_because_of_the_parent_starts_when_it_opens() -> None:
 
 
 def test_a_parent_that_is_gone_shuts_nobody() -> None:
-    tree = Tree().say("team", CLOSED)
+    tree = Tree().asks("team", CLOSED)
     tree.world.ledger.drop_queue("team")
     del tree.records["team"]
     assert tree.settle().state("child") == OPEN
@@ -189,10 +189,10 @@ def test_queues_in_a_ring_do_not_hang() -> None:
     assert (states["a"], states["b"], states["c"]) == (OPEN, OPEN, CLOSED)
 
 
-WORDS = st.sampled_from(["", OPEN, CLOSED, CLOSING, UNKNOWN, "Ajar"])
+STATES = st.sampled_from(["", OPEN, CLOSED, CLOSING, UNKNOWN, "Ajar"])
 NAMES = st.sampled_from(["a", "b", "c", "root", ""])
 RECORDS = st.builds(
-    QueueRecord, st.just("?"), spec_state=WORDS, status_state=WORDS, parent=NAMES, marked=st.booleans()
+    QueueRecord, st.just("?"), spec_state=STATES, status_state=STATES, parent=NAMES, marked=st.booleans()
 )
 
 

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Meta, Namespace, PriorityClass
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace, PriorityClass
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World, gang, key, nodes, single

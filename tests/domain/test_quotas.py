@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api import keys
-from extender.api.objects import Guarantee, Meta, Namespace, Queue, QueueLimits, QueueSpec, QueueStatus
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import Guarantee, Queue, QueueLimits, QueueSpec, QueueStatus
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership
@@ -116,15 +118,15 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "told"), BAD)
-def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, told: str) -> None:
+@pytest.mark.parametrize(("bad", "message"), BAD)
+def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, message: str) -> None:
     below = {**bad, "children": [node("below", 1, namespaces=["n"])]}
     plan = planned(root(node("good", 5, 5), below, node("later", 5)))
     assert [each.name for each in plan.queues.values() if not each.kept] == ["root-quota", "good", "later"]
     assert [each.name for each in plan.queues.values() if each.kept] == ["x", "below"]
     assert plan.namespaces == {"n": "below"}
-    (said,) = faults(plan)
-    assert said.startswith(told)
+    (fault,) = faults(plan)
+    assert fault.startswith(message)
     assert offered(plan.queues["root-quota"].guarantee) == {"cpu": 5000}
 
 

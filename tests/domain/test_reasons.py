@@ -6,13 +6,14 @@ from typing import NamedTuple
 import pytest
 
 from extender.api import keys
-from extender.api.objects import LabelSelector
+from extender.api.objects.selectors import LabelSelector
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
 from extender.domain.snapshot.limits import Limits
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue, stranger
-from tests.domain.world import World, gang, nodes
+from tests.domain.world import World, gang, nodes, timestamp
 
 GPU = "x.io/gpu"
+LONG = 601.0  # seconds after which room is kept for a group that waits
 
 
 class Case(NamedTuple):
@@ -65,16 +66,6 @@ CASES = {
         lambda: World(
             node("n"), queue("q", namespace_selector=LabelSelector({"team": "ai"})), gang("g", 1, queue="q")
         ),
-    ),
-    "queue stopped": Case(
-        Reason.QUEUE_STOPPED,
-        "spec.stopPolicy of queue q is Hold",
-        lambda: World(node("n"), queue("q", stop_policy="Hold"), gang("g", 1, queue="q")),
-    ),
-    "held back": Case(
-        Reason.HELD,
-        f'the annotation {keys.HOLD} is "true"',
-        lambda: World(node("n"), gang("g", 1, notes={keys.HOLD: "true"})),
     ),
     "a job that was started in vain too often": Case(
         Reason.START_TIMED_OUT,
@@ -193,6 +184,20 @@ CASES = {
             gang("g", 1, cpu="4"),
         ),
     ),
+    "room that is kept for another group": Case(
+        Reason.RESERVED,
+        "team/first: nodes n are reserved; it is to start once they are free",
+        lambda: _kept_for_another(),
+    ),
+    "room is taken back for it": Case(
+        Reason.RECLAIMING,
+        "pods to evict: 1, of team/r0 (1); until 2026-01-01T00:21:40Z",
+        lambda: (
+            World(nodes("a"), queue("q"), queue("r"), [gang(f"r{n}", 1, queue="r") for n in range(4)])
+            .start(*(f"r{n}" for n in range(4)))
+            .add(gang("g", 1, queue="q"))
+        ),
+    ),
     "backing off": Case(
         Reason.BACKING_OFF,
         "0/1 nodes are available: 1 node(s) had no magic.",
@@ -221,6 +226,15 @@ def _refused_once() -> World:
     world.refuse("g-0", "0/1 nodes are available: 1 node(s) had no magic.")
     world.pass_time(3.0)
     return world
+
+
+def _kept_for_another() -> World:
+    world = World(node("n"), [gang(name, 1, cpu="2") for name in ("ends", "stays")]).start("ends", "stays")
+    world.add(gang("first", 1, cpu="4", created=timestamp(world.now))).pass_time(
+        601.0
+    )  # as long as a group waits before room is kept for it
+    world.finish("ends-0")
+    return world.add(gang("g", 1, created=timestamp(world.now)))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -252,6 +266,5 @@ def test_the_message_of_a_reason_is_constant_and_ours(reason: Reason) -> None:
     assert not any(letter.isdigit() for letter in refusal(reason))
 
 
-def test_every_reason_that_can_occur_has_a_case() -> None:
-    later = {Reason.RESERVED, Reason.RECLAIMING, Reason.NOT_READY}
-    assert {case.reason for case in CASES.values()} == set(Reason) - later
+def test_every_reason_of_a_decision_has_a_case() -> None:
+    assert {case.reason for case in CASES.values()} == set(Reason) - {Reason.NOT_READY}

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import Meta, QueuePreemption
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import QueuePreemption
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from extender.api import keys
-from extender.api.objects import PodSpec
+from extender.api.objects.pods import PodSpec
 from extender.api.quantities import BadQuantity
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import asked, counts, offered, show

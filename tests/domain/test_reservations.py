@@ -13,7 +13,7 @@ from extender.domain.model.run_history import series_of
 from extender.domain.reservation.turns import RoomTurn, turn_at
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue, stranger
-from tests.domain.world import LIMITS, World, gang, names, nodes, said, timestamp
+from tests.domain.world import LIMITS, World, comparable, gang, names, nodes, timestamp
 
 STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 PATIENCE = 600.0
@@ -324,7 +324,7 @@ def test_the_same_is_decided_without_memory() -> None:
     job(world, "late")
     for n in range(4):
         end(world, f"small{n}")
-        assert said(decide(world.ledger.snapshot(), world.decisions)) == said(
+        assert comparable(decide(world.ledger.snapshot(), world.decisions)) == comparable(
             decide(world.ledger.snapshot(), None)
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resizes import counted_spec
 

@@ -2,10 +2,9 @@
 
 Unlike tests/domain/test_stateful.py, which plays events in any order to check the ledger's sums, this plays a
 realistic cluster: a scheduler that takes what is planned, or fails, and pods that end. After each step the
-decision at that moment is checked. `MUSTER_EXAMPLES=5000` makes it long.
+decision at that moment is checked.
 """
 
-import os
 from collections import Counter
 from typing import Any
 
@@ -24,9 +23,9 @@ from extender.domain.shares.comparisons import EPSILON
 from extender.domain.snapshot.limits import Limits
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import apart, group, node, pod, queue
-from tests.domain.world import LIMITS, World, key, said
+from tests.domain.world import LIMITS, World, comparable, key
+from tests.property_examples import examples
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "60"))
 GANGS = tuple(f"g{n}" for n in range(5))
 LASTING = {Reason.NEVER_FITS, Reason.NOT_ENOUGH_MEMBERS, Reason.QUEUE_NOT_FOUND, Reason.TOO_LARGE_FOR_WINDOW}
 KINDS: tuple[dict[str, Any], ...] = (
@@ -137,7 +136,7 @@ class Rounds(RuleBasedStateMachine):
         snapshot = self.world.ledger.snapshot()
         fresh = decide(snapshot)
         assert fresh == decide(snapshot)
-        assert said(fresh) == said(decide(snapshot, self.world.decisions))
+        assert comparable(fresh) == comparable(decide(snapshot, self.world.decisions))
 
     @invariant()
     def whoever_looks_at_what_turned_misses_nothing(self) -> None:
@@ -257,7 +256,7 @@ class _Unshuffled:
 
 
 Rounds.TestCase.settings = settings(
-    max_examples=EXAMPLES,
+    max_examples=examples(60),
     stateful_step_count=30,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes longer than a test may
     deadline=None,

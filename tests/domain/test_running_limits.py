@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api import keys
-from extender.api.objects import QueueLimits, RunningLimit
+from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import World, gang
@@ -117,8 +117,8 @@ def test_without_pods_and_min_resources_the_default_request_counts(cpu: str, rea
     world = World(node("n", cpu="99"), capped, group("g", 2, "q")).settle()
     assert world.reason("g") is reason
     if reason is Reason.NEVER_FITS:
-        told = "spec.defaultRequest for 2 members is above the capability of queue q: cpu: 6 > 4"
-        assert world.detail("g") == told
+        detail = "spec.defaultRequest for 2 members is above the capability of queue q: cpu: 6 > 4"
+        assert world.detail("g") == detail
     world.add([pod(f"g-{n}", "g") for n in range(2)]).settle()
     assert world.verdict("g") is STARTS
 

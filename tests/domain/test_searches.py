@@ -1,10 +1,10 @@
 """Searches for victims: few in one round, in turn where more groups seek some, and none without a reason."""
 
-from extender.api.objects import QueuePreemption
+from extender.api.objects.queues import QueuePreemption
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import node, queue, stranger
-from tests.domain.world import World, gang, said
+from tests.domain.world import World, comparable, gang
 
 MANY = 24
 ALONE = QueuePreemption(unmanaged="Never")
@@ -50,7 +50,9 @@ def test_all_have_their_turn_and_then_nobody_is_searched_for_until_something_cha
 def test_the_next_turn_is_the_same_with_and_without_memory() -> None:
     world = seeking()
     for number in range(8):
-        assert said(decide(world.ledger.snapshot(), world.decisions)) == said(decide(world.ledger.snapshot()))
+        assert comparable(decide(world.ledger.snapshot(), world.decisions)) == comparable(
+            decide(world.ledger.snapshot())
+        )
         world.advance(0.7).settle()
         if number % 3 == 0:
             world.add(stranger(f"s{number}", on="n", cpu="1m"))

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects import (
+from extender.api.objects.nodes import Taint
+from extender.api.objects.selectors import (
     LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
     Requirement,
-    Taint,
     Toleration,
 )
 from extender.domain.model.selectors import allows, selects, tolerated

@@ -185,6 +185,22 @@ def test_elastic_members_stays_within_the_ceiling() -> None:
     assert world.reason("g") is Reason.QUEUE_CEILING
 
 
+@pytest.mark.parametrize(
+    ("capability", "verdict"), [("2", WAITS), ("2500m", WAITS), ("3", STARTS), ("", STARTS)]
+)
+def test_a_capability_counts_where_pods_hold_more_than_nodes_offer(capability: str, verdict: Verdict) -> None:
+    """Those of a node that is gone are there until somebody deletes them."""
+    given = {"cpu": capability} if capability else None
+    world = World(nodes("a", "b", cpu="2"), queue("q", capability=given), gang("old", 2, queue="q")).start(
+        "old"
+    )
+    world.drop_node(world.pods["old-0"].spec.node_name)
+    world.add(gang("new", 1, queue="q")).settle()
+    assert world.queue("q").allocated["cpu"] == 2000
+    assert world.verdict("new") is verdict
+    assert world.reason("new") is (Reason.QUEUE_CEILING if verdict is WAITS else None)
+
+
 def lent(surplus: int = 12, **weights: int) -> World:
     """A cluster of 16 cpus; in each queue a group that stands with one member and has further ones
     waiting."""

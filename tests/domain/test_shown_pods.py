@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.objects import Condition
+from extender.api.objects.base import Condition
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.detours import Detours
 from extender.domain.cache.ledger import Ledger
@@ -16,7 +16,7 @@ from extender.domain.view.appearance import AS_IT_IS, Appearance
 from tests.domain.builders import SCHEDULER, node, pod
 from tests.domain.world import World, gang, nodes
 
-WORDS = "0/2 nodes are available: 2 Insufficient magic."
+MESSAGE = "0/2 nodes are available: 2 Insufficient magic."
 
 
 def viewed(*objects: Any) -> World:
@@ -108,12 +108,12 @@ def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
     before = world.shown()["g-0"].node
     world.add(node("c", cpu="2")).settle()
     world.shows()
-    assert world.report("g-0", WORDS)
+    assert world.report("g-0", MESSAGE)
     world.settle()
     assert world.shows() == {"g-0": None}
     world.pass_time(0.6)
     assert world.settle().shows() == {"g-0": Appearance(before)}, "it may not have known of the room"
-    world.report("g-0", WORDS)
+    world.report("g-0", MESSAGE)
     assert world.settle().shows() == {"g-0": None}
     world.pass_time(2.1)
     assert world.shown()["g-0"].node == "c" != before
@@ -143,10 +143,10 @@ def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_sched
 
 def _refuse_twice(world: World) -> None:
     """The first time it is shown again soon."""
-    world.report("g-0", WORDS)
+    world.report("g-0", MESSAGE)
     world.settle().pass_time(0.6)
     assert "g-0" in world.settle().shown()
-    world.report("g-0", WORDS)
+    world.report("g-0", MESSAGE)
     assert world.settle().shown() == {}
 
 
@@ -255,15 +255,15 @@ def test_when_another_replica_leads_only_bind_calls_go_on() -> None:
 
 def test_a_report_about_a_pod_that_is_not_ours_is_passed_on() -> None:
     world = World(node("a"), pod("other", scheduler="default-scheduler", gated=False), viewed=True)
-    assert not world.report("other", WORDS)
+    assert not world.report("other", MESSAGE)
 
 
 def test_a_condition_written_by_others_ends_nothing() -> None:
     """The scheduler's own patches do not reach the API."""
     world = viewed(node("a"), gang("g", 2, gated=False))
     before = world.pods["g-0"]
-    said = Condition("PodScheduled", "False", "Unschedulable", refusal(Reason.NO_ROOM))
-    world.add(replace(before, status=replace(before.status, conditions=[said]))).settle()
+    condition = Condition("PodScheduled", "False", "Unschedulable", refusal(Reason.NO_ROOM))
+    world.add(replace(before, status=replace(before.status, conditions=[condition]))).settle()
     assert set(world.shown()) == {"g-0", "g-1"}
 
 
@@ -324,5 +324,5 @@ def test_without_the_view_every_pod_may_be_asked_about() -> None:
 def test_what_is_released_taken_back_and_leaving_is_counted() -> None:
     world = viewed(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
     assert world.ledger.shown.counts() == (2, 0, 0)
-    world.report("g-0", WORDS)
+    world.report("g-0", MESSAGE)
     assert world.ledger.shown.counts() == (1, 1, 1)

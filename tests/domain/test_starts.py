@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import PodSpec, Volume
+from extender.api.objects.pods import PodSpec, Volume
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes

@@ -13,6 +13,7 @@ from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import LIMITS, World, gang, key
+from tests.property_examples import examples
 
 NODES = tuple(f"n{n}" for n in range(4))
 PODS = tuple(f"g{group_}-{n}" for group_ in range(3) for n in range(3))
@@ -94,10 +95,10 @@ class Events(RuleBasedStateMachine):
         if self.there(name):
             self.world.delete(name)
 
-    @rule(name=some_pod, words=st.sampled_from(["0/1 no.", "0/2 no."]))
-    def pod_is_refused(self, name: str, words: str) -> None:
+    @rule(name=some_pod, message=st.sampled_from(["0/1 no.", "0/2 no."]))
+    def pod_is_refused(self, name: str, message: str) -> None:
         if self.there(name):
-            self.world.refuse(name, words)
+            self.world.refuse(name, message)
 
     @rule(where=some_node, gone=st.booleans())
     def stranger_comes_or_goes(self, where: str, gone: bool) -> None:
@@ -301,5 +302,5 @@ class Events(RuleBasedStateMachine):
             assert standing == each.standing.keys()
 
 
-Events.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+Events.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestEvents = Events.TestCase

@@ -1,9 +1,5 @@
-"""Queues in a tree under any order of events, with room taken back: `shared_world` says what always holds.
+"""Queues in a tree under any order of events, with room taken back: `shared_world` says what always holds."""
 
-`MUSTER_EXAMPLES=5000` makes it long.
-"""
-
-import os
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
@@ -15,8 +11,8 @@ from extender.domain.model.records import GroupKey, Uid
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import LIMITS, gang, timestamp
+from tests.property_examples import examples
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "40"))
 NODES = ("n0", "n1", "n2")
 TREE = {"p": "", "q": "", "pa": "p", "pb": "p", "qa": "q", "paa": "pa", "pab": "pa"}
 QUEUES = tuple(TREE)
@@ -279,7 +275,7 @@ class Sharing(RuleBasedStateMachine):
 
 
 Sharing.TestCase.settings = settings(
-    max_examples=EXAMPLES,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

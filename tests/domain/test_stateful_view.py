@@ -12,6 +12,7 @@ from extender.domain.view.appearance import Appearance
 from tests.domain.builders import node
 from tests.domain.test_stateful import Events, some_pod
 from tests.domain.world import World, gang
+from tests.property_examples import examples
 
 TEXTS = ("", "0/2 nodes are available.", refusal(Reason.NO_ROOM))
 
@@ -75,5 +76,5 @@ class ViewedEvents(Events):
                 assert releases.shown[uid].node == where
 
 
-ViewedEvents.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+ViewedEvents.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestViewedEvents = ViewedEvents.TestCase

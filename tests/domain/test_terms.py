@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.api.objects import LabelSelector, Requirement
+from extender.api.objects.selectors import LabelSelector, Requirement
 from extender.domain.cache.affinity_terms import Terms
 from extender.domain.cache.pods_by_labels import PodsByLabels
 from extender.domain.model.records import PodRecord, Uid

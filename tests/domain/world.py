@@ -10,20 +10,13 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import (
-    Condition,
-    LocalQueue,
-    Namespace,
-    NativePodGroup,
-    Node,
-    PluginsPodGroup,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PriorityClass,
-    Queue,
-    Workload,
-)
+from extender.api.objects.base import Condition
+from extender.api.objects.cluster import Namespace, PodDisruptionBudget, PriorityClass
+from extender.api.objects.groups import NativePodGroup, PluginsPodGroup, PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Confirmation, Ledger
@@ -189,10 +182,10 @@ class World:
             self.add(replace(before, spec=replace(before.spec, scheduling_gates=others or None)))
         return self
 
-    def refuse(self, name: str, words: str = "0/3 nodes are available: 3 Insufficient magic.") -> None:
+    def refuse(self, name: str, message: str = "0/3 nodes are available: 3 Insufficient magic.") -> None:
         """The scheduler finds no node for a pod and reports that in its status."""
         before = self.pods[name]
-        condition = Condition("PodScheduled", "False", "Unschedulable", words)
+        condition = Condition("PodScheduled", "False", "Unschedulable", message)
         self.add(replace(before, status=replace(before.status, conditions=[condition])))
 
     # ---- time
@@ -418,6 +411,6 @@ def names(group: str, count: int) -> Iterable[str]:
     return (f"{group}-{n}" for n in range(count))
 
 
-def said(decisions: Decisions) -> Decisions:
+def comparable(decisions: Decisions) -> Decisions:
     """The decision, without how it came about."""
     return replace(decisions, serial=0, turned=())

@@ -347,7 +347,7 @@ def _applied() -> Iterator[Sent]:
 
 
 # Words that name types of Go or positions in a text, or tell more of an object than we keep.
-OTHER_WORDS = frozenset(
+OTHER_MESSAGES = frozenset(
     (
         *("pod that is no JSON", "pod that is a list", "pod of another version"),
         *("pod with a bad generateName", "pod with a bad finalizer", "another scheduler", "another node"),
@@ -382,7 +382,7 @@ def _course() -> Iterator[Sent]:
     def patch(body: Any, form: str = MERGE, sub: str = "") -> Sent:
         return Sent(f"patched{sub}", "PATCH", f"{path}{sub}?fieldManager=editor", body, form)
 
-    def said(*conditions: Json, **status: Any) -> Json:
+    def with_conditions(*conditions: Json, **status: Any) -> Json:
         return {**queue("course"), "status": {"conditions": conditions, **status}}
 
     a, b = ({"type": name, "status": "True", "reason": "R"} for name in "AB")
@@ -397,12 +397,12 @@ def _course() -> Iterator[Sent]:
     yield apply("one", queue("course", capability={"memory": "2Gi"}))
     yield patch([{"op": "remove", "path": "/spec/parent"}], JSON_PATCH)
     yield patch({"metadata": {"labels": None}})
-    yield apply("one", said(a, state="Open"), sub="/status")
-    yield apply("two", said(b), sub="/status")
-    yield apply("two", said({**a, "reason": "S"}), sub="/status")
-    yield apply("one", said({"type": "A", "status": "True"}), sub="/status")
+    yield apply("one", with_conditions(a, state="Open"), sub="/status")
+    yield apply("two", with_conditions(b), sub="/status")
+    yield apply("two", with_conditions({**a, "reason": "S"}), sub="/status")
+    yield apply("one", with_conditions({"type": "A", "status": "True"}), sub="/status")
     yield patch({"status": {"state": "Closing", "pending": 1}}, sub="/status")
-    yield apply("one", said(state="Open"), "&force=true", sub="/status")
+    yield apply("one", with_conditions(state="Open"), "&force=true", sub="/status")
     yield apply("two", meant(queue("course"), finalizers=["a.b/c"]))
     yield apply("one", meant(queue("course"), finalizers=["a.b/d"]))
     yield apply("two", queue("course"))

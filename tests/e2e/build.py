@@ -64,7 +64,7 @@ def tool(module: Path, package: str) -> Path:
     if not (target / name).is_file():
         go = _go(module)
         with _one_builder_at_a_time():
-            say(f"building {name} (a minute or two the first time)")
+            show(f"building {name} (a minute or two the first time)")
             flags = ["-trimpath", "-mod=readonly", "-ldflags", "-s -w"]
             _run([go, "build", *flags, "-o", f"{target}/", package], module)
     return target / name
@@ -73,8 +73,8 @@ def tool(module: Path, package: str) -> Path:
 def sources(release: str, module: Path = MODULES) -> Path:
     """Where Go keeps the files of a release, downloaded first when they are not there: `path@version`, or the
     path alone for the version that the module in a folder pins."""
-    told = _output(["go", "mod", "download", "-json", release], module)
-    return Path(json.loads(told)["Dir"])
+    downloaded = _output(["go", "mod", "download", "-json", release], module)
+    return Path(json.loads(downloaded)["Dir"])
 
 
 def _fingerprint(module: Path) -> str:
@@ -156,22 +156,22 @@ def _one_builder_at_a_time() -> Iterator[None]:
 
 def _build(go: str, module: Path, target: Path) -> None:
     """Made aside and renamed when whole, so that an interrupted build leaves nothing that looks finished."""
-    say(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
+    show(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
         made = Path(name) / "made"
         made.mkdir()
         _compile(go, module, made)
         (made / "server").rename(made / "etcd")
-        say("  a certificate for 127.0.0.1")
+        show("  a certificate for 127.0.0.1")
         _run([go, "run", _certificate_maker(go), *CERTIFICATE], made)
         made.rename(target)
-    say(f"built {target}")
+    show(f"built {target}")
 
 
 def _compile(go: str, module: Path, into: Path) -> None:
     """One after the other, to have progress to tell: shared packages are compiled once, by the first."""
     for place, program in enumerate(PROGRAMS, start=1):
-        say(f"  {place}/{len(PROGRAMS)} {program}")
+        show(f"  {place}/{len(PROGRAMS)} {program}")
         _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
 
 
@@ -187,7 +187,7 @@ def _run(command: list[str], where: Path) -> None:
         raise BuildError(f"{' '.join(command[:2])} ended with {done.returncode}, its words are above")
 
 
-def say(line: str) -> None:
+def show(line: str) -> None:
     """Progress goes to stderr: stdout belongs to the folder."""
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
@@ -202,7 +202,7 @@ def main() -> int:
     try:
         print(folder(parser.parse_args().kubernetes))  # noqa: T201
     except BuildError as error:
-        say(f"error: {error}")
+        show(f"error: {error}")
         return 2
     return 0
 

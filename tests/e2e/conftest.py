@@ -163,6 +163,13 @@ def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
 
 
 @pytest.fixture(scope="module")
+def job_rights(cluster: ControlPlane) -> Iterator[None]:
+    """What Muster may do with Jobs if its component for them is installed: there before Muster looks."""
+    with manifests.applied(cluster.admin, "jobs/batch/rbac.yaml"):
+        yield
+
+
+@pytest.fixture(scope="module")
 def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
     """Without what the scheduler beside Muster may do: the two share a service account."""
     schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))

@@ -60,7 +60,7 @@ def judge(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
 # ---- words for the tests
 
 
-def words(action: Callable[[], object], status: int) -> str:
+def refusal(action: Callable[[], object], status: int) -> str:
     """The refusal of what must be refused."""
     with pytest.raises(ApiError) as refused:
         action()
@@ -114,30 +114,30 @@ def test_queues_are_judged_beside_other_queues(stage: Stage, judge: Muster) -> N
     stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
     known(stage, judge, "team")
     child = partial(stage.queue, "child", parent="team")
-    assert "allowed is at most 4, the capability of queue 'team' above it" in words(
+    assert "allowed is at most 4, the capability of queue 'team' above it" in refusal(
         partial(child, capability={"cpu": "5"}), 403
     )
-    assert "allowed is at most 4, that of their parent 'team'" in words(
+    assert "allowed is at most 4, that of their parent 'team'" in refusal(
         partial(child, deserved={"cpu": "5"}), 403
     )
-    assert "there is no such queue" in words(lambda: stage.queue("lost", parent="nowhere"), 403)
+    assert "there is no such queue" in refusal(lambda: stage.queue("lost", parent="nowhere"), 403)
     child(capability={"cpu": "3"})
     known(stage, judge, "child")
     lowered = {"spec": {"capability": {"cpu": "2"}, "deserved": {"cpu": "2"}}}
-    below = words(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
+    below = refusal(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
     assert "allowed is at least 3, the capability of queue 'child' below it" in below
 
 
 def test_only_a_closed_queue_can_be_deleted(stage: Stage, judge: Muster) -> None:
     stage.queue("open")
     closed(stage, judge, "shut")
-    assert "set its spec.state to Closed" in words(lambda: stage.api.delete(QUEUES, "open"), 403)
+    assert "set its spec.state to Closed" in refusal(lambda: stage.api.delete(QUEUES, "open"), 403)
     stage.api.delete(QUEUES, "shut")
     for name in ("default", "root"):  # which Muster makes itself; its views have them before they are made
         wait_for(partial(stage.api.find, QUEUES, name), what=f"queue {name} made")
         known(stage, judge, name)
-        assert "is never deleted" in words(partial(stage.api.delete, QUEUES, name), 403)
-    assert "is never deleted" in words(lambda: stage.api.delete_all(QUEUES), 403)
+        assert "is never deleted" in refusal(partial(stage.api.delete, QUEUES, name), 403)
+    assert "is never deleted" in refusal(lambda: stage.api.delete_all(QUEUES), 403)
 
 
 def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, judge: Muster) -> None:
@@ -158,14 +158,14 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, judge: Muster
     stage.queue("team")
     closed(stage, judge, "shut")
     stage.group("a", 1, queue="team")
-    told = words(lambda: stage.group("b", 1, queue="shut"), 403)
-    assert "spec.queue: queue 'shut' is Closed and takes no new work" in told
-    assert "set spec.state of shut to Open" in told
-    assert "create it, or name an existing one" in words(lambda: stage.group("b", 1, queue="nowhere"), 403)
-    moved = {"spec": {"queue": "shut"}}
-    assert "takes no new work" in words(lambda: stage.api.patch(POD_GROUPS, "a", moved, stage.namespace), 403)
+    message = refusal(lambda: stage.group("b", 1, queue="shut"), 403)
+    assert "spec.queue: queue 'shut' is Closed and takes no new work" in message
+    assert "set spec.state of shut to Open" in message
+    assert "create it, or name an existing one" in refusal(lambda: stage.group("b", 1, queue="nowhere"), 403)
+    move = partial(stage.api.patch, POD_GROUPS, "a", {"spec": {"queue": "shut"}}, stage.namespace)
+    assert "takes no new work" in refusal(move, 403)
     both = {"highestTierAllowed": 1, "highestTierName": "rack"}
-    assert "allowed is only one of the two" in words(lambda: stage.group("b", 1, networkTopology=both), 422)
+    assert "allowed is only one of the two" in refusal(lambda: stage.group("b", 1, networkTopology=both), 422)
 
 
 def test_what_is_written_in_one_go_passes(stage: Stage, judge: Muster) -> None:
@@ -211,8 +211,8 @@ def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, 
     group = objects.pod_group("late", namespace=stage.namespace, min_member=1, queue="late")
     for _ in range(5):
         with ThreadPoolExecutor(8) as writers:
-            told = list(writers.map(lambda _: webhooks.refusal(stage.api, group), range(40)))
-        assert all("there is no queue 'late'" in each for each in told)
+            refusals = list(writers.map(lambda _: webhooks.refusal(stage.api, group), range(40)))
+        assert all("there is no queue 'late'" in each for each in refusals)
         stage.queue("late")
         dry(stage.api, POD_GROUPS, group)
         stage.api.patch(QUEUES, "late", {"spec": {"state": "Closed"}})
@@ -244,9 +244,9 @@ def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, judge: Muster)
 
     create("team")()
     create("leaf")()
-    assert f"{field}: queue 'shut' is Closed" in words(create("shut"), 403)
-    assert f"{field}: there is no queue 'nowhere'" in words(create("nowhere"), 403)
-    assert "name one of leaf" in words(create("parent"), 403)
+    assert f"{field}: queue 'shut' is Closed" in refusal(create("shut"), 403)
+    assert f"{field}: there is no queue 'nowhere'" in refusal(create("nowhere"), 403)
+    assert "name one of leaf" in refusal(create("parent"), 403)
 
 
 def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, judge: Muster) -> None:
@@ -256,13 +256,13 @@ def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, judge:
     stage.api.patch(QUEUES, "team", {"spec": {"state": "Closed"}})
     wait_for(lambda: _states(judge)["team"] == "Closing", what="team Closing")
     stage.pods("member", 1, group="a")
-    assert "queue 'team' is Closing" in words(lambda: stage.pods("late", 1, queue="team"), 403)
-    assert "there is no queue 'nowhere'" in words(lambda: stage.pods("lost", 1, queue="nowhere"), 403)
+    assert "queue 'team' is Closing" in refusal(lambda: stage.pods("late", 1, queue="team"), 403)
+    assert "there is no queue 'nowhere'" in refusal(lambda: stage.pods("lost", 1, queue="nowhere"), 403)
     (moved,) = stage.pods("moved", 1, group="later")  # one with a group goes where that is
     annotations = {"metadata": {"annotations": {QUEUE_NAME: "team"}}}
-    assert "is Closing" in words(lambda: stage.api.patch(PODS, moved, annotations, stage.namespace), 403)
+    assert "is Closing" in refusal(lambda: stage.api.patch(PODS, moved, annotations, stage.namespace), 403)
     budget = {"volcano.sh/jdb-min-available": "120%"}
-    assert "allowed is a whole number above 0" in words(
+    assert "allowed is a whole number above 0" in refusal(
         lambda: stage.pods("budget", 1, annotations=budget), 422
     )
     stage.pods("foreign", 1, queue="nowhere", scheduler="nobody")
@@ -348,12 +348,12 @@ def test_a_restricted_queue_is_for_those_who_may_use_it(
     work = job(stage, "j", **{QUEUE_NAME: "private"})
     for resource, thing in ((POD_GROUPS, group), (PODS, pod), (JOBS, work)):
         wait_for(partial(_passes, alice, resource, thing), what="RBAC in force")
-        told = words(partial(dry, bob, resource, thing), 403)
-        assert "queue 'private' is restricted" in told
-        assert "grant the verb use on queues.scheduling.volcano.sh 'private'" in told
+        message = refusal(partial(dry, bob, resource, thing), 403)
+        assert "queue 'private' is restricted" in message
+        assert "grant the verb use on queues.scheduling.volcano.sh 'private'" in message
     stage.api.create(POD_GROUPS, group)
     joining = objects.pod("joining", namespace=stage.namespace, group="g")
-    assert "is restricted" in words(lambda: dry(bob, PODS, joining), 403)
+    assert "is restricted" in refusal(lambda: dry(bob, PODS, joining), 403)
     dry(alice, PODS, joining)
 
 
@@ -440,14 +440,14 @@ def test_groups_of_scheduler_plugins_name_queues_that_take_them(
         closed(stage, judge, "shut")
         known(stage, judge, "private")
         wait_for(partial(_passes, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), what="RBAC")
-        told = words(partial(dry, bob, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
-        assert "queue 'private' is restricted" in told
-        told = words(partial(dry, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "shut")), 403)
-        assert "queue 'shut' is Closed" in told
+        message = refusal(partial(dry, bob, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
+        assert "queue 'private' is restricted" in message
+        message = refusal(partial(dry, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "shut")), 403)
+        assert "queue 'shut' is Closed" in message
         stage.api.create(PLUGINS_POD_GROUPS, _plugins_group(stage, ""))
         moved = {"metadata": {"annotations": {QUEUE_NAME: "shut"}}}
         move = partial(stage.api.patch, PLUGINS_POD_GROUPS, "g", moved, stage.namespace)
-        assert "queue 'shut' is Closed" in words(move, 403)
+        assert "queue 'shut' is Closed" in refusal(move, 403)
     finally:
         stage.api.delete_all(PLUGINS_POD_GROUPS, stage.namespace)
         manifests.remove(stage.api, written)
@@ -477,7 +477,7 @@ def test_a_pod_grows_within_its_queue(stage: Stage, judge: Muster) -> None:
         asked = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
         return stage.api.patch(PODS, pod, asked, stage.namespace, "resize", content=STRATEGIC)
 
-    assert "queue 'team' holds 1 of 2" in words(lambda: resize("3"), 403)
+    assert "queue 'team' holds 1 of 2" in refusal(lambda: resize("3"), 403)
     assert resize("2")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
 
 
@@ -499,7 +499,7 @@ def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, ju
     wait_for(lambda: _states(judge).get("default") == "Closed", what="default known as Closed")
     dry(stage.api, JOBS, job(stage, "j"))
     named = partial(dry, stage.api, JOBS, job(stage, "j", **{QUEUE_NAME: "default"}))
-    assert "queue 'default' is Closed" in words(named, 403)
+    assert "queue 'default' is Closed" in refusal(named, 403)
 
 
 # ---- certificates
@@ -565,28 +565,28 @@ def test_policies_hold_while_muster_is_down(stage: Stage) -> None:
     try:
         stage.queue("open")
         wait_for(lambda: not _deletable(stage, "open"), what="the policy in force")
-        assert "set its spec.state to Closed" in words(lambda: stage.api.delete(QUEUES, "open"), 422)
+        assert "set its spec.state to Closed" in refusal(lambda: stage.api.delete(QUEUES, "open"), 422)
         stage.queue("default")
-        assert "is never deleted" in words(lambda: stage.api.delete(QUEUES, "default"), 422)
+        assert "is never deleted" in refusal(lambda: stage.api.delete(QUEUES, "default"), 422)
         stage.queue("shut")
         stage.api.patch(QUEUES, "shut", {"status": {"state": "Closed"}}, sub="status")
         stage.api.delete(QUEUES, "shut")
-        for spec, told in (
+        for spec, message in (
             ({"guarantee": {"resource": {"cpu": "1"}}}, "set deserved to the guarantee or more"),
             ({"parent": "q"}, "allowed is a queue that is not this one"),
             ({"weight": 0}, "greater than or equal to 1"),
             ({"state": "Closing"}, "Unsupported value"),
         ):
-            assert told in words(partial(stage.queue, "q", **spec), 422)
+            assert message in refusal(partial(stage.queue, "q", **spec), 422)
         hierarchy = {"volcano.sh/hierarchy": "root/a/b", "volcano.sh/hierarchy-weights": "1/-2/3"}
         queue = objects.queue("q")
         queue["metadata"]["annotations"] = hierarchy
-        assert "allowed are numbers above 0" in words(lambda: stage.api.create(QUEUES, queue), 422)
+        assert "allowed are numbers above 0" in refusal(lambda: stage.api.create(QUEUES, queue), 422)
         stage.queue("root", deserved={"cpu": "4"})
         grown = {"spec": {"deserved": {"cpu": "5"}}}
-        assert "root is the whole cluster" in words(lambda: stage.api.patch(QUEUES, "root", grown), 422)
+        assert "root is the whole cluster" in refusal(lambda: stage.api.patch(QUEUES, "root", grown), 422)
         both = {"highestTierAllowed": 1, "highestTierName": "rack"}
-        assert "allowed is one of the two" in words(lambda: stage.group("g", 1, networkTopology=both), 422)
+        assert "allowed is one of the two" in refusal(lambda: stage.group("g", 1, networkTopology=both), 422)
     finally:
         manifests.remove(stage.api, written)
         wait_for(lambda: _deletable(stage, "open"), what="the policy out of force")

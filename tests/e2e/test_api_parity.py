@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from extender.sim.apiserver.kinds import COMMANDS, KINDS, OPERATOR_KINDS, ResourceKind
 from extender.sim.apiserver.schemas.messages import MESSAGES
@@ -20,11 +21,12 @@ from tests.e2e.api_requests import (
     COURSE,
     JSON,
     NAMESPACE,
-    OTHER_WORDS,
+    OTHER_MESSAGES,
     REFUSED,
     Json,
     Sent,
 )
+from tests.e2e.harness import manifests
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
@@ -34,6 +36,7 @@ from tools.schemas import published, sent
 # What the API server adds when it could not evaluate all rules in CEL; nobody is helped by it.
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
 PLAYED = "1.36"
+DATA = Path(__file__).parent / "data"
 LACKING = (COMMANDS, *OPERATOR_KINDS)  # which nobody looks at, or the real one does not have
 SHOWN = [kind for kind in KINDS if kind not in LACKING]
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -43,7 +46,7 @@ _MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Answer(NamedTuple):
     status: int
     reason: str
-    told: str
+    message: str
 
 
 @pytest.fixture
@@ -71,10 +74,10 @@ def exchanged(api: Client, sent: Sent) -> tuple[int, Json]:
     return status, json.loads(data)
 
 
-def answer(status: int, told: Json) -> Answer:
+def answer(status: int, body: Json) -> Answer:
     if status < 300:
         return Answer(status, "", "")
-    return Answer(status, told.get("reason", ""), _plain(told.get("message", "")))
+    return Answer(status, body.get("reason", ""), _plain(body.get("message", "")))
 
 
 def _plain(message: str) -> str:
@@ -90,8 +93,8 @@ def test_both_refuse_the_same(real: Client, ours: Client) -> None:
     made = [answers(api, BEFORE) for api in (real, ours)]
     assert made[0] == made[1] == dict.fromkeys(made[0], Answer(201, "", ""))
     theirs, found = (answers(api, REFUSED) for api in (real, ours))
-    for name in OTHER_WORDS:
-        found[name] = found[name]._replace(told=theirs[name].told)
+    for name in OTHER_MESSAGES:
+        found[name] = found[name]._replace(message=theirs[name].message)
     assert found == theirs
 
 
@@ -114,6 +117,16 @@ def kept(status: int, obj: Json) -> Any:
     return status, named, obj["spec"], obj.get("status"), account
 
 
+@pytest.fixture(scope="module")
+def quota_kinds(cluster: ControlPlane) -> Iterator[None]:
+    """Those that a cluster has only with a component, or of others."""
+    elastic = list(yaml.safe_load_all((DATA / "elastic-quotas.yaml").read_text()))
+    written = [*manifests.apply(cluster.admin, "quota/crd.yaml"), *manifests.install(cluster.admin, elastic)]
+    yield
+    manifests.remove(cluster.admin, written)
+
+
+@pytest.mark.usefixtures("quota_kinds")
 @pytest.mark.parametrize("kind", SHOWN, ids=lambda kind: kind.plural)
 def test_both_show_the_same_columns(real: Client, ours: Client, kind: ResourceKind) -> None:
     theirs, found = (columns(api, f"{kind.root}/{kind.plural}") for api in (real, ours))

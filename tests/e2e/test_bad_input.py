@@ -114,7 +114,7 @@ def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler
     stuck = stage.pods("stuck", 1, group="a", gated=True, volumes=[volume])
     wait_for(lambda: muster.metric("muster_held_binds") == 2, what="two are held")
     assert muster.stop() == 0
-    wait_for(lambda: _told_of_the_stop(scheduler, held), what="the scheduler was told of both")
+    wait_for(lambda: _stop_is_reported(scheduler, held), what="the scheduler was told of both")
     assert stage.bound([*held, *stuck]) == {}
     stage.delete_pods(stuck)
     muster.start()
@@ -122,9 +122,9 @@ def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler
     stage.wait_phase([*held, *replaced])
 
 
-def _told_of_the_stop(scheduler: KubeScheduler, names: list[str]) -> bool:
-    told = [line for line in scheduler.process.tail(1000).splitlines() if "Muster is stopping" in line]
-    return all(any(f"/{name}" in line for line in told) for name in names)
+def _stop_is_reported(scheduler: KubeScheduler, names: list[str]) -> bool:
+    lines = [line for line in scheduler.process.tail(1000).splitlines() if "Muster is stopping" in line]
+    return all(any(f"/{name}" in line for line in lines) for name in names)
 
 
 def _bind(muster: Muster, stage: Stage, name: str, uid: str, node: str, namespace: str = "") -> str:

@@ -81,7 +81,7 @@ def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None
 
 def _rights(admin: Shell) -> str:
     found = json.loads(admin("check", "-o", "json").stdout)
-    return "".join(each["said"] for each in found if each["subject"] == "rights")
+    return "".join(each["message"] for each in found if each["subject"] == "rights")
 
 
 # ---- mutual TLS
@@ -95,23 +95,23 @@ def test_check_says_how_the_secret_of_mutual_tls_is_made(tmp_path: Path) -> None
             tmp_path, "default-scheduler", needed(KUBERNETES), build.release(KUBERNETES)
         )
         manifests.install(cluster.admin, installs.kustomized(cluster.binaries / "kubectl", overlay))
-        state, said, todo = _mutual_tls(admin)
-        assert (state, said) == (
+        state, shown, todo = _mutual_tls(admin)
+        assert (state, shown) == (
             "wrong",
             "the Secret kube-muster/muster-tls does not exist, so the pods of Muster do not start",
         )
         commands = todo.partition(";")[0].replace(", then:", " &&")
         admin.runs(f"cd {tmp_path} && {commands}")
-        state, said, todo = _mutual_tls(admin)
+        state, shown, todo = _mutual_tls(admin)
         assert (state, todo) == ("ok", "")
-        assert re.search(r"is for 127\.0\.0\.1 and expires in (9|10)y", said)
+        assert re.search(r"is for 127\.0\.0\.1 and expires in (9|10)y", shown)
 
 
 def _mutual_tls(admin: Shell) -> tuple[str, str, str]:
     (found,) = [
         each for each in json.loads(admin("check", "-o", "json").stdout) if each["subject"] == "mutual TLS"
     ]
-    return found["state"], found["said"], found["todo"]
+    return found["state"], found["message"], found["todo"]
 
 
 # ---- an installation
@@ -200,7 +200,7 @@ class Site:
         assert done.stderr == ""
         found = [each for each in json.loads(done.stdout) if each["state"] != "ok"]
         assert done.returncode == bool(found), done.stdout
-        return {each["subject"]: each["said"] for each in reversed(found)}
+        return {each["subject"]: each["message"] for each in reversed(found)}
 
     def wait_wrong(self, *subjects: str) -> dict[str, str]:
         """Until exactly these are."""
@@ -260,9 +260,9 @@ def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> 
         site.start_scheduler(first, muster)
         site.schedule_one()
         assert site.wait_wrong() == {}
-        said = [each["said"] for each in site.found() if each["subject"] == "view"]
-        assert said[0].endswith("its scheduler has the kubeconfig of the view, /run/kube-muster/kubeconfig")
-        assert said[1].startswith("muster-1: kube-scheduler/v")
+        shown = [each["message"] for each in site.found() if each["subject"] == "view"]
+        assert shown[0].endswith("its scheduler has the kubeconfig of the view, /run/kube-muster/kubeconfig")
+        assert shown[1].startswith("muster-1: kube-scheduler/v")
         _configure(site, "sidecar-gates.yaml")
         found = site.wait_wrong("view")
         assert "its scheduler has no kubeconfig, so it reads around the view" in found["view"]
@@ -271,8 +271,8 @@ def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> 
         first.close()
         stack.enter_context(KubeScheduler(site.cluster, "sidecar-gates.yaml", **site.direct(muster)))
         site.waits_for_members()
-        told = "nobody reads pods here; a scheduler reads pods elsewhere"
-        wait_for(lambda: told in site.wrong().get("view", ""), what=told)
+        message = "nobody reads pods here; a scheduler reads pods elsewhere"
+        wait_for(lambda: message in site.wrong().get("view", ""), what=message)
 
 
 def _configure(site: Site, file: str) -> None:

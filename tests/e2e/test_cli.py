@@ -41,7 +41,7 @@ def admin(stage: Stage) -> Shell:
 
 @pytest.fixture
 def submitter(stage: Stage) -> Iterator[Shell]:
-    """Who has the role edit in the namespace of the test, and nothing else."""
+    """A user with the role edit in the namespace of the test, and nothing else."""
     aggregating = stage.cluster.start_controller_manager(AGGREGATION)
     wait_for(lambda: _aggregated(stage), what="edit has what the manifests add to it")
     stage.api.create(ROLE_BINDINGS, _binding("RoleBinding", "edit", stage.namespace))
@@ -75,39 +75,39 @@ def test_a_submitter_is_told_why(stage: Stage, scheduler: KubeScheduler, submitt
     stage.wait_phase(stage.gang("fit", 3, queue="q", gated=True))
     stage.gang("sweep", 2, queue="q", gated=True)
     stage.wait_reason("sweep", "NoRoom")
-    told = submitter.says("why", "podgroup/sweep")
-    assert "Waiting" in told
-    assert "NoRoom" in told
-    assert "Shares and limits of queues are not shown" in told
-    assert f"podgroup/{stage.namespace}/fit runs, 3 pods on nodes: cpu 3" in told
-    assert "The pod waits with its whole group." in submitter.says("why", "sweep-0")
-    rows = submitter.says("podgroup", "get", "sweep", "fit").splitlines()[1:]
+    output = submitter.output("why", "podgroup/sweep")
+    assert "Waiting" in output
+    assert "NoRoom" in output
+    assert "Shares and limits of queues are not shown" in output
+    assert f"podgroup/{stage.namespace}/fit runs, 3 pods on nodes: cpu 3" in output
+    assert "The pod waits with its whole group." in submitter.output("why", "sweep-0")
+    rows = submitter.output("podgroup", "get", "sweep", "fit").splitlines()[1:]
     assert [row.split()[:5] for row in rows] == [
         ["sweep", "q", "Pending", "2", "NoRoom"],
         ["fit", "q", "Running", "3", "-"],
     ]
-    assert "sweep-0" in submitter.says("podgroup", "describe", "sweep")
+    assert "sweep-0" in submitter.output("podgroup", "describe", "sweep")
 
 
 def test_queues_take_a_binding_for_the_cluster(stage: Stage, submitter: Shell) -> None:
     stage.queue("q")
-    told = submitter.refuses("queue", "list")
-    assert "It takes a ClusterRoleBinding to the role kube-muster-view" in told
+    refusal = submitter.refuses("queue", "list")
+    assert "It takes a ClusterRoleBinding to the role kube-muster-view" in refusal
     stage.api.create(CLUSTER_ROLE_BINDINGS, _binding("ClusterRoleBinding", "kube-muster-view"))
     stage.started.callback(stage.api.delete, CLUSTER_ROLE_BINDINGS, "submitter")
     wait_for(lambda: submitter("queue", "list").returncode == 0, what="the binding is in force")
-    assert submitter.says("queue", "list", "-o", "name") == f"{Q}/q\n"
-    assert submitter.says("queue", "get", "q").splitlines()[1].startswith("q ")
-    assert submitter.says("why", "queue/q").startswith("queue/q\n\nOpen\n")
+    assert submitter.output("queue", "list", "-o", "name") == f"{Q}/q\n"
+    assert submitter.output("queue", "get", "q").splitlines()[1].startswith("q ")
+    assert submitter.output("why", "queue/q").startswith("queue/q\n\nOpen\n")
     assert submitter.refuses("queue", "create", "mine").startswith("Error: not allowed: queues.scheduling")
 
 
 def test_who_is_no_administrator_cannot_check(submitter: Shell) -> None:
     done = submitter("check", "-o", "json", "-n", "kube-muster")
     assert done.returncode == 1
-    said = {each["subject"]: each["said"] for each in json.loads(done.stdout)}
-    assert said["kinds"].startswith("could not be looked at: not allowed: ")
-    assert said["rights"].startswith("could not be looked at: not allowed: ")
+    shown = {each["subject"]: each["message"] for each in json.loads(done.stdout)}
+    assert shown["kinds"].startswith("could not be looked at: not allowed: ")
+    assert shown["rights"].startswith("could not be looked at: not allowed: ")
 
 
 # ---- workloads, pods that do not count, and commands that help
@@ -125,14 +125,14 @@ def test_a_workload_leads_to_its_group(stage: Stage, scheduler: KubeScheduler, s
     stage.wait_reason("train", "NeverFits")
     stage.wait_reason("web", "NeverFits")
     where = f"in namespace {stage.namespace}"
-    told = submitter.says("why", "job/train")
-    assert told.startswith(f"job/train {where}, of podgroup/train\n\nWaiting")
-    assert "Members: 2 needed, 2 there" in told
-    assert submitter.says("why", "deploy/site").startswith(f"deployment/site {where}, of podgroup/web\n")
-    assert submitter.says("why", "train").startswith(f"podgroup/train {where}\n")
-    assert submitter.says("why", "site").startswith(f"deployment/site {where}, of podgroup/web\n")
-    told = submitter.says("why", "later")
-    assert "NoPods\n  It is suspended, and Muster does not manage it: its pods name a PodGroup" in told
+    output = submitter.output("why", "job/train")
+    assert output.startswith(f"job/train {where}, of podgroup/train\n\nWaiting")
+    assert "Members: 2 needed, 2 there" in output
+    assert submitter.output("why", "deploy/site").startswith(f"deployment/site {where}, of podgroup/web\n")
+    assert submitter.output("why", "train").startswith(f"podgroup/train {where}\n")
+    assert submitter.output("why", "site").startswith(f"deployment/site {where}, of podgroup/web\n")
+    output = submitter.output("why", "later")
+    assert "NoPods\n  It is suspended, and Muster does not manage it: its pods name a PodGroup" in output
     assert "did you mean podgroup/train" in submitter.refuses("why", "trian")
     assert "the cluster knows no jobsets.jobset.x-k8s.io" in submitter.refuses("why", "jobset/train")
 
@@ -164,19 +164,19 @@ def test_pods_that_do_not_count_are_named_and_put_right(
     stage.pods("other", 1, group="train", scheduler="default-scheduler")
     stage.pods("slip", 1, group="trian", gated=True)
     stage.wait_reason("train", "NotEnoughMembers")
-    told = json.loads(submitter.says("why", "podgroup/train", "-o", "json"))
-    causes = {each["pods"][0]: each["cause"] for each in told["uncounted"]}
+    output = json.loads(submitter.output("why", "podgroup/train", "-o", "json"))
+    causes = {each["pods"][0]: each["cause"] for each in output["uncounted"]}
     assert causes == {
         "other-0": "schedulerName is default-scheduler, and Muster's is muster",
         "slip-0": "it names the group trian, which does not exist",
     }
-    assert told["members"]["there"] == 2
-    assert "did you mean train?" in submitter.says("why", "slip-0")
-    (command,) = told["commands"]
+    assert output["members"]["there"] == 2
+    assert "did you mean train?" in submitter.output("why", "slip-0")
+    (command,) = output["commands"]
     assert command["allowed"]
     submitter.runs(command["line"])
     stage.wait_reason("train", "NeverFits")
-    assert "uncounted" not in json.loads(submitter.says("why", "podgroup/train", "-o", "json"))
+    assert "uncounted" not in json.loads(submitter.output("why", "podgroup/train", "-o", "json"))
 
 
 def test_a_command_is_offered_to_those_who_may_run_it(
@@ -184,15 +184,14 @@ def test_a_command_is_offered_to_those_who_may_run_it(
 ) -> None:
     stage.gang("a", 2, queue="gone", gated=True)
     stage.wait_reason("a", "QueueNotFound")
-    told = " ".join(submitter.says("why", "a").split())
-    assert (
-        "To create it, ask an administrator, for you may not create queues: muster queue create gone" in told
-    )
-    assert "To create it: muster queue create gone\n" in admin.says("why", "a")
-    (command,) = json.loads(admin.says("why", "a", "-o", "json"))["commands"]
+    output = " ".join(submitter.output("why", "a").split())
+    remedy = "ask an administrator, for you may not create queues: muster queue create gone"
+    assert f"To create it, {remedy}" in output
+    assert "To create it: muster queue create gone\n" in admin.output("why", "a")
+    (command,) = json.loads(admin.output("why", "a", "-o", "json"))["commands"]
     admin.runs(command["line"])
     stage.wait_reason("a", "NeverFits")
-    fewer = json.loads(submitter.says("why", "a", "-o", "json")).get("commands", [])
+    fewer = json.loads(submitter.output("why", "a", "-o", "json")).get("commands", [])
     assert fewer == [], "no command makes a node"
 
 
@@ -202,35 +201,35 @@ def test_a_command_is_offered_to_those_who_may_run_it(
 def test_a_queue_is_made_changed_and_shown(stage: Stage, admin: Shell) -> None:
     flags = ("--weight", "3", "--capability", "cpu=8,memory=16Gi", "--dequeue-strategy", "fifo")
     for dry in ("client", "server"):
-        assert admin.says("queue", "create", "a", *flags, f"--dry-run={dry}").startswith(f"{Q}/a created (")
+        assert admin.output("queue", "create", "a", *flags, f"--dry-run={dry}").startswith(f"{Q}/a created (")
     assert stage.api.items(QUEUES) == []
-    assert admin.says("queue", "create", "a", *flags) == f"{Q}/a created\n"
-    assert admin.says("queue", "update", "--name", "a", "--capability", "memory-") == f"{Q}/a updated\n"
+    assert admin.output("queue", "create", "a", *flags) == f"{Q}/a created\n"
+    assert admin.output("queue", "update", "--name", "a", "--capability", "memory-") == f"{Q}/a updated\n"
     spec = stage.api.get(QUEUES, "a")["spec"]
     assert (spec["weight"], spec["capability"], spec["dequeueStrategy"]) == (3, {"cpu": "8"}, "fifo")
-    assert json.loads(admin.says("queue", "get", "a", "-o", "json"))["spec"] == spec
-    assert re.search(r"^Capability: +cpu 8$", admin.says("queue", "describe", "a"), re.MULTILINE)
+    assert json.loads(admin.output("queue", "get", "a", "-o", "json"))["spec"] == spec
+    assert re.search(r"^Capability: +cpu 8$", admin.output("queue", "describe", "a"), re.MULTILINE)
 
 
 def test_what_the_schema_refuses_is_told_in_its_words(stage: Stage, admin: Shell) -> None:
-    told = admin.refuses("queue", "create", "a", "--capability", "cpu=4", "--deserved", "cpu=8")
-    assert told.startswith("Error: the API server refuses: ")
-    assert "must not be above its capability" in told
-    assert "lower deserved or raise capability" in told
-    admin.says("queue", "create", "b")
+    refusal = admin.refuses("queue", "create", "a", "--capability", "cpu=4", "--deserved", "cpu=8")
+    assert refusal.startswith("Error: the API server refuses: ")
+    assert "must not be above its capability" in refusal
+    assert "lower deserved or raise capability" in refusal
+    admin.output("queue", "create", "b")
     assert admin.refuses("queue", "create", "b").endswith('"b" already exists\n')
     assert "there are: b" in admin.refuses("queue", "update", "bb", "--weight", "2")
 
 
 def test_only_what_is_closed_is_deleted(stage: Stage, muster: Muster, admin: Shell) -> None:
     stage.queue("a")
-    told = admin.refuses("queue", "delete", "a")
-    assert "only a Closed queue can be deleted" in told
-    admin.says("queue", "close", "a")
+    refusal = admin.refuses("queue", "delete", "a")
+    assert "only a Closed queue can be deleted" in refusal
+    admin.output("queue", "close", "a")
     assert stage.api.get(QUEUES, "a")["spec"]["state"] == "Closed"
-    assert admin.says("queue", "open", "a", "--wait", "--timeout", "60s") == f"{Q}/a opened\n"
-    admin.says("queue", "close", "a", "--wait", "--timeout", "60s")
-    assert admin.says("queue", "delete", "a") == f"{Q}/a deleted\n"
+    assert admin.output("queue", "open", "a", "--wait", "--timeout", "60s") == f"{Q}/a opened\n"
+    admin.output("queue", "close", "a", "--wait", "--timeout", "60s")
+    assert admin.output("queue", "delete", "a") == f"{Q}/a deleted\n"
     assert stage.api.find(QUEUES, "a") is None
 
 
@@ -240,9 +239,9 @@ def test_a_cascade_empties_a_queue(stage: Stage, muster: Muster, admin: Shell) -
     stage.group("g1", 1, queue="a")
     stage.wait_reason("g1", "NotEnoughMembers")
     wait_for(lambda: "2 groups" in admin.refuses("queue", "delete", "a"), what="both groups counted")
-    told = admin.says("queue", "delete", "a", "--cascade", "--timeout", "60s")
-    assert told.endswith(f"{Q}/a deleted\n")
-    assert f"podgroup.scheduling.volcano.sh/g0 deleted (namespace {stage.namespace})" in told
+    output = admin.output("queue", "delete", "a", "--cascade", "--timeout", "60s")
+    assert output.endswith(f"{Q}/a deleted\n")
+    assert f"podgroup.scheduling.volcano.sh/g0 deleted (namespace {stage.namespace})" in output
     assert stage.api.find(QUEUES, "a") is None
 
 
@@ -259,7 +258,7 @@ def test_a_cascade_leaves_pods_waiting_that_name_no_group(
     assert done.returncode == 0, done.stderr
     assert f"a: 3 pods still name it and wait: {stage.namespace}/p-0, " in done.stderr
     muster.wait_decision(stage.namespace, stage.own_group("p-0"), reason="QueueNotFound")
-    assert "queue a does not exist" in admin.says("why", "p-0")
+    assert "queue a does not exist" in admin.output("why", "p-0")
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
     stage.nodes(1, cpu="3")
     stage.queue("a")
@@ -278,11 +277,11 @@ def test_a_cascade_waits_for_pods_on_nodes(
     stage.queue("a")
     pods = stage.pods("p", 1, queue="a", gated=True)
     stage.wait_group(stage.own_group("p-0"), phase="Running")
-    told = admin("queue", "delete", "a", "--cascade", "--timeout", "3s").stderr
-    assert "queue a is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to" in told
+    message = admin("queue", "delete", "a", "--cascade", "--timeout", "3s").stderr
+    assert "queue a is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to" in message
     assert stage.phases(pods) == {"Running"}
     stage.delete_pods(pods)
-    assert admin.says("queue", "delete", "a", "--cascade", "--timeout", "60s") == f"{Q}/a deleted\n"
+    assert admin.output("queue", "delete", "a", "--cascade", "--timeout", "60s") == f"{Q}/a deleted\n"
 
 
 def test_a_pod_in_a_closed_queue_waits_without_a_group_and_says_why(
@@ -291,15 +290,15 @@ def test_a_pod_in_a_closed_queue_waits_without_a_group_and_says_why(
     stage.queue("a", state="Closed")
     stage.pods("p", 1, queue="a", gated=True)
     muster.wait_decision(stage.namespace, stage.own_group("p-0"), reason="QueueNotOpen")
-    assert "queue a is Closed" in admin.says("why", "p-0")
-    wait_for(lambda: "QueueNotOpen" in _told(stage, "p-0"), what="an event on the pod")
+    assert "queue a is Closed" in admin.output("why", "p-0")
+    wait_for(lambda: "QueueNotOpen" in _messages(stage, "p-0"), what="an event on the pod")
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
     assert stage.api.get(QUEUES, "a")["status"]["state"] == "Closed"
-    admin.says("queue", "open", "a", "--wait", "--timeout", "60s")
+    admin.output("queue", "open", "a", "--wait", "--timeout", "60s")
     stage.wait_group(stage.own_group("p-0"), phase="Pending")
 
 
-def _told(stage: Stage, pod: str) -> set[str]:
+def _messages(stage: Stage, pod: str) -> set[str]:
     """The reasons of the events on a pod."""
     about = f"involvedObject.kind=Pod,involvedObject.name={pod}"
     return {each["reason"] for each in stage.api.items(EVENTS, stage.namespace, fieldSelector=about)}

@@ -21,14 +21,14 @@ def test_a_gang_that_waits_and_runs_is_told_of(
     first = stage.gang("a", 4, gated=True)
     stage.wait_phase(first, "Running")
     second = stage.gang("b", 4, gated=True)
-    wait_for(lambda: _told(stage, "PodGroup", "b") == ["NoRoom"], what="the wait told")
-    wait_for(lambda: _told(stage, "Pod", "b-2") == ["NoRoom"], what="the wait told to members")
-    assert _told(stage, "Pod", "b-3") == []
+    wait_for(lambda: _messages(stage, "PodGroup", "b") == ["NoRoom"], what="the wait told")
+    wait_for(lambda: _messages(stage, "Pod", "b-2") == ["NoRoom"], what="the wait told to members")
+    assert _messages(stage, "Pod", "b-3") == []
     stage.finish(first)
     stage.wait_phase(second, "Running")
-    wait_for(lambda: _told(stage, "PodGroup", "b") == ["NoRoom", "Running"], what="the start told")
-    assert _told(stage, "PodGroup", "a") == ["Running"]
-    assert [_told(stage, "Pod", name) for name in first] == [[]] * 4
+    wait_for(lambda: _messages(stage, "PodGroup", "b") == ["NoRoom", "Running"], what="the start told")
+    assert _messages(stage, "PodGroup", "a") == ["Running"]
+    assert [_messages(stage, "Pod", name) for name in first] == [[]] * 4
     (event,) = _events(stage, "PodGroup", "a")
     assert event["involvedObject"]["uid"] == stage.pod_group("a")["metadata"]["uid"]
     assert (event["type"], event["count"]) == ("Normal", 1)
@@ -40,9 +40,9 @@ def test_a_wait_that_is_told_again_is_the_same_event(
     (node,) = stage.nodes(1, cpu="2")
     stage.wait_phase(stage.pods("first", 1, group=None, cpu="2", gated=True), "Running")
     stage.gang("b", 1, cpu="2", gated=True)
-    for cpu, told in (("2", {"NoRoom": 1}), ("1", {"NoRoom": 1, "NeverFits": 1}), ("2", {"NoRoom": 2})):
+    for cpu, counts in (("2", {"NoRoom": 1}), ("1", {"NoRoom": 1, "NeverFits": 1}), ("2", {"NoRoom": 2})):
         stage.api.patch(NODES, node, {"status": {"allocatable": {"cpu": cpu}}}, sub="status")
-        wait_for(partial(_counted, stage, "b", told), what=f"{told} told")
+        wait_for(partial(_counted, stage, "b", counts), what=f"{counts} told")
     assert _counts(stage, "b") == {"NoRoom": 2, "NeverFits": 1}
 
 
@@ -52,11 +52,11 @@ def test_a_start_that_is_undone_is_told_of(stage: Stage, muster: Muster, schedul
     stage.kubelet.refuse("a-1")
     stage.gang("a", 3, cpu="2", gated=True)
     stage.wait_phase(["a-0", "a-2"], "Gone")
-    wait_for(lambda: "Undone" in _told(stage, "PodGroup", "a"), what="the undoing told")
+    wait_for(lambda: "Undone" in _messages(stage, "PodGroup", "a"), what="the undoing told")
     (event,) = [each for each in _events(stage, "PodGroup", "a") if each["reason"] == "Undone"]
     assert event["type"] == "Warning"
     assert event["message"].startswith("evicting 2 bound members: ")
-    assert "Undone" not in _told(stage, "Pod", "a-0")
+    assert "Undone" not in _messages(stage, "Pod", "a-0")
 
 
 @pytest.mark.gang_deadline(120)
@@ -102,7 +102,7 @@ def _events(stage: Stage, kind: str, name: str) -> list[Json]:
     return list(stage.api.items(EVENTS, stage.namespace, fieldSelector=about))
 
 
-def _told(stage: Stage, kind: str, name: str) -> list[str]:
+def _messages(stage: Stage, kind: str, name: str) -> list[str]:
     """The reasons; they come within the same second, so their order says nothing."""
     return sorted(event["reason"] for event in _events(stage, kind, name))
 
@@ -111,5 +111,5 @@ def _counts(stage: Stage, group: str) -> dict[str, int]:
     return {event["reason"]: event["count"] for event in _events(stage, "PodGroup", group)}
 
 
-def _counted(stage: Stage, group: str, told: dict[str, int]) -> bool:
-    return told.items() <= _counts(stage, group).items()
+def _counted(stage: Stage, group: str, counts: dict[str, int]) -> bool:
+    return counts.items() <= _counts(stage, group).items()

@@ -41,10 +41,10 @@ def test_all_say_the_same(stage: Stage, muster: Muster, scheduler: KubeScheduler
         (f"{stage.namespace}/early", "q", 3000)
     ]
     assert f"it starts {page['change']['text']}" == change
-    said = f"{page['message']}; {change}"
+    shown = f"{page['message']}; {change}"
     assert page["message"].endswith("; position 1 in queue q")
-    wait_for(lambda: message(stage, "first") == said, what=f"the condition says {said!r}")
-    wait_for(lambda: any(said in each for each in events(stage, "first")), what="the event says so, too")
+    wait_for(lambda: message(stage, "first") == shown, what=f"the condition says {shown!r}")
+    wait_for(lambda: any(shown in each for each in events(stage, "first")), what="the event says so, too")
     wait_for(
         lambda: "position 2 in queue q" in message(stage, "second"), what="the second one knows its place"
     )

@@ -33,7 +33,7 @@ def test_a_gang_that_does_not_fit_waits_and_starts_when_room_appears(
     gang = stage.gang("a", 3, cpu="2", gated=gated)
     stage.wait_reason("a", "NoRoom")
     assert stage.bound(gang) == {}
-    _tell("room to gang bound", _seconds(lambda: stage.finish(filler), lambda: stage.wait_bound(gang)))
+    _show("room to gang bound", _seconds(lambda: stage.finish(filler), lambda: stage.wait_bound(gang)))
 
 
 def test_of_two_gangs_that_fit_alone_one_starts_and_the_other_follows(
@@ -52,7 +52,7 @@ def test_of_two_gangs_that_fit_alone_one_starts_and_the_other_follows(
 def test_a_gang_of_500_starts_whole(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(20, cpu="32")
     gang = stage.gang("large", 500, gated=True)
-    _tell("500 pods created to bound", _seconds(lambda: None, lambda: stage.wait_bound(gang)))
+    _show("500 pods created to bound", _seconds(lambda: None, lambda: stage.wait_bound(gang)))
 
 
 def test_of_fifty_gangs_thirty_have_room_and_the_others_follow(
@@ -69,7 +69,7 @@ def test_of_fifty_gangs_thirty_have_room_and_the_others_follow(
         stage.finish(_all_of(gangs[name] for name, count in bound.items() if count))
 
     rest = _all_of(gangs[name] for name, count in bound.items() if not count)
-    _tell("20 gangs of 10 follow", _seconds(end_the_first, lambda: stage.wait_bound(rest)))
+    _show("20 gangs of 10 follow", _seconds(end_the_first, lambda: stage.wait_bound(rest)))
 
 
 def test_no_more_members_start_at_once_than_the_window_holds(stage: Stage, muster_user: User) -> None:
@@ -170,7 +170,7 @@ def _seconds(begin: Callable[[], object], end: Callable[[], object]) -> float:
     return time.monotonic() - started
 
 
-def _tell(what: str, seconds: float) -> None:
+def _show(what: str, seconds: float) -> None:
     """A figure for whoever reads the log; that it came to an end is what is asserted."""
     print(f"\n{what}: {seconds:.2f} s")  # noqa: T201
     assert seconds < GENEROUS

@@ -15,9 +15,10 @@ import urllib3
 
 from tests.e2e.harness import objects
 from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness.cleanup import empty
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import answer, before_request, hold_answer, lose_answer
+from tests.e2e.harness.faults import OFTEN, answer, before_request, hold_answer, lose_answer
 from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NODES, PODS
@@ -81,6 +82,13 @@ def test_faults_happen_once_each_and_in_order(stage: Stage, proxy: FaultProxy, f
     assert proxy.left() == []
 
 
+def test_a_failed_cleanup_names_the_last_refusal(stage: Stage, proxy: FaultProxy, far: Client) -> None:
+    stage.nodes(1)
+    proxy.inject(answer(403, "DELETE", "/nodes", times=OFTEN))
+    with pytest.raises(TimeoutError, match=r"nodes gone .*; last refusal: 403: injected by the test"):
+        empty(far, NODES, "", timeout=0.2)
+
+
 def test_an_answer_can_be_held_back_after_success(stage: Stage, proxy: FaultProxy, far: Client) -> None:
     stage.nodes(1)
     (name,) = stage.pods("p", 1)
@@ -133,17 +141,17 @@ def test_a_cut_wire_breaks_watches_and_a_restored_one_serves(stage: Stage) -> No
 
 def test_a_wire_is_cut_at_any_byte() -> None:
     """What the caller has of an answer ends where the cut is."""
-    said = b"0123456789" * 100
+    answer = b"0123456789" * 100
     server = socket.create_server(("127.0.0.1", 0))
     with server, TcpProxy(server.getsockname()[1]) as wire:
         caller = socket.create_connection(("127.0.0.1", wire.port))
         target, _ = server.accept()
         with caller, target:
-            target.sendall(said[:10])
-            assert caller.recv(10) == said[:10]
+            target.sendall(answer[:10])
+            assert caller.recv(10) == answer[:10]
             assert wire.cut_after(333) == 1
-            target.sendall(said)
-            assert b"".join(iter(lambda: caller.recv(100), b"")) == said[:333]
+            target.sendall(answer)
+            assert b"".join(iter(lambda: caller.recv(100), b"")) == answer[:333]
             assert target.recv(1) == b""
 
 
@@ -172,19 +180,19 @@ def test_created_objects_come_back_in_order(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "path", "told"),
+    ("arguments", "path", "message"),
     [
         (["--kubernetes", "1.2"], os.environ["PATH"], "--kubernetes 1.2: not supported, allowed: 1."),
         ([], "/nowhere", "go: not found on PATH, allowed: Go 1."),
     ],
     ids=["version", "go"],
 )
-def test_the_build_says_what_it_needs(arguments: list[str], path: str, told: str, tmp_path: Path) -> None:
+def test_the_build_says_what_it_needs(arguments: list[str], path: str, message: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.e2e.build", *arguments]
     env = {"PATH": path, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""
 
 

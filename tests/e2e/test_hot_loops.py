@@ -27,13 +27,14 @@ def test_refused_pods_do_not_come_again_and_again(
     low, high = stage.priority("low", 10), stage.priority("high", 1000)
     standing = _standing(stage, low, every_second)
     refused = stage.gang("a", REFUSED, min_member=REFUSED + 1, cpu="2", priorityClassName=high)
-    stage.wait_reason("a", "NotEnoughMembers")
-    wait_for(lambda: all("NotEnoughMembers" in words for words in _words(stage, refused)), what="all refused")
+    reason = "NotEnoughMembers"
+    stage.wait_reason("a", reason)
+    wait_for(lambda: all(reason in each for each in _messages(stage, refused)), what="all refused")
     before = _filter_calls(muster)
     time.sleep(OBSERVED)
     calls = _filter_calls(muster)
-    told = f"{before:g} at first, {calls - before:g} in {OBSERVED:g} s"
-    print(f"\nfilter calls of {REFUSED} refused pods: {told}")  # noqa: T201
+    rates = f"{before:g} at first, {calls - before:g} in {OBSERVED:g} s"
+    print(f"\nfilter calls of {REFUSED} refused pods: {rates}")  # noqa: T201
     assert calls >= REFUSED, "the pods were seen"
     assert calls - before <= AT_MOST
     assert stage.bound(refused) == {}
@@ -52,7 +53,7 @@ def test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing(
     stage.wait_phase(standing)
     gang = stage.gang("a", 2, cpu="3", queue="q", priorityClassName=high)
     stage.wait_reason("a", "NoRoom")
-    wait_for(lambda: all(_words(stage, gang)), what="the scheduler has tried")
+    wait_for(lambda: all(_messages(stage, gang)), what="the scheduler has tried")
     before = _filter_calls(muster)
     time.sleep(OBSERVED / 2)
     assert _filter_calls(muster) - before <= len(gang)
@@ -81,7 +82,7 @@ def _standing(stage: Stage, priority: str, every_second: str) -> list[str]:
     return pods
 
 
-def _words(stage: Stage, names: list[str]) -> list[str]:
+def _messages(stage: Stage, names: list[str]) -> list[str]:
     """What the scheduler says of each of these pods."""
     wanted = set(names)
     pods = [pod for pod in stage.api.items(PODS, stage.namespace) if pod["metadata"]["name"] in wanted]

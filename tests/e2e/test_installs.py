@@ -66,8 +66,16 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     ("jobs/batch", "jobs/ray"): {"jobs.kinds": "{batch,ray}"},
     ("quota",): {"quota.enabled": "true"},
 }
+
+
+def _whole(install: str, mode: tuple[str, ...], components: tuple[str, ...]) -> tuple[str, ...]:
+    """The chart adds what marks pods for quotas where policies can mark pods."""
+    marks = install == "default-scheduler" and components == ("quota",) and IN_PLACE not in mode
+    return (*mode, *components, *(("quota-marks",) if marks else ()))
+
+
 VARIANTS = [
-    Variant(install, (*mode, *components), {"install": install, **values, **more})
+    Variant(install, _whole(install, mode, components), {"install": install, **values, **more})
     for install, mode, values in MODES
     if set(NEEDED) <= set(mode) or (install, mode) == ("sidecar", ())  # which has no policies of that kind
     for components, more in ADDED.items()

@@ -1,28 +1,17 @@
 """`muster job`, and `muster why` of jobs that wait as jobs, with kube-controller-manager's job controller."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN
-from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Json, Stage
 from tests.e2e.harness.waiting import wait_for
 
-pytestmark = pytest.mark.view
-
-
-@pytest.fixture(scope="module", autouse=True)
-def component(cluster: ControlPlane) -> Iterator[None]:
-    """The rights, before Muster looks for them."""
-    written = manifests.apply(cluster.admin, "jobs/batch/rbac.yaml")
-    yield
-    manifests.remove(cluster.admin, written)
+pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
 
 
 @pytest.fixture
@@ -33,7 +22,7 @@ def jobs(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> Stage:
 
 
 def listed(shell: Shell) -> dict[str, Json]:
-    return {each["name"]: each for each in json.loads(shell.says("job", "list", "-o", "json"))["items"]}
+    return {each["name"]: each for each in json.loads(shell.output("job", "list", "-o", "json"))["items"]}
 
 
 def states(shell: Shell) -> dict[str, str]:
@@ -47,19 +36,19 @@ def test_a_job_is_held_resumed_stopped_and_queues_again_at_its_old_place(jobs: S
     jobs.job("second", parallelism=3, suspend=True, queue="default")
     wait_for(lambda: listed(shell).get("second", {}).get("position") == 1, what="second is in line")
     assert listed(shell)["second"]["reason"] in ("NoRoom", "Fragmented")
-    told = shell.says("why", "job/second")
-    assert "It waits as a job: its 3 pods will be made when it starts." in " ".join(told.split())
-    assert "Running" in shell.says("job", "describe", "first")
-    shell.says("job", "hold", "second")
+    output = shell.output("why", "job/second")
+    assert "It waits as a job: its 3 pods will be made when it starts." in " ".join(output.split())
+    assert "Running" in shell.output("job", "describe", "first")
+    shell.output("job", "hold", "second")
     wait_for(lambda: states(shell)["second"] == "Held", what="second is held")
-    shell.says("job", "stop", "job/first")
+    shell.output("job", "stop", "job/first")
     jobs.jobs.wait_pods("first", 0)
     assert states(shell)["first"] == "Suspended"
-    assert "muster job resume job/first" in shell.says("why", "job/first")
+    assert "muster job resume job/first" in shell.output("why", "job/first")
     assert jobs.jobs.pods("second") == [], "it is held, although there is room"
-    shell.says("job", "resume", "job/second")
+    shell.output("job", "resume", "job/second")
     jobs.jobs.wait_pods("second", 3, "Running")
-    shell.says("job", "resume", "first")
+    shell.output("job", "resume", "first")
     wait_for(lambda: states(shell)["first"] == "Waiting", what="first waits again")
     jobs.jobs.finish("second")
     jobs.jobs.wait_pods("first", 4, "Running")
@@ -68,5 +57,5 @@ def test_a_job_is_held_resumed_stopped_and_queues_again_at_its_old_place(jobs: S
 
 def test_why_a_job_that_names_no_queue_is_left_alone(jobs: Stage) -> None:
     jobs.job("free", suspend=True)
-    told = Shell(jobs.cluster, ADMIN, jobs.namespace).says("why", "job/free")
-    assert "it names no queue" in " ".join(told.split())
+    output = Shell(jobs.cluster, ADMIN, jobs.namespace).output("why", "job/free")
+    assert "it names no queue" in " ".join(output.split())

@@ -2,32 +2,24 @@
 and writes, and the statuses are ones that it takes."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import yaml
 
 from extender.api.workloads.lifecycle import is_suspended, outcome_of
 from extender.api.workloads.pod_sets import pod_sets
 from extender.api.workloads.shape import Json, Path
 from extender.api.workloads.template_paths import annotation_paths
 from tests.api.job_files import documents, row_of
-from tests.e2e import build
 from tests.e2e.harness import manifests
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.releases import Release
 from tests.e2e.harness.resources import CRDS, Resource
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
 JSON_PATCH = "application/json-patch+json"
 NAMESPACE = "default"
-
-
-class Release(NamedTuple):
-    """A Go module, and the folder in it that has the CRDs."""
-
-    module: str
-    crds: str
 
 
 RAY = Release("github.com/ray-project/kuberay/ray-operator@v1.4.2", "config/crd/bases")
@@ -47,14 +39,13 @@ RELEASES = {
     "trainjob": Release("github.com/kubeflow/trainer/v2@v2.1.0", "manifests/base/crds"),
     "sparkapplication": Release("github.com/kubeflow/spark-operator/v2@v2.4.0", "config/crd/bases"),
 }
-MODULE = build.MODULES / build.DEFAULT
 
 
 @pytest.fixture(params=RELEASES)
 def name(request: pytest.FixtureRequest, cluster: ControlPlane) -> Iterator[str]:
     """Of the file, with its kind served. Two operators have a kind of the same name."""
     name, job = request.param, documents(request.param)[0]
-    crd = _crd(RELEASES[name], row_of(job).group, job["kind"])
+    crd = RELEASES[name].crd(row_of(job).group, job["kind"])
     manifests.install(cluster.admin, [crd])
     yield name
     manifests.remove(cluster.admin, [crd])
@@ -66,7 +57,7 @@ def test_what_the_table_reads_and_writes_is_kept(cluster: ControlPlane, name: st
     row, job = row_of(written), _created(cluster, written)
     assert is_suspended(row, job) is row.manageable
     assert outcome_of(row, job) is None
-    assert _told(job) == _told({**written, "metadata": job["metadata"]})
+    assert _summary(job) == _summary({**written, "metadata": job["metadata"]})
     with pytest.raises(ApiError, match="422"):  # a test of a patch that fails: it changed since
         _started(cluster, {**job, "metadata": {**job["metadata"], "resourceVersion": "1"}})
     started = _started(cluster, job)
@@ -75,22 +66,6 @@ def test_what_the_table_reads_and_writes_is_kept(cluster: ControlPlane, name: st
         assert all(each.template["metadata"]["annotations"]["note"] == "x" for each in pod_sets(started))
     for end in ends:
         assert outcome_of(row, _with_status(cluster, job, end["status"])) is outcome_of(row, end)
-
-
-def _crd(release: Release, group: str, kind: str) -> Json:
-    """The files are large: those that name the kind are read, by the fast loader where there is one."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    folder = build.sources(release.module, MODULE) / release.crds
-    texts = [text for path in folder.glob("*.yaml") if f"kind: {kind}" in (text := path.read_text())]
-    found = [each for text in texts for each in yaml.load_all(text, Loader=loader)]
-    (crd,) = (
-        each
-        for each in found
-        if each
-        and each["kind"] == "CustomResourceDefinition"
-        and (each["spec"]["group"], each["spec"]["names"]["kind"]) == (group, kind)
-    )
-    return dict(crd)
 
 
 def _resource(job: Json) -> Resource:
@@ -144,7 +119,7 @@ def _added(job: Json, path: Path) -> Iterator[Json]:
     yield {"op": "add", "path": "/" + "/".join((*path, "note")), "value": "x"}
 
 
-def _told(job: Json) -> list[tuple[str, int, Any]]:
+def _summary(job: Json) -> list[tuple[str, int, Any]]:
     """The sets of pods, with what they request."""
     return [
         (each.role, each.count, [it.get("resources") for it in each.template["spec"]["containers"]])

@@ -1,27 +1,15 @@
 """Jobs wait as jobs, with the job controller of kube-controller-manager."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.e2e.harness import manifests
 from tests.e2e.harness.access import User
-from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import POD_GROUPS, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
-pytestmark = pytest.mark.view
-
-
-@pytest.fixture(scope="module", autouse=True)
-def component(cluster: ControlPlane) -> Iterator[None]:
-    """The rights, before Muster looks for them."""
-    written = manifests.apply(cluster.admin, "jobs/batch/rbac.yaml")
-    yield
-    manifests.remove(cluster.admin, written)
+pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
 
 
 @pytest.fixture
@@ -86,6 +74,53 @@ def test_a_job_makes_room_by_being_suspended(jobs: Stage) -> None:
     jobs.jobs.wait_pods(out, 0)
     jobs.jobs.finish("due")
     jobs.jobs.wait_pods(out, 2, "Running")
+
+
+def test_a_job_that_may_start_with_fewer_pods_takes_the_most_that_fit(jobs: Stage) -> None:
+    """A start that is given up leaves nothing of that behind: the next one asks for all."""
+    jobs.queue("q", startTimeout="5s")
+    jobs.kubelet.off()
+    jobs.job(
+        "train", parallelism=6, suspend=True, queue="q", annotations={"kube-muster.io/min-parallelism": "2"}
+    )
+    jobs.jobs.wait_pods("train", 4)
+    assert started_with(jobs, "train") == (4, "4/6")
+    wait_unit(jobs, "train", "BackingOff")
+    jobs.jobs.wait_condition("train", "Suspended")
+    jobs.nodes(1, prefix="further", cpu="2")
+    jobs.kubelet.on()
+    jobs.jobs.wait_pods("train", 6, "Running")
+    assert started_with(jobs, "train") == (6, None)
+
+
+def test_one_that_runs_with_fewer_pods_is_a_gang_of_these(jobs: Stage) -> None:
+    jobs.job("first", parallelism=1, suspend=True, queue="default")
+    jobs.jobs.wait_pods("first", 1, "Running")
+    fewer = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    jobs.job("train", parallelism=6, completions=6, suspend=True, queue="default", annotations=fewer)
+    jobs.jobs.wait_pods("train", 3, "Running")
+    found = jobs.wait_group(unit(jobs, "train"), phase="Running", running=3)
+    assert found["spec"]["minMember"] == 3
+    assert started_with(jobs, "train") == (3, "3/6")
+
+
+def started_with(stage: Stage, job: str) -> tuple[int, str | None]:
+    """How many pods it makes, and the note of that."""
+    found = stage.jobs.get(job)
+    return found["spec"]["parallelism"], found["metadata"]["annotations"].get("kube-muster.io/partial-start")
+
+
+def test_a_job_of_many_completions_keeps_its_room_from_one_pod_to_the_next(jobs: Stage) -> None:
+    jobs.job("many", parallelism=4, completions=12, suspend=True, queue="default")
+    jobs.jobs.wait_pods("many", 4, "Running")
+    jobs.job("next", parallelism=1, suspend=True, queue="default")
+    wait_unit(jobs, "next", "NoRoom", "Fragmented")
+    for succeeded in (4, 8):
+        jobs.jobs.finish("many")
+        jobs.jobs.wait_status("many", succeeded=succeeded, active=4, ready=4)
+        assert jobs.jobs.get("next")["spec"]["suspend"]
+    jobs.jobs.finish("many")
+    jobs.jobs.wait_pods("next", 1, "Running")
 
 
 def test_a_job_suspended_by_hand_stays_out_of_its_queue(jobs: Stage) -> None:

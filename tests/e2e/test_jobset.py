@@ -57,11 +57,10 @@ def _condition(stage: Stage, type_: str) -> str:
 
 
 @pytest.fixture
-def rights(cluster: ControlPlane) -> Iterator[None]:
+def rights(cluster: ControlPlane, job_rights: None) -> Iterator[None]:
     """Before Muster looks for them."""
-    written = manifests.apply(cluster.admin, "jobs/jobset/rbac.yaml", "jobs/batch/rbac.yaml")
-    yield
-    manifests.remove(cluster.admin, written)
+    with manifests.applied(cluster.admin, "jobs/jobset/rbac.yaml"):
+        yield
 
 
 def test_a_jobset_waits_as_one_job_and_starts_whole(stage: Stage, rights: None, muster_user: User) -> None:

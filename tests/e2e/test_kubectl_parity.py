@@ -66,7 +66,7 @@ def both(cluster: ControlPlane, tmp_path: Path) -> Iterator[list[Path]]:
     cluster.admin.exchange("DELETE", "/apis/scheduling.k8s.io/v1/priorityclasses/shell", None, "")
 
 
-def said(kubeconfig: Path, command: str) -> tuple[int, str]:
+def printed(kubeconfig: Path, command: str) -> tuple[int, str]:
     """An underscore is a space within an argument."""
     kubectl = [str(folder(PLAYED) / "kubectl"), "--kubeconfig", str(kubeconfig), "-n", NAMESPACE]
     cache = ["--cache-dir", f"{kubeconfig}.cache"]
@@ -79,5 +79,5 @@ def said(kubeconfig: Path, command: str) -> tuple[int, str]:
 
 def test_kubectl_says_the_same_of_both(both: list[Path]) -> None:
     for command in COMMANDS:
-        theirs, ours = (said(kubeconfig, command) for kubeconfig in both)
+        theirs, ours = (printed(kubeconfig, command) for kubeconfig in both)
         assert ours == theirs, command

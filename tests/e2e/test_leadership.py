@@ -52,7 +52,7 @@ def test_only_beside_the_scheduler_that_holds_the_lease_something_is_written(
 def test_a_gang_at_the_barrier_is_bound_without_the_lease(
     stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
-    """Who calls bind is the scheduler that counts, whatever Lease we last saw."""
+    """The scheduler that counts is the one that calls bind, whatever Lease we last saw."""
     _hold_lease(stage, f"{socket.gethostname()}_1")
     stage.start_sidecar(follower, user=muster_user)
     stage.nodes(3, cpu="4")
@@ -101,8 +101,8 @@ def test_a_start_without_an_api_server_waits_for_it(stage: Stage, muster_user: U
 @pytest.mark.parametrize("flag", ["--listen", "--health-listen", "--debug-listen"])
 def test_a_port_in_use_is_told_with_its_flag(stage: Stage, muster_user: User, flag: str) -> None:
     running = stage.start_muster(user=muster_user)
-    told = _refused_to_serve(stage.cluster.kubeconfig(muster_user), flag, running.address)
-    assert f"{flag}: got '{running.address}'; another process listens there" in told
+    refusal = _refused_to_serve(stage.cluster.kubeconfig(muster_user), flag, running.address)
+    assert f"{flag}: got '{running.address}'; another process listens there" in refusal
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_an_invalid_kubeconfig_is_told(tmp_path: Path, content: str | None, why:
     path = tmp_path / "kubeconfig"
     if content is not None:
         path.write_text(content)
-    told = _refused_to_serve(path, "--listen", "127.0.0.1:0")
-    assert "--kubeconfig" in told
-    assert str(path) in told
-    assert why in told.lower()
+    refusal = _refused_to_serve(path, "--listen", "127.0.0.1:0")
+    assert "--kubeconfig" in refusal
+    assert str(path) in refusal
+    assert why in refusal.lower()
 
 
 def _refused_to_serve(kubeconfig: Path, flag: str, address: str) -> str:

@@ -37,15 +37,15 @@ def gang(stage: Stage, name: str, size: int, local: str, label: str = OURS) -> l
 def wait_status(stage: Stage, name: str, **wanted: Any) -> None:
     """Until a LocalQueue says this: `active` is the reason of its condition, the others are fields."""
 
-    def said() -> Json:
+    def status() -> Json:
         status = stage.api.get(LOCAL_QUEUES, name, stage.namespace).get("status", {})
         active = next((each["reason"] for each in status.get("conditions", ())), "")
         return {**status, "active": active}
 
     try:
-        wait_for(lambda: wanted.items() <= said().items())
+        wait_for(lambda: wanted.items() <= status().items())
     except TimeoutError:
-        raise TimeoutError(f"LocalQueue {name} says {said()}, never {wanted}") from None
+        raise TimeoutError(f"LocalQueue {name} says {status()}, never {wanted}") from None
 
 
 def label_namespace(stage: Stage, labels: dict[str, str | None]) -> None:
@@ -152,7 +152,7 @@ def test_what_may_not_enter_is_refused_where_webhooks_are_installed(stage: Stage
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"queue": ""}, "spec.queue"),
         ({"queue": "a/b"}, "spec.queue"),
@@ -160,14 +160,14 @@ def test_what_may_not_enter_is_refused_where_webhooks_are_installed(stage: Stage
         ({"queue": "q", "stopPolicy": "Maybe"}, "spec.stopPolicy"),
     ],
 )
-def test_the_api_server_refuses_what_makes_no_sense(stage: Stage, spec: Json, told: str) -> None:
+def test_the_api_server_refuses_what_makes_no_sense(stage: Stage, spec: Json, message: str) -> None:
     made = objects.local_queue("bad", namespace=stage.namespace, queue="q")
-    with pytest.raises(ApiError, match=told):
+    with pytest.raises(ApiError, match=message):
         stage.api.create(LOCAL_QUEUES, {**made, "spec": spec})
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         ({"key": "team", "operator": "Gt", "values": ["1"]}, "Unsupported value"),
         ({"key": "team", "operator": "In"}, "In and NotIn take values"),
@@ -175,7 +175,7 @@ def test_the_api_server_refuses_what_makes_no_sense(stage: Stage, spec: Json, to
     ],
 )
 def test_the_api_server_refuses_selectors_that_make_no_sense(
-    stage: Stage, expression: Json, told: str
+    stage: Stage, expression: Json, message: str
 ) -> None:
-    with pytest.raises(ApiError, match=told):
+    with pytest.raises(ApiError, match=message):
         stage.queue("bad", namespaceSelector={"matchExpressions": [expression]})

@@ -53,8 +53,10 @@ def test_a_native_group_starts_whole(native_stage: Stage, muster_user: User) -> 
     muster.wait_decision(NAMESPACE, "a", verdict="Waiting", minMember=3)
     assert stage.bound(gang) == {}
     admin = Shell(stage.cluster, ADMIN, NAMESPACE)
-    told = "The pod's group a is a PodGroup of Kubernetes itself"
-    wait_for(lambda: told in " ".join(admin.says("why", "a-0").split()), what="why knows the native group")
+    message = "The pod's group a is a PodGroup of Kubernetes itself"
+    wait_for(
+        lambda: message in " ".join(admin.output("why", "a-0").split()), what="why knows the native group"
+    )
     stage.nodes(1, prefix="more")
     stage.wait_phase(gang)
 

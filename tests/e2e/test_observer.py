@@ -52,7 +52,7 @@ def test_what_was_wrong_before_is_seen_when_nobody_is_at_work_any_more(seeded: S
 
 
 @pytest.mark.parametrize(
-    ("room", "asked", "told"),
+    ("room", "asked", "violation"),
     [
         ({"cpu": "2"}, {"cpu": "1500m"}, "cpu 3 of 2"),
         ({"memory": "1Gi"}, {"memory": "600Mi"}, "memory"),
@@ -62,11 +62,11 @@ def test_what_was_wrong_before_is_seen_when_nobody_is_at_work_any_more(seeded: S
     ids=["cpu", "memory", "pods", "extended"],
 )
 def test_it_sees_a_node_over_its_allocatable(
-    seeded: Stage, room: dict[str, Any], asked: dict[str, Any], told: str
+    seeded: Stage, room: dict[str, Any], asked: dict[str, Any], violation: str
 ) -> None:
     seeded.nodes(1, **room)
     bind(seeded, seeded.pods("over", 2, **asked))
-    with pytest.raises(AssertionError, match=f"node n0 over its allocatable .*{told}"):
+    with pytest.raises(AssertionError, match=f"node n0 over its allocatable .*{violation}"):
         seeded.observer.assert_clean()
 
 
@@ -125,7 +125,7 @@ def test_it_resumes_where_a_cut_watch_ended(seeded: Stage) -> None:
         seeded.delete_pods(pods)
         seeded.wait_phase(pods, "Gone")
         wire.restore()
-        assert any("node n0 over" in told for told in observer.violations())
+        assert any("node n0 over" in violation for violation in observer.violations())
         assert observer.gaps() == []
 
 

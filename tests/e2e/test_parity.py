@@ -21,7 +21,7 @@ import pytest
 from tests.e2e.harness.access import User
 from tests.e2e.harness.embedded import EmbeddedStage, embedded_stage
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.recorder import Recorder, Told
+from tests.e2e.harness.recorder import Answered, Recorder
 from tests.e2e.harness.resources import EVENTS, PODS
 from tests.e2e.harness.scheduler import MARKED, for_everybody
 from tests.e2e.harness.stage import Stage
@@ -65,8 +65,8 @@ class Play(NamedTuple):
         found: Json = next((each for each in conditions if each["type"] == "PodScheduled"), {})
         return f"{found.get('status')} {found.get('reason', '')} {found.get('message', '')}"
 
-    def wait_condition(self, pod: str, words: str) -> None:
-        wait_for(lambda: words in self.condition(pod), what=f"{pod} says {words}")
+    def wait_condition(self, pod: str, message: str) -> None:
+        wait_for(lambda: message in self.condition(pod), what=f"{pod} says {message}")
 
 
 Scenario = Callable[[Play], None]
@@ -179,22 +179,22 @@ def _seen(play: Play) -> Course:
     for each in play.recorder.calls():
         of_pods[each.pod].append(_kind(each))
     return Course(
-        calls={pod: _once(told) for pod, told in sorted(of_pods.items())},
+        calls={pod: _once(calls) for pod, calls in sorted(of_pods.items())},
         gangs=_once(pod.rpartition("-")[0] for pod in of_pods),
         conditions={name: play.condition(name) for name in names},
         events={name: _events(play, name) for name in names},
     )
 
 
-def _kind(call: Told) -> str:
+def _kind(call: Answered) -> str:
     """A refusal is one, whichever reason holds at that moment."""
-    told = str(call)
-    return told.partition(REFUSED)[0] + REFUSED if REFUSED in call.answer else told
+    text = str(call)
+    return text.partition(REFUSED)[0] + REFUSED if REFUSED in call.answer else text
 
 
-def _once(told: Iterable[str]) -> list[str]:
+def _once(calls: Iterable[str]) -> list[str]:
     """The same twice in a row counts once."""
-    return [each for each, _ in groupby(told)]
+    return [each for each, _ in groupby(calls)]
 
 
 def _events(play: Play, pod: str) -> set[str]:

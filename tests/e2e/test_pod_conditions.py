@@ -24,25 +24,25 @@ def condition(stage: Stage, name: str) -> Json:
     return next((each for each in conditions if each["type"] == "PodScheduled"), {})
 
 
-def said(stage: Stage, names: Iterable[str]) -> set[tuple[str, str]]:
+def conditions(stage: Stage, names: Iterable[str]) -> set[tuple[str, str]]:
     """The reasons and messages of these pods."""
     found = (condition(stage, name) for name in names)
     return {(each.get("reason", ""), each.get("message", "")) for each in found}
 
 
-def wait_said(stage: Stage, names: Sequence[str], words: tuple[str, str]) -> None:
-    wait_for(lambda: said(stage, names) == {words}, what=f"{names[0]}.. say {words[0]}")
+def wait_conditions(stage: Stage, names: Sequence[str], condition: tuple[str, str]) -> None:
+    wait_for(lambda: conditions(stage, names) == {condition}, what=f"{names[0]}.. say {condition[0]}")
 
 
-def wait_told_by_event(stage: Stage, pod: str) -> None:
+def wait_event(stage: Stage, pod: str) -> None:
     """Until an Event says why a pod waits: that is written after the same time, and in any case."""
 
-    def told() -> bool:
+    def recorded() -> bool:
         events = stage.api.items(EVENTS, stage.namespace)
         about = [each for each in events if each["source"].get("component") == "kube-muster"]
         return any(each["involvedObject"]["name"] == pod for each in about)
 
-    wait_for(told, what=f"an event on {pod}")
+    wait_for(recorded, what=f"an event on {pod}")
 
 
 def written(muster: Muster) -> float:
@@ -79,9 +79,9 @@ def test_gated_pods_that_lack_room_bring_nodes_and_those_that_wait_for_their_tur
     stage.wait_reason("hungry", "NoRoom")
     stage.wait_reason("second", "QueueCeiling")
     since = condition(stage, hungry[0])["lastTransitionTime"]
-    wait_said(stage, hungry, LACKS_ROOM)
-    wait_told_by_event(stage, second[0])
-    assert said(stage, second) == {AS_CREATED}
+    wait_conditions(stage, hungry, LACKS_ROOM)
+    wait_event(stage, second[0])
+    assert conditions(stage, second) == {AS_CREATED}
     assert autoscalers_see(stage) == {*hungry}
     assert condition(stage, hungry[0])["lastTransitionTime"] == since, "it was false all the time"
     wait_written(muster, len(hungry))
@@ -101,12 +101,12 @@ def test_a_gated_pod_asks_for_no_more_nodes_once_its_queue_is_in_the_way(
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
     gang = stage.gang("a", 2, cpu="2", queue="team", gated=True)
-    wait_said(stage, gang, LACKS_ROOM)
+    wait_conditions(stage, gang, LACKS_ROOM)
     stage.api.patch(QUEUES, "team", {"spec": {"capability": {"cpu": "1"}}})
     stage.wait_reason("a", "NeverFits")
-    wait_said(stage, gang, AS_CREATED)
+    wait_conditions(stage, gang, AS_CREATED)
     stage.api.patch(QUEUES, "team", {"spec": {"capability": {"cpu": "9"}}})
-    wait_said(stage, gang, LACKS_ROOM)
+    wait_conditions(stage, gang, LACKS_ROOM)
     wait_written(muster, 3 * len(gang))
 
 
@@ -116,11 +116,11 @@ def test_after_a_restart_nothing_is_written_that_is_written_already(
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.pods("filler", 1, cpu="3"))
     before = stage.gang("before", 2, cpu="2", gated=True)
-    wait_said(stage, before, LACKS_ROOM)
+    wait_conditions(stage, before, LACKS_ROOM)
     versions = [stage.pod(name)["metadata"]["resourceVersion"] for name in before]
     muster.restart(hard=True)
     after = stage.gang("after", 2, cpu="2", gated=True)
-    wait_said(stage, after, LACKS_ROOM)
+    wait_conditions(stage, after, LACKS_ROOM)
     wait_written(muster, len(after))
     assert [stage.pod(name)["metadata"]["resourceVersion"] for name in before] == versions
 
@@ -156,8 +156,8 @@ def test_gated_pods_say_nothing_where_that_is_hidden(
     for name in ("a", "b"):  # when b has waited long enough, a has waited longer
         gangs += stage.gang(name, 2, cpu="2", gated=True)
         stage.wait_reason(name, "NoRoom")
-        wait_told_by_event(stage, f"{name}-0")
-    assert said(stage, gangs) == {AS_CREATED}
+        wait_event(stage, f"{name}-0")
+    assert conditions(stage, gangs) == {AS_CREATED}
     assert written(muster) == 0
 
 
@@ -169,9 +169,9 @@ def test_the_condition_of_a_pod_without_a_gate_stays_the_schedulers(
     gangs = []
     for name in ("a", "b"):
         gangs += stage.gang(name, 2, cpu="2")
-        wait_told_by_event(stage, f"{name}-0")
-    assert {reason for reason, _ in said(stage, gangs)} == {"Unschedulable"}
-    assert all(message.startswith("0/1 nodes") for _, message in said(stage, gangs))
+        wait_event(stage, f"{name}-0")
+    assert {reason for reason, _ in conditions(stage, gangs)} == {"Unschedulable"}
+    assert all(message.startswith("0/1 nodes") for _, message in conditions(stage, gangs))
     assert written(muster) == 0
 
 
@@ -185,8 +185,8 @@ def test_pods_for_which_larger_nodes_may_come_ask_for_those_but_not_if_their_que
     large = stage.gang("large", 2, cpu="6", gated=True)
     for name in ("queued", "large"):
         stage.wait_reason(name, "NeverFits")
-        wait_told_by_event(stage, f"{name}-0")
+        wait_event(stage, f"{name}-0")
     wait_for(lambda: autoscalers_see(stage) == {*large}, what="they ask for nodes")
-    assert said(stage, queued) == {AS_CREATED}
+    assert conditions(stage, queued) == {AS_CREATED}
     stage.nodes(2, cpu="8", prefix="large")
     stage.wait_phase(large)

@@ -241,8 +241,8 @@ def test_a_group_of_scheduler_plugins_starts_whole(
     def noted() -> bool:
         found = stage.api.get(PLUGINS_POD_GROUPS, "a", stage.namespace)
         assert "status" not in found
-        said = found["metadata"].get("annotations", {}).get(STOOD_WHOLE)
-        return bool(said == f"{found['spec']['minMember']}/{found['metadata']['uid']}")
+        note = found["metadata"].get("annotations", {}).get(STOOD_WHOLE)
+        return bool(note == f"{found['spec']['minMember']}/{found['metadata']['uid']}")
 
     wait_for(noted, what="it is noted that the group stood whole")
     assert stage.api.items(POD_GROUPS, stage.namespace) == []

@@ -16,7 +16,7 @@ from tests.e2e.harness.resources import NODES, POD_TEMPLATES, PROVISIONING_REQUE
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
-from tests.e2e.test_pod_conditions import LACKS_ROOM, wait_said
+from tests.e2e.test_pod_conditions import LACKS_ROOM, wait_conditions
 
 pytestmark = pytest.mark.view
 
@@ -39,9 +39,8 @@ def kind(cluster: ControlPlane) -> Iterator[None]:
 @pytest.fixture
 def component(cluster: ControlPlane) -> Iterator[None]:
     """The rights, before Muster looks for them."""
-    written = manifests.apply(cluster.admin, RIGHTS)
-    yield
-    manifests.remove(cluster.admin, written)
+    with manifests.applied(cluster.admin, RIGHTS):
+        yield
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ def test_a_gang_without_room_gets_its_nodes_by_one_request(
     assert sorted(each["count"] for each in request["spec"]["podSets"]) == [1, 2]
     (owner,) = request["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("PodGroup", "a")
-    wait_said(stage, gang, BY_REQUEST)
+    wait_conditions(stage, gang, BY_REQUEST)
     wait_for(lambda: len(stage.api.items(POD_TEMPLATES, stage.namespace)) == 2, what="both templates")
     provide(stage, request)
     stage.wait_phase(gang)
@@ -123,7 +122,7 @@ def test_what_the_autoscaler_gives_up_is_said_by_the_group(
     stage.gang("a", 2, queue="team", cpu="2")
     request = wait_request(stage)
     report(stage, request, "Failed", "no quota is left in zone a")
-    told = f"; ProvisioningRequest {request['metadata']['name']} failed: no quota is left in zone a"
+    failure = f"; ProvisioningRequest {request['metadata']['name']} failed: no quota is left in zone a"
 
     def message() -> str:
         (scheduled,) = [
@@ -131,12 +130,12 @@ def test_what_the_autoscaler_gives_up_is_said_by_the_group(
         ]
         return str(scheduled["message"])
 
-    wait_for(lambda: message().endswith(told), what="the PodGroup tells why")
+    wait_for(lambda: message().endswith(failure), what="the PodGroup tells why")
     assert stage.reason("a") == "NoRoom"
     stage.start_controller_manager()
     stage.api.delete(PROVISIONING_REQUESTS, request["metadata"]["name"], stage.namespace)
     wait_for(lambda: requests(stage) and templates_are_its_own(stage), what="another one with its template")
-    wait_for(lambda: told not in message(), what="the PodGroup tells no more of the first")
+    wait_for(lambda: failure not in message(), what="the PodGroup tells no more of the first")
 
 
 def templates_are_its_own(stage: Stage) -> bool:
@@ -171,5 +170,5 @@ def test_without_the_rights_pods_ask_as_in_other_queues(
 ) -> None:
     full(stage)
     gang = stage.gang("a", 2, queue="team", cpu="2")
-    wait_said(stage, gang, LACKS_ROOM)
+    wait_conditions(stage, gang, LACKS_ROOM)
     assert requests(stage) == []

@@ -103,11 +103,11 @@ def test_a_queue_closes_when_its_last_group_goes_and_opens_again(stage: Stage, m
     wait_state(stage, "Closed", "q")
     wish(stage, "q", "Open")
     wait_state(stage, "Open", "q")
-    told = ["QueueClosing", "QueueClosed", "QueueOpened"]
-    wait_for(lambda: {*told} <= _told(stage, "q"), what=f"events {told}")
+    reasons = ["QueueClosing", "QueueClosed", "QueueOpened"]
+    wait_for(lambda: {*reasons} <= _messages(stage, "q"), what=f"events {reasons}")
 
 
-def _told(stage: Stage, queue: str) -> set[str]:
+def _messages(stage: Stage, queue: str) -> set[str]:
     """The reasons of the events on the queue that has this name now."""
     uid = stage.api.get(QUEUES, queue)["metadata"]["uid"]
     events = stage.api.items(EVENTS, "default")

@@ -148,7 +148,9 @@ def test_a_group_that_comes_before_its_pods_loses_no_time(
     stage.group("a", 3)
     stage.wait_reason("a", "NotEnoughMembers")
     early = stage.pods("a", 2, group="a")
-    wait_for(lambda: all("NotEnoughMembers" in _words(stage, name) for name in early), what="two are refused")
+    wait_for(
+        lambda: all("NotEnoughMembers" in _message(stage, name) for name in early), what="two are refused"
+    )
     assert stage.bound(early) == {}
     stage.wait_phase([*early, *stage.pods("a", 1, first=2, group="a")])
     _assert_no_start_failed(muster)
@@ -184,7 +186,7 @@ def _without_least_member(stage: Stage) -> Iterator[None]:
         wait_for(lambda: not stage.admits(POD_GROUPS, negative), what="negative numbers refused again")
 
 
-def _words(stage: Stage, pod: str) -> str:
+def _message(stage: Stage, pod: str) -> str:
     """What the scheduler says of a pod."""
     conditions = stage.pod(pod)["status"].get("conditions", [])
     return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")

@@ -1,5 +1,6 @@
 """Quotas become queues: made, changed, protected and deleted with the object that asks for them."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from tests.e2e.harness import manifests, objects
-from tests.e2e.harness.access import User
+from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
@@ -20,6 +21,7 @@ from tests.e2e.harness.resources import (
     RESOURCE_QUOTAS,
 )
 from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
@@ -46,12 +48,11 @@ def kinds(cluster: ControlPlane) -> Iterator[None]:
 @pytest.fixture
 def rights(stage: Stage) -> Iterator[None]:
     """Before Muster looks for them; and no quota is left when the queues are cleared away."""
-    written = manifests.apply(stage.api, "quota/rbac.yaml")
-    yield
-    for kind, namespace in ((ELASTIC_QUOTA_TREES, SYSTEM), (ELASTIC_QUOTAS, stage.namespace)):
-        stage.api.delete_all(kind, namespace)
-    stage.api.delete_all(RESOURCE_QUOTAS, stage.namespace)
-    manifests.remove(stage.api, written)
+    with manifests.applied(stage.api, "quota/rbac.yaml"):
+        yield
+        for kind, namespace in ((ELASTIC_QUOTA_TREES, SYSTEM), (ELASTIC_QUOTAS, stage.namespace)):
+            stage.api.delete_all(kind, namespace)
+        stage.api.delete_all(RESOURCE_QUOTAS, stage.namespace)
 
 
 @pytest.fixture
@@ -63,10 +64,9 @@ def policy(stage: Stage) -> Iterator[None]:
         body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **forged}
         return not stage.admits(QUEUES, body)
 
-    written = manifests.apply(stage.api, "quota/policy.yaml")
-    wait_for(refuses, what="the policy in force")
-    yield
-    manifests.remove(stage.api, written)
+    with manifests.applied(stage.api, "quota/policy.yaml"):
+        wait_for(refuses, what="the policy in force")
+        yield
     wait_for(lambda: not refuses(), what="the policy out of force")
 
 
@@ -135,6 +135,25 @@ def test_the_tree_of_the_article_makes_the_queues_and_its_namespace_enters_the_l
     stage.delete_pods([*first, second])
 
 
+def test_check_says_what_comes_of_quotas(
+    stage: Stage, muster: Muster, request: pytest.FixtureRequest
+) -> None:
+    """Without the component nothing does."""
+
+    def message() -> str:
+        found = json.loads(Shell(stage.cluster, ADMIN, "kube-muster")("check", "-o", "json").stdout)
+        return "; ".join(each["message"] for each in found if each["subject"] == "quotas")
+
+    assert message() == "there are none from which queues would be made"
+    stage.api.create(ELASTIC_QUOTA_TREES, seed(stage.namespace))
+    assert "lacks: list elasticquotatrees, watch elasticquotatrees" in message()
+    request.getfixturevalue("rights")
+    wait_for(lambda: message() == "2 queues made from them", timeout=120, what="they are made")
+    stage.api.create(ELASTIC_QUOTA_TREES, {**seed(), "metadata": {"name": "mine", "namespace": "default"}})
+    assert "1 fault: ElasticQuotaTree/default/mine, metadata.namespace: got default" in message()
+    stage.api.delete_all(ELASTIC_QUOTA_TREES, "default")
+
+
 @pytest.mark.usefixtures("rights")
 def test_an_edit_by_hand_is_taken_back_and_a_queue_that_is_deleted_by_hand_is_made_again(
     stage: Stage, muster: Muster
@@ -155,8 +174,8 @@ def test_an_edit_by_hand_is_taken_back_and_a_queue_that_is_deleted_by_hand_is_ma
 def test_the_policy_refuses_edits_around_the_quota_and_names_it(stage: Stage, muster: Muster) -> None:
     stage.api.create(ELASTIC_QUOTA_TREES, seed())
     wait_queue(stage, "child-1")
-    told = refusal(stage, {"spec": {"capability": {"cpu": 64}}})
-    assert f"spec.capability: queue child-1 is made from {TREE}; allowed is to change it there" in told
+    message = refusal(stage, {"spec": {"capability": {"cpu": 64}}})
+    assert f"spec.capability: queue child-1 is made from {TREE}; allowed is to change it there" in message
     assert "spec.parent" in refusal(stage, {"spec": {"parent": "root"}})
     assert SOURCE in refusal(stage, {"metadata": {"annotations": {SOURCE: None}}})
     stage.api.patch(QUEUES, "child-1", {"spec": {"weight": 3}})
@@ -244,23 +263,32 @@ def test_a_hostile_tree_costs_itself_only(stage: Stage, muster: Muster) -> None:
         lambda: (stage.api.find(QUEUES, "ordinary") or {}).get("status", {}).get("state") == "Open",
         what="other queues are cared for",
     )
-    wait_queue(stage, "c999")
+    good = {"twin", "thief", *(f"c{number}" for number in range(1000))}
+    wait_for(lambda: good <= queue_names(stage), what="the queues of the good nodes")  # in any order
     made = {each["metadata"]["name"]: each for each in stage.api.items(QUEUES)}
     assert made["twin"]["spec"]["capability"] == {"cpu": 1}
-    assert {"thief", "c0"} <= made.keys()
     assert not {"negative", "upside-down", "too-wide"} & made.keys()
     assert made["taken"]["spec"]["weight"] == 5
     assert SOURCE not in made["taken"]["metadata"].get("annotations", {})
     shown = muster.debug("/debug/quotas")
     assert {shown["namespaces"][each] for each in ("a", "b", "n0")} == {"twin", "thief", "c0"}
-    faults = "\n".join(f"{each['where']}: {each['why']}" for each in shown["faults"])
-    for name in ("'twin'", "namespace 'a'", "'negative'", "'upside-down'", "'too-wide'", "'taken'", SYSTEM):
-        assert name in faults
-    wait_for(lambda: told(stage, SYSTEM) and told(stage, stage.namespace), what="events on both trees")
+    named = ("'twin'", "namespace 'a'", "'negative'", "'upside-down'", "'too-wide'", "'taken'", SYSTEM)
+    wait_for(lambda: all(each in faults_of(muster) for each in named), what="all faults are named")
+    namespaces = (SYSTEM, stage.namespace)
+    wait_for(lambda: all(is_recorded(stage, each) for each in namespaces), what="events on both trees")
     stage.api.delete(ELASTIC_QUOTA_TREES, "mine", stage.namespace)
 
 
-def told(stage: Stage, namespace: str) -> bool:
+def queue_names(stage: Stage) -> set[str]:
+    return {each["metadata"]["name"] for each in stage.api.items(QUEUES)}
+
+
+def faults_of(muster: Muster) -> str:
+    shown = muster.debug("/debug/quotas")
+    return "\n".join(f"{each['where']}: {each['why']}" for each in shown["faults"])
+
+
+def is_recorded(stage: Stage, namespace: str) -> bool:
     events = stage.api.items(EVENTS, namespace)
     return any(each["reason"] == "QuotaNotApplied" for each in events)
 

@@ -32,7 +32,7 @@ def alive(stage: Stage, gangs: Iterable[list[str]]) -> list[int]:
     return [sum(stage.phases([name]) == {"Running"} for name in gang) for gang in gangs]
 
 
-def said(stage: Stage, name: str) -> list[str]:
+def messages(stage: Stage, name: str) -> list[str]:
     """The reasons of the Events on an object."""
     events = stage.api.items(EVENTS, stage.namespace)
     return [each["reason"] for each in events if each["involvedObject"]["name"] == name]
@@ -47,7 +47,9 @@ def test_a_full_cluster_gives_back_to_a_starved_queue(
     assert sorted(alive(stage, gangs)) == [0, 2]
     (gone,) = [gang for gang, left in zip(gangs, alive(stage, gangs), strict=True) if not left]
     group = gone[0].partition("-")[0]
-    wait_for(lambda: "Reclaimed" in said(stage, group) and "Reclaimed" in said(stage, gone[0]), what="told")
+    wait_for(
+        lambda: "Reclaimed" in messages(stage, group) and "Reclaimed" in messages(stage, gone[0]), what="told"
+    )
     assert muster.metric("muster_evictions_total", outcome="done", cause="Reclaim") == 2
     late = stage.gang("late", 2, cpu="2", queue="poor", gated=True)
     stage.wait_reason("late", "NoRoom", "QueueShare")
@@ -108,7 +110,7 @@ def test_a_higher_priority_inside_a_queue(stage: Stage, scheduler: KubeScheduler
     urgent = stage.gang("urgent", 1, cpu="2", gated=True, priorityClassName=high)
     stage.wait_phase(urgent)
     assert stage.phases(low) == {"Gone"}
-    wait_for(lambda: "Preempted" in said(stage, "low"), what="told")
+    wait_for(lambda: "Preempted" in messages(stage, "low"), what="told")
 
 
 def test_nobody_goes_where_the_queue_forbids_it(stage: Stage, scheduler: KubeScheduler) -> None:
@@ -224,7 +226,7 @@ def test_victims_say_why_they_go(stage: Stage, scheduler: KubeScheduler) -> None
     stage.wait_reason("poor", "Reclaiming")
     wait_for(lambda: len(leaving(stage)) == 2, what="the victims are leaving")
 
-    def words() -> list[Json]:
+    def disruptions() -> list[Json]:
         return [
             each
             for pod in leaving(stage)
@@ -232,8 +234,8 @@ def test_victims_say_why_they_go(stage: Stage, scheduler: KubeScheduler) -> None
             if each["type"] == "DisruptionTarget" and each["reason"] == "PreemptionByScheduler"
         ]
 
-    wait_for(lambda: len(words()) == 2, what="the victims say why they go")
-    assert all(f"{stage.namespace}/poor" in each["message"] for each in words())
+    wait_for(lambda: len(disruptions()) == 2, what="the victims say why they go")
+    assert all(f"{stage.namespace}/poor" in each["message"] for each in disruptions())
     stage.kubelet.on()
     stage.wait_reason("poor", "Running")
 

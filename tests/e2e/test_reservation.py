@@ -68,12 +68,12 @@ def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, sched
     short = small(stage, "short", run_time="10m")
     stage.wait_phase(short)
     assert stage.bound(["long-0", "big-0", "big-1"]) == {}
-    wait_for(lambda: "it is to start about" in _said(stage, "big"), what="the message says when")
+    wait_for(lambda: "it is to start about" in _message(stage, "big"), what="the message says when")
     stage.api.delete(POD_GROUPS, "big", stage.namespace)
     stage.finish(pods[1:2])
     stage.wait_phase(["long-0"])
 
 
-def _said(stage: Stage, group: str) -> str:
+def _message(stage: Stage, group: str) -> str:
     conditions = stage.pod_group(group)["status"]["conditions"]
     return str(next(each["message"] for each in conditions if each["type"] == "Scheduled"))

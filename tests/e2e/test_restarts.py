@@ -33,7 +33,7 @@ def test_muster_told_to_stop_answers_what_it_holds(
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
     assert muster.stop() == 0
-    wait_for(lambda: _told(stage, "Muster is stopping") == {*gang.held}, what="the held calls answered")
+    wait_for(lambda: _informed(stage, "Muster is stopping") == {*gang.held}, what="the held calls answered")
     gang.let_go()
     assert stage.bound(gang.pods) == {}
     muster.start()
@@ -257,7 +257,7 @@ def _refused(stage: Stage, name: str) -> bool:
     return any("muster: " in each.get("message", "") for each in conditions)
 
 
-def _told(stage: Stage, words: str) -> set[str]:
+def _informed(stage: Stage, message: str) -> set[str]:
     """The pods of which the scheduler said these words in an event."""
     events = stage.api.items(EVENTS, stage.namespace)
-    return {each["involvedObject"]["name"] for each in events if words in each.get("message", "")}
+    return {each["involvedObject"]["name"] for each in events if message in each.get("message", "")}

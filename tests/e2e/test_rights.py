@@ -170,7 +170,7 @@ def _unready(lived: Life) -> bool:
     return not lived.muster.ready()
 
 
-def _told(lived: Life) -> bool:
+def _is_reported(lived: Life) -> bool:
     """Without a watch the picture grows old; long before that makes it unready, the log says why."""
     return "forbidden" in lived.muster.process.tail(1000)
 
@@ -187,15 +187,15 @@ def _not_undone(lived: Life) -> bool:
     return lived.stage.phases(["short-0"]) == {"Running"}
 
 
-def _untold(lived: Life) -> bool:
+def _unwritten(lived: Life) -> bool:
     return "phase" not in lived.stage.pod_group("whole").get("status", {})
 
 
-def _queue_untold(lived: Life) -> bool:
+def _queue_unwritten(lived: Life) -> bool:
     return all("allocated" not in each.get("status", {}) for each in lived.stage.api.items(QUEUES))
 
 
-def _local_queue_untold(lived: Life) -> bool:
+def _local_queue_unwritten(lived: Life) -> bool:
     return all("status" not in each for each in lived.stage.api.items(LOCAL_QUEUES, lived.stage.namespace))
 
 
@@ -243,7 +243,7 @@ def _events(lived: Life) -> list[dict[str, Any]]:
 
 
 # What is not as it should be without a right; of one that is not listed, being refused is all that is asked.
-BY_VERB: dict[str, Callable[[Life], bool]] = {"list": _unready, "watch": _told}
+BY_VERB: dict[str, Callable[[Life], bool]] = {"list": _unready, "watch": _is_reported}
 MISSING: dict[str, Callable[[Life], bool]] = {
     "get leases kube-scheduler": _not_leading,
     "get pods": _not_undone,
@@ -251,9 +251,9 @@ MISSING: dict[str, Callable[[Life], bool]] = {
     "patch pods/status": _not_nominated,
     "create pods/binding": _not_bound,
     "create pods/eviction": _not_undone,
-    "patch podgroups": _untold,
-    "patch queues/status": _queue_untold,
-    "patch localqueues/status": _local_queue_untold,
+    "patch podgroups": _unwritten,
+    "patch queues/status": _queue_unwritten,
+    "patch localqueues/status": _local_queue_unwritten,
     "delete podgroups": _orphan_left,
     "create queues": _no_queue_made,
     "get queues": _commands_left,
@@ -261,7 +261,7 @@ MISSING: dict[str, Callable[[Life], bool]] = {
     "list commands": _commands_left,
     "create podgroups": _no_group_made,
     "patch podgroups.scheduling.x-k8s.io": _not_noted,
-    **{f"list {kind}": _told for kind in OPTIONAL},
+    **{f"list {kind}": _is_reported for kind in OPTIONAL},
     "delete commands": _commands_left,
     "create events": _no_events,
     "patch events": _no_event_counted,

@@ -19,7 +19,7 @@ def test_a_short_campaign_of_faults_violates_nothing(view: tuple[str, ...]) -> N
     ended = subprocess.run(
         [sys.executable, "-m", "tests.storm", *asked], capture_output=True, text=True, timeout=LONGEST
     )
-    told = ended.stdout + ended.stderr
-    assert ended.returncode == 0, told
-    assert "no violations" in told
-    assert "faults: " in told
+    output = ended.stdout + ended.stderr
+    assert ended.returncode == 0, output
+    assert "no violations" in output
+    assert "faults: " in output

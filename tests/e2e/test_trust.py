@@ -76,13 +76,13 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
     real = next(c for c in stage.pod_group("whole")["status"]["conditions"] if c["type"] == STOOD_WHOLE)
     forged = stage.group("forged", 9)
     uid = forged["metadata"]["uid"]
-    words = real["message"].replace(stage.pod_group("whole")["metadata"]["uid"], uid)
+    message = real["message"].replace(stage.pod_group("whole")["metadata"]["uid"], uid)
 
     def patch(name: str, body: Json) -> str:
         return refusal(lambda: tenant.patch(POD_GROUPS, name, body, stage.namespace))
 
     for body in (
-        stood_whole(forged, words),
+        stood_whole(forged, message),
         {"metadata": {"annotations": {QUEUE_UID: f"{NO_QUEUE}/{uid}"}}},
         {"metadata": {"annotations": {"kube-muster.io/stood-whole": f"9/{uid}"}}},
         {"metadata": {"annotations": {"kube-muster.io/admitted": uid}}},
@@ -105,13 +105,13 @@ def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None
         group = objects.pod_group(name, namespace=stage.namespace, min_member=1)
         return {**group, "metadata": {**group["metadata"], "annotations": {SUBMITTER: user}}}
 
-    def says(user: str | None) -> Json:
+    def output(user: str | None) -> Json:
         return {"metadata": {"annotations": {SUBMITTER: user}}}
 
     assert "says who made the group" in refusal(lambda: tenant.create(POD_GROUPS, made("forged", "alice")))
     tenant.create(POD_GROUPS, made("own", "mallory"))
     for user in ("alice", None):
-        change = partial(tenant.patch, POD_GROUPS, "own", says(user), stage.namespace)
+        change = partial(tenant.patch, POD_GROUPS, "own", output(user), stage.namespace)
         assert "says who made the group" in refusal(change)
     tenant.patch(POD_GROUPS, "own", {"spec": {"minMember": 2}}, stage.namespace)
     assert stage.pod_group("own")["metadata"]["annotations"][SUBMITTER] == "mallory"
@@ -201,12 +201,11 @@ def test_a_group_that_names_a_system_class_overtakes_nobody(stage: Stage, schedu
 
 @pytest.fixture
 def policies(stage: Stage) -> Iterator[None]:
-    written = manifests.apply(stage.api, "validation-policy.yaml")
     system = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
     system["spec"]["priorityClassName"] = "system-node-critical"
-    wait_for(lambda: refusal(lambda: _dry_as_tenant(stage, system)), what="the policies in force")
-    yield
-    manifests.remove(stage.api, written)
+    with manifests.applied(stage.api, "validation-policy.yaml"):
+        wait_for(lambda: refusal(lambda: _dry_as_tenant(stage, system)), what="the policies in force")
+        yield
     wait_for(lambda: not refusal(lambda: _dry_as_tenant(stage, system)), what="the policies out of force")
 
 
@@ -221,8 +220,8 @@ def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, policie
         return {**made, "spec": {**made["spec"], "priorityClassName": priority}}
 
     for name in ("system-node-critical", "system-cluster-critical"):
-        told = refusal(partial(_dry, tenant, group(name)))
-        assert f"spec.priorityClassName: got {name}" in told
+        message = refusal(partial(_dry, tenant, group(name)))
+        assert f"spec.priorityClassName: got {name}" in message
         assert refusal(partial(_dry, stage.api, group(name))) == ""
     assert refusal(lambda: _dry(tenant, group("high"))) == ""
 
@@ -233,8 +232,8 @@ def test_a_pod_of_a_group_chooses_no_node(stage: Stage, tenant: Client, policies
     def pod(**options: Any) -> Json:
         return objects.pod("p", namespace=stage.namespace, **options)
 
-    told = refusal(lambda: _dry(tenant, pod(group="g", nodeName="n0")))
-    assert "spec.nodeName: got n0; allowed for a pod of a queue or a group is none" in told
+    message = refusal(lambda: _dry(tenant, pod(group="g", nodeName="n0")))
+    assert "spec.nodeName: got n0; allowed for a pod of a queue or a group is none" in message
     everybodys = {"scheduler": "default-scheduler", "nodeName": "n0"}
     assert "spec.nodeName" in refusal(lambda: _dry(tenant, pod(queue="q", **everybodys)))
     assert refusal(lambda: _dry(tenant, pod(group="g"))) == ""

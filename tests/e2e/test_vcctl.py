@@ -70,7 +70,7 @@ def test_queues_are_listed_with_the_counts_of_their_groups(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("delete",), "queue name must be specified"),
         (("delete", "--name=nowhere"), '"nowhere" not found'),
@@ -80,11 +80,11 @@ def test_queues_are_listed_with_the_counts_of_their_groups(
     ids=["no-name", "unknown", "unknown-to-close", "no-action"],
 )
 def test_what_makes_no_sense_is_refused(
-    muster: Muster, vcctl: Vcctl, arguments: tuple[str, ...], told: str
+    muster: Muster, vcctl: Vcctl, arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         vcctl("queue", *arguments)
-    assert told in refused.value.stdout + refused.value.stderr
+    assert message in refused.value.stdout + refused.value.stderr
 
 
 def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl: Vcctl) -> None:
@@ -96,8 +96,8 @@ def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl
         _wait(vcctl, "a", State="Open")
         with pytest.raises(subprocess.CalledProcessError) as refused:
             vcctl("queue", "delete", "--name=a")
-        told = refused.value.stdout + refused.value.stderr
-        assert "allowed is to delete one that is Closed: set its spec.state to Closed" in told
+        refusal = refused.value.stdout + refused.value.stderr
+        assert "allowed is to delete one that is Closed: set its spec.state to Closed" in refusal
         vcctl("queue", "operate", "--name=a", "--action=close")
         _wait(vcctl, "a", State="Closed")
         vcctl("queue", "delete", "--name=a")

@@ -60,7 +60,7 @@ def test_a_gang_costs_hardly_more_requests_than_plain_pods(
     wait_for(lambda: len(_events(stage, "Scheduled")) == GANG, what="an event for each")
     asked = [call for call in list(proxy.calls) if f"/namespaces/{stage.namespace}/" in call.path]
     created = GANG + 1
-    assert (created + len(asked)) / GANG <= MOST_REQUESTS, _told(asked)
+    assert (created + len(asked)) / GANG <= MOST_REQUESTS, _summary(asked)
     assert _filter_calls(muster) == 0
 
 
@@ -322,5 +322,5 @@ def _events(stage: Stage, reason: str) -> list[Json]:
     return [each for each in stage.api.items(EVENTS, stage.namespace) if each["reason"] == reason]
 
 
-def _told(calls: list[Call]) -> str:
+def _summary(calls: list[Call]) -> str:
     return "\n".join(f"{call.method} {call.path} {call.status}" for call in calls)

@@ -181,9 +181,9 @@ def test_a_pod_taken_away(stage: Stage, pods: None, codec: PodCodec) -> None:
     for item in codec.page(fetched(stage, codec)).pods:
         assert item.facts is not None
         ((type_, obj),) = client_go.watched(codec.deleted(item.facts, LATER), codec.stream_type)
-        told = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
         facts = item.facts
-        assert (type_, tuple(told.values())) == (
+        assert (type_, tuple(metadata.values())) == (
             "DELETED",
             (facts.name, facts.namespace, facts.uid, str(LATER)),
         )

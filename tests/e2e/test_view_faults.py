@@ -212,7 +212,8 @@ def test_what_is_given_up_while_the_scheduler_has_no_watch_is_taken_back(
     wire.refuse()
     foreign = stage.pods("foreign", 1, cpu="2", scheduler="another")
     stage.api.bind(stage.namespace, foreign[0], "n0")
-    scheduler.process.thaw()
+    wait_for(lambda: "BOUND" in muster.claim_stages(), what="Muster sees that its room is taken")
+    scheduler.process.thaw()  # it may have been told of all three before the cut, and binds them at once
     wire.restore()
     stage.wait_reason("a", "NoRoom")
     wait_for(lambda: scheduler.dump().queued == {}, what="the scheduler has forgotten them")

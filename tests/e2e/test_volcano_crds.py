@@ -83,15 +83,15 @@ def test_queues_are_closed_and_opened_by_commands(stage: Stage, scheduler: KubeS
 def test_muster_closes_and_opens_queues_by_commands(stage: Stage, muster: Muster) -> None:
     admin = Shell(stage.cluster, ADMIN)
     waiting = ("--wait", "--timeout", "60s")
-    admin.says("queue", "create", "q", "--state", "Closed")
+    admin.output("queue", "create", "q", "--state", "Closed")
     wait_for(lambda: _state(stage, "q") == "Closed", what="the new queue is closed")
-    assert admin.says("queue", "open", "q", *waiting) == f"{Q}/q opened\n"
+    assert admin.output("queue", "open", "q", *waiting) == f"{Q}/q opened\n"
     stage.group("a", 1, queue="q")
     stage.wait_reason("a", "NotEnoughMembers")
-    admin.says("queue", "operate", "q", "--action", "close")
+    admin.output("queue", "operate", "q", "--action", "close")
     wait_for(lambda: _state(stage, "q") == "Closing", what="the queue closes")
-    assert admin.says("queue", "open", "q", *waiting) == f"{Q}/q opened\n"
-    assert admin.says("queue", "delete", "q", "--cascade", "--timeout", "60s").endswith(f"{Q}/q deleted\n")
+    assert admin.output("queue", "open", "q", *waiting) == f"{Q}/q opened\n"
+    assert admin.output("queue", "delete", "q", "--cascade", "--timeout", "60s").endswith(f"{Q}/q deleted\n")
     assert stage.api.items(COMMANDS, "default") == []
 
 
@@ -101,10 +101,10 @@ def test_without_commands_muster_says_what_to_do(stage: Stage, muster: Muster) -
     manifests.remove(stage.api, [crd])
     wait_for(lambda: not manifests.find(stage.api, crd), what="Commands gone")
     try:
-        told = Shell(stage.cluster, ADMIN).refuses("queue", "close", "q")
+        refusal = Shell(stage.cluster, ADMIN).refuses("queue", "close", "q")
     finally:
         manifests.install(stage.api, [crd])
-    assert "queue q was not made Closed: the cluster's Queue has no spec.state" in told
+    assert "queue q was not made Closed: the cluster's Queue has no spec.state" in refusal
 
 
 def _state(stage: Stage, queue: str) -> str:

@@ -39,13 +39,13 @@ class Life:
         stage.started.enter_context(configured(stage.api, port, POD_WEBHOOK))
         flags = port.flags("self-signed", LIFETIME)
         self.muster = stage.start_muster(*flags, user=user, server=proxy.server, wait=False)
-        self.told = self.told_of_local_queue = self.told_of_namespace = ""
+        self.refusal = self.told_of_local_queue = self.told_of_namespace = ""
         self.served: dict[str, str] = {}  # what the Secret held first
 
     def go_on(self) -> None:
         """Somebody wants to use the queue; the certificate goes on by itself."""
         shown = objects.pod_group("shown", namespace="default", min_member=1, queue="private")
-        self.told = webhooks.refusal(self.stage.api, shown)
+        self.refusal = webhooks.refusal(self.stage.api, shown)
         # A LocalQueue that the cache does not know, and a namespace whose labels are looked at again.
         named = objects.pod_group("shown", namespace="default", min_member=1, labels={LOCAL_QUEUE: "door"})
         outside = objects.pod_group("shown", namespace="default", min_member=1, queue="elsewhere")
@@ -101,7 +101,7 @@ def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], L
 
 def _nobody_let_in(lived: Life) -> bool:
     lived.go_on()
-    return "the permission to use it could not be checked" in lived.told
+    return "the permission to use it could not be checked" in lived.refusal
 
 
 def _local_queue_not_read(lived: Life) -> bool:

@@ -31,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         addresses = {"verbs": muster.address, "health": muster.health, "debug": muster.debug}
         ports = {name: int(address.rpartition(":")[2]) for name, address in addresses.items()}
         target = Target({**ports, **further}, muster.pid, secret_of(kubeconfig))
-        violations = judged(target, asked.requests, asked.seconds, asked.seed, _say)
+        violations = judged(target, asked.requests, asked.seconds, asked.seed, _show)
         violations += _starts_a_gang(cluster)
     for each in violations[:50]:
-        _say(f"VIOLATED: {each}")
+        _show(f"VIOLATED: {each}")
     return 1 if violations else 0
 
 
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _say(line: str) -> None:
+def _show(line: str) -> None:
     print(line, flush=True)  # noqa: T201
 
 

@@ -111,8 +111,8 @@ def _head(dice: Random, *more: bytes) -> bytes:
 
 def _request(dice: Random) -> bytes:
     body = dice.randbytes(dice.choice((0, 1, 50, 9000)))
-    said = len(body) + dice.choice((0, 0, 0, 1, -1))
-    return _head(dice, b"Content-Length: %d" % said) + body
+    length = len(body) + dice.choice((0, 0, 0, 1, -1))
+    return _head(dice, b"Content-Length: %d" % length) + body
 
 
 def _plain(dice: Random) -> bytes:

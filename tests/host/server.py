@@ -16,7 +16,7 @@ PATIENCE = 10.0
 
 
 class ApiServer:
-    """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `tell` continues its watch.
+    """`with ApiServer() as api:`. `objects` are what a list of a plural shows, `send` continues its watch.
 
     `served` is what discovery answers for API groups that a cluster may lack: plurals by group and version.
     """
@@ -48,7 +48,7 @@ class ApiServer:
         self._thread.join()
         self._http.server_close()
 
-    def tell(self, plural: str, kind: str, thing: Any) -> None:
+    def send(self, plural: str, kind: str, thing: Any) -> None:
         event = {"type": kind, "object": _versioned(thing, "2")}
         self._watches[plural].put(json.dumps(event).encode() + b"\n")
 

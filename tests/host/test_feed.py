@@ -5,7 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.api.objects import Meta, Namespace, Node, Pod, PriorityClass, Workload
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace, PriorityClass
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.records import GroupKey, Uid, group_of_owner
 from extender.domain.snapshot.group_view import GroupView
@@ -84,13 +88,13 @@ def test_what_is_deleted_is_dropped(
     station: Station, plural: str, gone: Pod | Node, known: Callable[[Station], bool]
 ) -> None:
     assert known(fed(station))
-    station.api.tell(plural, "DELETED", gone)
+    station.api.send(plural, "DELETED", gone)
     station.wait_for(lambda: not known(station))
 
 
 def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
     version = fed(station).ledger.version
-    station.api.tell("podgroups", "DELETED", group("g", 2))
+    station.api.send("podgroups", "DELETED", group("g", 2))
     station.wait_for(lambda: station.ledger.version > version)
     group_view = view(station.ledger)
     assert group_view is not None
@@ -106,14 +110,14 @@ def test_the_newest_copy_of_a_group_is_kept_for_those_who_write_on_it(station: S
 
 def test_the_copy_of_a_group_that_is_gone_is_not_kept(station: Station) -> None:
     version = fed(station).ledger.version
-    station.api.tell("podgroups", "DELETED", group("g", 2))
+    station.api.send("podgroups", "DELETED", group("g", 2))
     station.wait_for(lambda: station.ledger.version > version)
     assert station.objects.podgroups.get(GroupKey("team/g")) is None
 
 
 def test_a_queue_that_is_deleted_exists_no_more(station: Station) -> None:
     version = fed(station).ledger.version
-    station.api.tell("queues", "DELETED", queue("q"))
+    station.api.send("queues", "DELETED", queue("q"))
     station.wait_for(lambda: station.ledger.version > version)
     assert not station.ledger.snapshot().queues["q"].exists
 
@@ -127,7 +131,7 @@ def test_a_cluster_without_commands_is_one_to_be_ready_for(station: Station) -> 
 
 def test_commands_arrive(station: Station) -> None:
     fed(station)
-    station.api.tell("commands", "ADDED", command("c", "CloseQueue", "q"))
+    station.api.send("commands", "ADDED", command("c", "CloseQueue", "q"))
     commands = station.feed.reflectors[-1]
     deadline = time.monotonic() + PATIENCE
     while not commands.objects and time.monotonic() < deadline:
@@ -141,9 +145,9 @@ def test_disruption_budgets_arrive_and_go(station: Station) -> None:
     station.api.objects["poddisruptionbudgets"] = [budget("p", 1, app="web")]
     snapshot = fed(station).ledger.snapshot
     assert [each.allowed for each in snapshot().disruption_budgets["team"]] == [1]
-    station.api.tell("poddisruptionbudgets", "MODIFIED", budget("p", 2, app="web"))
+    station.api.send("poddisruptionbudgets", "MODIFIED", budget("p", 2, app="web"))
     station.wait_for(lambda: [each.allowed for each in snapshot().disruption_budgets["team"]] == [2])
-    station.api.tell("poddisruptionbudgets", "DELETED", budget("p", 2, app="web"))
+    station.api.send("poddisruptionbudgets", "DELETED", budget("p", 2, app="web"))
     station.wait_for(lambda: not snapshot().disruption_budgets)
 
 
@@ -152,7 +156,7 @@ def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: p
     assert {name: check() for name, check in checks.items()} == {
         f"{plural}-synced": "not read yet" for plural in {*OTHERS, "pods"}
     }
-    fed(station).api.tell("pods", "ADDED", pod("last"))
+    fed(station).api.send("pods", "ADDED", pod("last"))
     station.wait_for(lambda: knows(station, "last"))
     assert station.feed.synced()
     assert {check() for check in checks.values()} == {None}
@@ -177,9 +181,9 @@ def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) 
     station.api.served["apps/v1"] = ["replicasets"]
     station.api.objects["replicasets"] = [owner("web", "3")]
     fed(station)
-    said = station.ledger.owner_of(group_of_owner("team", "uid-web"))
-    assert said is not None
-    assert said.min_member == 3
+    known = station.ledger.owner_of(group_of_owner("team", "uid-web"))
+    assert known is not None
+    assert known.min_member == 3
     assert station.api.asked.index("replicasets") < station.api.asked.index("pods")
 
 

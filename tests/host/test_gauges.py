@@ -97,7 +97,7 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Stat
     station.api.objects["pods"] = [pod("p")]
     station.feed.start()
     station.wait_for(lambda: station.ledger.pod(Uid("uid-p")) is not None)
-    station.api.tell("pods", "ADDED", pod("q"))
+    station.api.send("pods", "ADDED", pod("q"))
     station.wait_for(lambda: station.ledger.pod(Uid("uid-q")) is not None)
     watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_cache_synced", resource="pods") == 1

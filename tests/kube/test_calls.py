@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from extender.api.objects import PodGroup
+from extender.api.objects.groups import PodGroup
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused
@@ -49,7 +49,7 @@ WRITES: list[tuple[Callable[[ApiClient], None], str, str, str, object]] = [
         {"metadata": {"uid": "u"}, "status": {"nominatedNodeName": "n"}},
     ),
     (
-        lambda cluster: cluster.say_unscheduled("ns", "p", "u", "7", {"status": "False"}, False),
+        lambda cluster: cluster.set_unscheduled("ns", "p", "u", "7", {"status": "False"}, False),
         "PATCH",
         f"{POD}/status",
         STRATEGIC,
@@ -59,7 +59,7 @@ WRITES: list[tuple[Callable[[ApiClient], None], str, str, str, object]] = [
         },
     ),
     (
-        lambda cluster: cluster.say_unscheduled("ns", "p", "u", "7", {"reason": "R"}, True),
+        lambda cluster: cluster.set_unscheduled("ns", "p", "u", "7", {"reason": "R"}, True),
         "PATCH",
         f"{POD}/status",
         STRATEGIC,
@@ -132,8 +132,8 @@ def test_a_write(
 
 
 def patch_group(cluster: ApiClient) -> PodGroup:
-    said = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
-    return cluster.patch_group("ns", "g", "u", said)
+    patch = {"metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}}
+    return cluster.patch_group("ns", "g", "u", patch)
 
 
 def test_a_group_that_was_patched_is_answered_as_it_is_then(server: Server, cluster: ApiClient) -> None:
@@ -254,8 +254,8 @@ def test_a_queue_is_closed_in_its_status_where_its_kind_drops_spec_state(
         "metadata": {"uid": "u", "annotations": {"kube-muster.io/last-command": "command"}},
         "spec": {"state": "Closed"},
     }
-    said = [request.json["status"] for request in server.requests if request.path.endswith("/status")]
-    assert said == ([] if kept else [{"state": "Closing"}])
+    statuses = [request.json["status"] for request in server.requests if request.path.endswith("/status")]
+    assert statuses == ([] if kept else [{"state": "Closing"}])
 
 
 POLICY = {"spec": {"failurePolicy": "Fail"}}

@@ -231,9 +231,9 @@ def test_a_proxy_of_another_kind_is_a_matter_of_configuration(
     tmp_path: Path, nothing_bypasses: None, proxy: str
 ) -> None:
     behind = write_kubeconfig(tmp_path, "https://cluster.example:6443", **{"proxy-url": proxy})
-    with pytest.raises(NoConfiguration, match=r"proxy-url in the kubeconfig, or HTTPS_PROXY\): ") as told:
+    with pytest.raises(NoConfiguration, match=r"proxy-url in the kubeconfig, or HTTPS_PROXY\): ") as raised:
         Connection.load(str(behind))
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_pod_finds_its_cluster_and_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ FIRST_OBJECTS = """
 import sys, threading
 import msgspec
 from extender.kube.decoders import learn_structs
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 
 sys.setswitchinterval(1e-6)
 learn_structs()

@@ -54,6 +54,16 @@ def test_looks_that_raise_end_nothing_and_are_told_once_in_a_row() -> None:
     assert [line["event"] for line in logs] == ["a poll failed"]
 
 
+def test_the_start_may_wait_for_the_first_look_even_one_that_raises() -> None:
+    for raising in (range(0), range(1, 2)):
+        looks = Looks(enough=1, raising=raising)
+        poller = Poller("test", 3600.0, looks)
+        with capture_logs():
+            poller.start(PATIENCE)
+        poller.stop()
+        assert looks.count == 1
+
+
 def test_after_the_stop_there_is_no_look() -> None:
     looks = Looks(enough=1)
     poller = Poller("test", 0.001, looks)

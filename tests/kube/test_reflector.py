@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.kube.backoff import Backoff
 from extender.kube.connection import Connection
 from extender.kube.inventory import Removed
@@ -384,15 +384,29 @@ def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(server: Server
     assert not rounds.reflector.absent
 
 
+@pytest.mark.parametrize(("removable", "gone"), [(True, [Removed("ns", "a", "uid-a")]), (False, [])])
+def test_a_kind_that_stays_away_takes_its_objects_with_it(
+    server: Server, connection: Connection, removable: bool, gone: Received
+) -> None:
+    """The events of their end may have been missed. A kind that Muster cannot be without stays."""
+    rounds = Rounds(connection, removable=removable)
+    server.script.extend([page(7, pod("a", 1)), status(404), *[status(404)] * 3])
+    assert rounds.run() == ["a@1"]
+    assert rounds.run(2) == [], "a moment is no removal"
+    assert rounds.run() == gone
+    server.script.extend([page(9, pod("b", 8)), END])
+    assert set(rounds.run()) >= {"b@8"}
+
+
 def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, rounds: Rounds) -> None:
-    assert rounds.reflector.last_heard is None
+    assert rounds.reflector.last_contact is None
     server.script.append(status(500))
     rounds.run()
-    assert rounds.reflector.last_heard is None
+    assert rounds.reflector.last_contact is None
     rounds.now = 42
     server.script.extend([page(7), Lines([])])
     rounds.run()
-    assert rounds.reflector.last_heard == 42
+    assert rounds.reflector.last_contact == 42
 
 
 def test_the_thread_delivers_and_stops_out_of_a_silent_watch(server: Server, connection: Connection) -> None:

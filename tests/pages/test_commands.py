@@ -67,8 +67,8 @@ def run_alone(command: Command, folder: Path) -> Run:
     text = re.sub(r" --speed \d+", "", command.text.replace("100000", "1000"))
     text = text.replace("muster run", "muster run --speed 1000")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    words = ["bash", "-euc", text]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    arguments = ["bash", "-euc", text]
+    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return Run(text, folder, done)
 
 
@@ -96,8 +96,8 @@ def test_it_runs_in_the_town(page: Path, town: Desk) -> None:
     """From the top of the page to its end."""
     for command in commands(page):
         if way_of(command) is Way.TOWN:
-            words = shlex.split(command.text.removeprefix("kubectl ").removeprefix("muster "))
-            result = town.muster(*words)
+            arguments = shlex.split(command.text.removeprefix("kubectl ").removeprefix("muster "))
+            result = town.muster(*arguments)
             assert result.exit_code == 0, f"{command}: {result.output}"
             assert command.printed in (None, result.stdout), str(command)
 

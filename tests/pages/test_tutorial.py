@@ -37,8 +37,8 @@ def test_the_files_that_it_shows_are_those_of_the_repository() -> None:
 def cluster(start: Command, output: Path) -> Iterator[str]:
     """Its kubeconfig. Where there is no terminal it ends by itself, but not before its pods do."""
     with output.open("w") as out:
-        words = [*_program(), *shlex.split(start.text)[1:]]
-        process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+        arguments = [*_program(), *shlex.split(start.text)[1:]]
+        process = subprocess.Popen(arguments, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
     try:
         yield _kubeconfig(output, process)
     finally:
@@ -66,9 +66,9 @@ def answer(question: Command, kubeconfig: str) -> str:
 
 
 def _ask(question: Command, kubeconfig: str) -> str:
-    words = [*_program(), *shlex.split(question.text)[1:]]
+    arguments = [*_program(), *shlex.split(question.text)[1:]]
     environment = {**os.environ, "KUBECONFIG": kubeconfig}
-    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(arguments, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 

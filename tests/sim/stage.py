@@ -42,17 +42,17 @@ def gang(
     name: str,
     size: int,
     phase: str,
-    said: tuple[str, str] | None,
+    shown: tuple[str, str] | None,
     on: str = "",
     queue: str = "research",
     min_member: int | None = None,
 ) -> None:
-    """A group and its pods. `said`: reason and message of its condition; None: Muster has written none."""
+    """A group and its pods. `shown`: reason and message of its condition; None: Muster has written none."""
     group = objects.pod_group(
         name, namespace="default", min_member=size if min_member is None else min_member, queue=queue
     )
-    if said:
-        condition = {"type": "Scheduled", "status": "False", "reason": said[0], "message": said[1]}
+    if shown:
+        condition = {"type": "Scheduled", "status": "False", "reason": shown[0], "message": shown[1]}
         group["status"] = {"phase": phase, "conditions": [condition]}
     service.create(POD_GROUPS, "", group)
     for number in range(size):

@@ -101,15 +101,15 @@ def test_writing_over_a_field_makes_its_owner(connection: Connection) -> None:
 def test_conditions_are_merged_by_their_type(connection: Connection) -> None:
     create(connection, QUEUES, objects.queue("q"))
 
-    def said(type_: str, manager: str, **more: str) -> Json:
+    def entry(type_: str, manager: str, **more: str) -> Json:
         condition = {"type": type_, "status": "True", **more}
         wanted = {**QUEUE, "metadata": {"name": "q"}, "status": {"conditions": [condition]}}
         return apply(connection, f"{QUEUES}/q/status", wanted, manager=manager)
 
-    said("A", "a", reason="Because")
-    both = said("B", "b")["status"]["conditions"]
+    entry("A", "a", reason="Because")
+    both = entry("B", "b")["status"]["conditions"]
     assert [each["type"] for each in both] == ["A", "B"]
-    again = said("A", "a")
+    again = entry("A", "a")
     assert [each.get("reason") for each in again["status"]["conditions"]] == [None, None]
     key = 'k:{"type":"A"}'
     assert owners(again)["a Apply status"]["f:status"]["f:conditions"] == {

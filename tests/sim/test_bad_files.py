@@ -23,7 +23,7 @@ LAUGHS = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in r
 class Outcome(NamedTuple):
     status: int
     report: str
-    told: list[str]  # without the name of the file, where that stands at its beginning
+    faults: list[str]  # without the name of the file, where that stands at its beginning
 
 
 def job(spec: str = "", template: str = f"{{spec: {SPEC}}}") -> str:
@@ -38,14 +38,14 @@ def handed_over(path: Path, content: str | bytes, *flags: str) -> Outcome:
 def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
     done = CliRunner().invoke(main, ["simulate", "-f", str(path), *flags], input=given)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.output
-    words = done.stderr.partition("Error: ")[2] or done.stderr
+    message = done.stderr.partition("Error: ")[2] or done.stderr
     return Outcome(
-        done.exit_code, done.stdout, [line.removeprefix(f"{path}:") for line in words.splitlines()]
+        done.exit_code, done.stdout, [line.removeprefix(f"{path}:") for line in message.splitlines()]
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         pytest.param("", " no objects in there", id="empty"),
         pytest.param("# nothing yet\n---\n", " no objects in there", id="comments"),
@@ -104,11 +104,11 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
         pytest.param("[" * 5000, " not YAML: it is nested too deep", id="deep"),
     ],
 )
-def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, told: str) -> None:
+def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, message: str) -> None:
     """Nothing runs as long as something is to be corrected."""
     outcome = handed_over(tmp_path / "given.yaml", content)
     assert (outcome.status, outcome.report) == (2, "")
-    assert outcome.told[0].startswith(told)
+    assert outcome.faults[0].startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, 
 )
 def test_files_of_any_editor_run(tmp_path: Path, content: str | bytes) -> None:
     outcome = handed_over(tmp_path / "given.yaml", content)
-    assert (outcome.status, outcome.told) == (0, [])
+    assert (outcome.status, outcome.faults) == (0, [])
     assert outcome.report.startswith("1 pod,")
 
 
@@ -139,8 +139,8 @@ def test_what_is_left_out_is_named_and_the_rest_runs(tmp_path: Path) -> None:
     assert outcome.report.startswith("1 pod,")
     lines = range(7, 7 + 4 * len(others), 4)
     skipped = zip(lines, others, strict=True)
-    told = [f'{line}: {kind} "x": skipped, no pods follow from it' for line, kind in skipped]
-    assert outcome.told == [*told, '26: Job "j": asks for no pods']
+    notes = [f'{line}: {kind} "x": skipped, no pods follow from it' for line, kind in skipped]
+    assert outcome.faults == [*notes, '26: Job "j": asks for no pods']
 
 
 def test_what_waits_is_named_with_its_reason(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_what_waits_is_named_with_its_reason(tmp_path: Path) -> None:
 def test_the_limit_is_for_all_files_together(tmp_path: Path) -> None:
     one = job("  parallelism: 6000\n")
     outcome = handed_over(tmp_path / "given.yaml", f"{one}---\n{one.replace('name: j', 'name: k')}")
-    (told,) = outcome.told
-    assert told.startswith('8: Job "k": asks for 6000 pods; of all workloads together at most 10000')
+    (message,) = outcome.faults
+    assert message.startswith('8: Job "k": asks for 6000 pods; of all workloads together at most 10000')
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_no_count_is_too_large_to_be_refused_at_once(tmp_path: Path, kind: str, 
     text = f"apiVersion: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
     outcome = handed_over(tmp_path / "given.yaml", text)
     assert outcome.status == 2
-    assert "pods; of all workloads together at most 10000 are made" in outcome.told[0]
+    assert "pods; of all workloads together at most 10000 are made" in outcome.faults[0]
 
 
 def test_a_missing_namespace_is_named_once_and_created_on_request(tmp_path: Path) -> None:
     pods = "---\n".join(POD.replace("name: p", f"name: p{n}, namespace: team") for n in range(3))
     outcome = handed_over(tmp_path / "given.yaml", pods)
-    told = '1: namespaces "team" not found; --create-namespaces makes those that are missing'
-    assert (outcome.status, outcome.told) == (2, [told])
+    message = '1: namespaces "team" not found; --create-namespaces makes those that are missing'
+    assert (outcome.status, outcome.faults) == (2, [message])
     outcome = handed_over(tmp_path / "given.yaml", pods, "--create-namespaces")
     assert (outcome.status, outcome.report[:7]) == (0, "3 pods,")
 
@@ -201,7 +201,8 @@ def test_two_objects_of_one_name_in_two_files(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(POD)
     outcome = simulated(tmp_path)
-    assert outcome.told == [f'{tmp_path}/b.yaml:1: Pod "p" already exists: it is at {tmp_path}/a.yaml:1, too']
+    first, second = (f"{tmp_path}/{name}.yaml:1" for name in "ab")
+    assert outcome.faults == [f'{second}: Pod "p" already exists: it is at {first}, too']
 
 
 def test_namespaces_that_every_cluster_has_may_be_in_a_file(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_namespaces_that_every_cluster_has_may_be_in_a_file(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("nowhere.yaml", "cannot be read: No such file"),
         ("C:\\me\\a.yaml", "paths are written with / here"),
@@ -218,16 +219,16 @@ def test_namespaces_that_every_cluster_has_may_be_in_a_file(tmp_path: Path) -> N
         ("", "no files in there that end in .yaml, .yml, .json"),
     ],
 )
-def test_paths_without_objects(tmp_path: Path, name: str, told: str) -> None:
+def test_paths_without_objects(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "notes.md").write_text("# no objects\n")
     (tmp_path / "folder.yaml").mkdir()
     outcome = simulated(tmp_path / name)
     assert outcome.status == 2
-    assert told in outcome.told[0]
+    assert message in outcome.faults[0]
 
 
 def test_a_pipe(tmp_path: Path) -> None:
     assert simulated(Path("-"), given=POD.replace("\n", "\r\n")).report.startswith("1 pod,")
     outcome = simulated(Path("-"), given="")
-    assert (outcome.status, outcome.told[0]) == (2, "stdin: no objects in there that run or wait")
-    assert simulated(Path("-"), given="kind: [").told[0].startswith("stdin:1: not YAML")
+    assert (outcome.status, outcome.faults[0]) == (2, "stdin: no objects in there that run or wait")
+    assert simulated(Path("-"), given="kind: [").faults[0].startswith("stdin:1: not YAML")

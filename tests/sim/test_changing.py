@@ -130,8 +130,8 @@ def test_a_json_patch_that_tests_identity_and_version(connection: Connection) ->
     for wrong in ({"uid": "x"}, {"uid": meta["uid"], "resourceVersion": "1"}):
         with pytest.raises(Invalid):
             patch(connection, f"{JOBS}/j", tested(**wrong), JSON_PATCH)
-    told = tested(uid=meta["uid"], resourceVersion=meta["resourceVersion"])
-    assert patch(connection, f"{JOBS}/j", told, JSON_PATCH)["spec"]["suspend"] is False
+    guarded = tested(uid=meta["uid"], resourceVersion=meta["resourceVersion"])
+    assert patch(connection, f"{JOBS}/j", guarded, JSON_PATCH)["spec"]["suspend"] is False
 
 
 @pytest.mark.parametrize(

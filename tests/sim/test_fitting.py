@@ -35,7 +35,7 @@ def fit(nodes: Nodes, wanted: Json) -> list[str]:
 
 def rejections(nodes: Nodes, wanted: Json) -> set[str]:
     found = feasible(nodes, nodes.standing(wanted), nodes.names())[1].values()
-    return {words for fault in found for words in fault.words}
+    return {reason for fault in found for reason in fault.reasons}
 
 
 def company(kind: str, key: str = "zone") -> Json:
@@ -67,7 +67,7 @@ def test_selectors_taints_and_cordons(nodes: Nodes) -> None:
     cordoned["spec"]["unschedulable"] = True
     nodes.set_node(cordoned)
     assert fit(nodes, pod("a")) == ["n0"]
-    assert rejections(nodes, pod("a")) == {*UNSUITABLE.words}
+    assert rejections(nodes, pod("a")) == {*UNSUITABLE.reasons}
     assert fit(nodes, pod("a", tolerations=[{"key": "only", "operator": "Exists"}])) == ["n0", "n1"]
     assert fit(nodes, pod("a", nodeSelector={"zone": "b"})) == []
 
@@ -75,12 +75,12 @@ def test_selectors_taints_and_cordons(nodes: Nodes) -> None:
 def test_host_ports_are_taken_once(nodes: Nodes) -> None:
     nodes.place(pod("a", ports=[80]), "n0")
     assert fit(nodes, pod("b", ports=[80])) == ["n1", "n2"]
-    assert rejections(nodes, pod("b", ports=[80])) == {*PORTS_TAKEN.words}
+    assert rejections(nodes, pod("b", ports=[80])) == {*PORTS_TAKEN.reasons}
 
 
 def test_affinity_needs_a_matching_pod_but_the_first_may_go_anywhere(nodes: Nodes) -> None:
     wanted = pod("a", affinity=company("podAffinity"))
-    assert rejections(nodes, wanted) == {*ALONE.words}
+    assert rejections(nodes, wanted) == {*ALONE.reasons}
     first = pod("a", affinity=company("podAffinity"), labels={"app": "x"})
     assert fit(nodes, first) == ["n0", "n1", "n2"]
     nodes.place(first, "n2")
@@ -91,11 +91,11 @@ def test_anti_affinity_counts_both_ways(nodes: Nodes) -> None:
     shy = pod("shy", affinity=company("podAntiAffinity"))
     nodes.place(pod("x", labels={"app": "x"}), "n0")
     assert fit(nodes, shy) == ["n2"]
-    assert rejections(nodes, shy) == {*KEEPS_APART.words}
+    assert rejections(nodes, shy) == {*KEEPS_APART.reasons}
     nodes.remove("x")
     nodes.place(shy, "n2")
     assert fit(nodes, pod("x", labels={"app": "x"})) == ["n0", "n1"]
-    assert rejections(nodes, pod("x", labels={"app": "x"})) == {*REPELLED.words}
+    assert rejections(nodes, pod("x", labels={"app": "x"})) == {*REPELLED.reasons}
 
 
 def test_a_nominated_pod_has_its_room_before_its_equals(nodes: Nodes) -> None:

@@ -31,18 +31,18 @@ class Jobs:
 
         self._service.amend(JOBS, "default", "work", changed)
 
-    def say(self, pod: Json, **status: Any) -> None:
+    def set_status(self, pod: Json, **status: Any) -> None:
         """Of one of its pods, as a kubelet."""
 
-        def told(before: Json) -> Json:
+        def ready(before: Json) -> Json:
             uid = {"uid": before["metadata"]["uid"]}
             return {**before, "metadata": uid, "status": {**before["status"], **status}}
 
-        self._service.amend(PODS, "default", pod["metadata"]["name"], told, "status")
+        self._service.amend(PODS, "default", pod["metadata"]["name"], ready, "status")
 
     def end(self, *pods: Json, phase: str = "Succeeded") -> None:
         for pod in pods:
-            self.say(pod, phase=phase)
+            self.set_status(pod, phase=phase)
 
     def pods(self) -> list[Json]:
         return settled(self._controllers, self._service)
@@ -108,7 +108,7 @@ def test_a_suspended_job_waits_without_pods_and_starts_when_it_is_resumed(jobs: 
 
 def test_a_job_suspended_while_it_runs_loses_its_active_pods_and_counts_none_of_them(jobs: Jobs) -> None:
     first, second = jobs.create(parallelism=2, completions=3, backoffLimit=0)
-    jobs.say(second, **RUNNING)
+    jobs.set_status(second, **RUNNING)
     jobs.end(first)
     wait_for(lambda: jobs.status().get("ready") == 1)
     jobs.change(suspend=True)

@@ -142,8 +142,13 @@ def test_kinds_are_explained(kubectl: Kubectl) -> None:
 def test_events_have_the_columns_that_people_know(kubectl: Kubectl, service: Service) -> None:
     about = {"kind": "Pod", "name": "a", "namespace": "default"}
     seen = {"lastTimestamp": now(), "firstTimestamp": now(), "count": 3, "source": {"component": "x"}}
-    said = {"type": "Warning", "reason": "FailedScheduling", "message": "no nodes", "involvedObject": about}
-    service.create(EVENTS, "", {"metadata": {"name": "a.1", "namespace": "default"}, **said, **seen})
+    event = {
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "message": "no nodes",
+        "involvedObject": about,
+    }
+    service.create(EVENTS, "", {"metadata": {"name": "a.1", "namespace": "default"}, **event, **seen})
     head, row = kubectl("get", "events").splitlines()
     assert head.split("   ")[0] == "LAST SEEN"
     assert head.split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
@@ -160,4 +165,4 @@ def test_muster_check_knows_an_embedded_cluster(server: ApiServer, tmp_path: Pat
     assert done.exit_code == 0, done.output
     (found,) = json.loads(done.output)
     assert (found["subject"], found["state"]) == ("cluster", "ok")
-    assert "this is the embedded cluster of muster run" in found["said"]
+    assert "this is the embedded cluster of muster run" in found["message"]

@@ -102,8 +102,8 @@ def test_what_a_deployment_in_protobuf_says_is_all_kept(kubectl: Kubectl) -> Non
     """As kubectl would have written it in JSON."""
     command = ("create", "deployment", "web", "--image=x", "--image=y", "--replicas=0")
     names = ("-o", "jsonpath={.spec.replicas} {.spec.selector} {.spec.template.spec} {.metadata.labels}")
-    said = kubectl(*command, "--dry-run=client", *names)
-    assert kubectl(*command, *names) == said
+    output = kubectl(*command, "--dry-run=client", *names)
+    assert kubectl(*command, *names) == output
 
 
 @needs_kubectl

@@ -50,11 +50,11 @@ def test_a_pod_without_a_node_has_no_kubelet(service: Service, kubelets: Kubelet
     assert in_phase(service, "Pending")
 
 
-@pytest.mark.parametrize(("told", "end"), [({}, "Succeeded"), ({FAIL: "true"}, "Failed")])
+@pytest.mark.parametrize(("annotations", "end"), [({}, "Succeeded"), ({FAIL: "true"}, "Failed")])
 def test_it_ends_when_its_time_is_over(
-    service: Service, kubelets: Kubelets, clock: Clock, told: dict[str, str], end: str
+    service: Service, kubelets: Kubelets, clock: Clock, annotations: dict[str, str], end: str
 ) -> None:
-    place(service, **{RUN_SECONDS: "50", **told})
+    place(service, **{RUN_SECONDS: "50", **annotations})
     wait_for(lambda: in_phase(service, "Running"))
     clock.now += 4.9
     assert kubelets.busy
@@ -67,10 +67,10 @@ def test_a_running_pod_fails_by_annotation(service: Service, kubelets: Kubelets)
     place(service)
     wait_for(lambda: in_phase(service, "Running"))
 
-    def tell(pod: Json) -> Json:
+    def finish(pod: Json) -> Json:
         return {**pod, "metadata": {**pod["metadata"], "annotations": {FAIL: "true"}}}
 
-    service.amend(PODS, "default", "a", tell)
+    service.amend(PODS, "default", "a", finish)
     wait_for(lambda: in_phase(service, "Failed"))
 
 

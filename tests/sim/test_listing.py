@@ -85,8 +85,9 @@ def test_kubectl_learns_what_is_served(connection: Connection) -> None:
     ours = {"bus.volcano.sh", "kube-muster.io", "scheduling.volcano.sh"}
     asked = {"authentication.k8s.io", "authorization.k8s.io"}
     operators = {"jobset.x-k8s.io", "kubeflow.org", "ray.io", "trainer.kubeflow.org"}
+    quotas = {"scheduling.sigs.k8s.io", "scheduling.x-k8s.io"}
     known = {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io"}
-    assert groups == known | ours | asked | operators
+    assert groups == known | ours | asked | operators | quotas
     resources = get(connection, "/apis/scheduling.volcano.sh/v1beta1")["resources"]
     shown = {each["name"]: each["namespaced"] for each in resources}
     assert shown == {"queues": False, "queues/status": False, "podgroups": True}

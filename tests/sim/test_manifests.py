@@ -93,19 +93,19 @@ def test_times_stay_texts_and_anchors_work(file: Path) -> None:
     ],
 )
 def test_an_error_names_the_line_and_what_is_allowed(file: Path, text: str, fault: str) -> None:
-    (told,) = rejections(file, text)
-    assert told.startswith(fault)
+    (message,) = rejections(file, text)
+    assert message.startswith(fault)
 
 
 def test_all_errors_are_shown_at_once(file: Path) -> None:
-    told = rejections(file, QUEUE + "spec: {a: 1}\n---\n" + QUEUE + "spec: {b: 1, weight: x}\n")
-    assert [line.partition(":")[0] for line in told] == ["4", "9", "9"]
+    faults = rejections(file, QUEUE + "spec: {a: 1}\n---\n" + QUEUE + "spec: {b: 1, weight: x}\n")
+    assert [line.partition(":")[0] for line in faults] == ["4", "9", "9"]
 
 
 def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
     none = tmp_path / "none.yaml"
-    for path, words in ((none, "cannot be read"), (tmp_path, "no files in there that end in .yaml")):
-        with pytest.raises(InvalidManifests, match=words):
+    for path, message in ((none, "cannot be read"), (tmp_path, "no files in there that end in .yaml")):
+        with pytest.raises(InvalidManifests, match=message):
             load([path])
 
 
@@ -134,8 +134,8 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_field_is_judged_by_its_schema(file: Path, text: str, fault: str) -> None:
-    (told,) = rejections(file, text)
-    assert told.startswith(fault)
+    (message,) = rejections(file, text)
+    assert message.startswith(fault)
 
 
 def test_what_no_schema_describes_may_have_any_fields(file: Path) -> None:

@@ -16,6 +16,7 @@ from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import InvalidManifests, load
+from tests.property_examples import examples
 from tests.sim.test_workloads import FOLDER
 
 SOUND = [yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yaml"))]
@@ -56,8 +57,8 @@ def handed_over(obj: Any, folder: Path) -> list[str]:
 
 
 @given(st.sampled_from(PLACES), st.sampled_from(ODD))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_workload_leads_to_a_traceback(place: tuple[Any, Any], value: Any) -> None:
     with TemporaryDirectory() as folder:
-        told = handed_over(changed(*place, value), Path(folder))
-    assert all("odd.json:" in line for line in told)
+        faults = handed_over(changed(*place, value), Path(folder))
+    assert all("odd.json:" in line for line in faults)

@@ -71,11 +71,11 @@ class OperatorJob:
     def end(self, pods: list[Json], phase: str) -> None:
         for pod in pods:
 
-            def told(before: Json) -> Json:
+            def ready(before: Json) -> Json:
                 status = {**before["status"], "phase": phase}
                 return {**before, "metadata": {"uid": before["metadata"]["uid"]}, "status": status}
 
-            self._service.amend(PODS, "default", pod["metadata"]["name"], told, "status")
+            self._service.amend(PODS, "default", pod["metadata"]["name"], ready, "status")
 
 
 def test_each_kind_has_a_file() -> None:

@@ -13,6 +13,7 @@ from extender.sim.apiserver.ownership.paths import written as written_fields
 from extender.sim.apiserver.schemas.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
+from tests.property_examples import examples
 
 LETTERS = st.sampled_from("abc")
 LABELS = st.dictionaries(LETTERS, LETTERS, max_size=2)
@@ -53,7 +54,7 @@ def found_at(value: Any, path: Path, schema: FieldSchema) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
 def test_applying_creates_and_owns_what_is_there(steps: list[tuple[str, Json]]) -> None:
     service, schema = Service(Store()), schema_of(QUEUES)
@@ -71,7 +72,7 @@ def test_applying_creates_and_owns_what_is_there(steps: list[tuple[str, Json]]) 
             assert all(found_at(obj, path, schema) for path in entry.paths), (entry, obj)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(STEPS)
 def test_fields_that_no_manager_applies_any_more_are_removed(steps: list[tuple[str, Json]]) -> None:
     service = Service(Store())

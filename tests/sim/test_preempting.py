@@ -15,7 +15,16 @@ from extender.sim.scheduler.preemption import Preemption, best, no_candidate
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import Json, pod
-from tests.sim.test_scheduler import PlayedExtender, extender, found, node_of, nodes, ours, said, scheduler
+from tests.sim.test_scheduler import (
+    PlayedExtender,
+    condition_of,
+    extender,
+    found,
+    node_of,
+    nodes,
+    ours,
+    scheduler,
+)
 
 __all__ = ["extender", "scheduler"]
 
@@ -46,7 +55,7 @@ def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
         return None, [], why
     candidates, against = preemption.candidates(standing, rejections)
     outcome = best(candidates) if candidates else no_candidate(known.count, against)
-    return outcome.node, [victim.uid for victim in outcome.victims], outcome.words
+    return outcome.node, [victim.uid for victim in outcome.victims], outcome.message
 
 
 def test_only_as_many_go_as_have_to_and_the_least_important_first() -> None:
@@ -80,9 +89,9 @@ def test_among_equals_the_last_started_is_preempted() -> None:
 def test_no_pod_is_preempted_for_an_equal_or_in_vain() -> None:
     known = cluster(n0=[placed("equal", "4", 5)], n1=[placed("low", "1", 1), placed("high", "3", 9)])
     known.set_node(objects.node("n2", taints=[{"key": "k", "value": "", "effect": "NoSchedule"}]))
-    node, victims, words = chosen(known, placed("new", "3", 5))
+    node, victims, message = chosen(known, placed("new", "3", 5))
     assert (node, victims) == ("", []), "a nomination would be taken back"
-    assert words == (
+    assert message == (
         "no new claims to deallocate, preemption: 0/3 nodes are available: 1 Insufficient cpu,"
         " 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )
@@ -147,7 +156,9 @@ def test_an_extender_that_leaves_no_candidate_saves_all(
 ) -> None:
     extender.answers["preempt"] = lambda _: {"NodeNameToMetaVictims": {}}
     ours(crowded, "a", cpu="2", priorityClassName="urgent")
-    wait_for(lambda: "no candidate node" in said(crowded, "a").get("message", "") and not scheduler.busy)
+    wait_for(
+        lambda: "no candidate node" in condition_of(crowded, "a").get("message", "") and not scheduler.busy
+    )
     assert extender.count("preempt") == 1, "its own condition is no reason to ask again"
     assert "nominatedNodeName" not in found(crowded, "a")["status"]
     assert len(crowded.store.all(PODS, "default")) == 2
@@ -157,7 +168,7 @@ def test_without_a_candidate_node_the_extender_is_not_called(
     crowded: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     ours(crowded, "a", cpu="2")
-    wait_for(lambda: said(crowded, "a").get("reason") == "Unschedulable" and not scheduler.busy)
+    wait_for(lambda: condition_of(crowded, "a").get("reason") == "Unschedulable" and not scheduler.busy)
     assert extender.calls == []
 
 
@@ -165,10 +176,10 @@ def test_what_happens_to_a_pod_is_recorded_as_events(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     ours(service, "a", cpu="2")
-    wait_for(lambda: said(service, "a").get("message") == "no nodes available to schedule pods")
+    wait_for(lambda: condition_of(service, "a").get("message") == "no nodes available to schedule pods")
     nodes(service, 1)
     wait_for(lambda: len(service.store.all(EVENTS, "kube-system")) == 2)
-    told = {each["reason"]: each for each in service.store.all(EVENTS, "kube-system")}
-    assert told["FailedScheduling"]["type"] == "Warning"
-    assert told["Scheduled"]["message"] == "Successfully assigned kube-system/a to n0"
-    assert told["Scheduled"]["involvedObject"]["uid"] == found(service, "a")["metadata"]["uid"]
+    events = {each["reason"]: each for each in service.store.all(EVENTS, "kube-system")}
+    assert events["FailedScheduling"]["type"] == "Warning"
+    assert events["Scheduled"]["message"] == "Successfully assigned kube-system/a to n0"
+    assert events["Scheduled"]["involvedObject"]["uid"] == found(service, "a")["metadata"]["uid"]

@@ -119,7 +119,7 @@ def node_of(service: Service, name: str, namespace: str = "kube-system") -> str:
     return str(found(service, name, namespace)["spec"].get("nodeName", ""))
 
 
-def said(service: Service, name: str) -> Json:
+def condition_of(service: Service, name: str) -> Json:
     conditions = found(service, name)["status"].get("conditions", [])
     return next((each for each in conditions if each["type"] == "PodScheduled"), {})
 
@@ -155,7 +155,7 @@ def test_if_that_is_refused_all_nodes_follow_and_the_nomination_is_taken_back(
     ours(service, "a", gated=True)
     _change(service, "a", lambda pod: pod["status"].update(nominatedNodeName="n1"), "status")
     _change(service, "a", lambda pod: pod["spec"].pop("schedulingGates"))
-    wait_for(lambda: said(service, "a").get("reason") == "Unschedulable" and not scheduler.busy)
+    wait_for(lambda: condition_of(service, "a").get("reason") == "Unschedulable" and not scheduler.busy)
     assert [call[2] for call in extender.calls[:2]] == [["n1"], ["n0", "n1"]]
     assert "nominatedNodeName" not in found(service, "a")["status"]
 
@@ -168,7 +168,10 @@ def test_a_refused_pod_is_asked_about_once_more_and_then_rests(
     extender.answers["filter"] = refuse
     ours(service, "a")
     wait_for(lambda: extender.count("filter") == 2 and not scheduler.busy)
-    assert said(service, "a")["message"] == f"0/3 nodes are available: 1 {CONSTANT}. {UNHELPFUL.format(3)}"
+    assert (
+        condition_of(service, "a")["message"]
+        == f"0/3 nodes are available: 1 {CONSTANT}. {UNHELPFUL.format(3)}"
+    )
 
 
 def test_what_happens_to_assigned_pods_and_nodes_wakes_the_refused(
@@ -208,10 +211,11 @@ def test_without_a_fitting_node_the_extender_is_not_called(
 ) -> None:
     nodes(service, 2, cpu="1")
     ours(service, "a", cpu="2")
-    wait_for(lambda: said(service, "a").get("reason") == "Unschedulable" and not scheduler.busy)
+    wait_for(lambda: condition_of(service, "a").get("reason") == "Unschedulable" and not scheduler.busy)
     assert extender.calls == []
     assert (
-        said(service, "a")["message"] == f"0/2 nodes are available: 2 Insufficient cpu. {UNHELPFUL.format(2)}"
+        condition_of(service, "a")["message"]
+        == f"0/2 nodes are available: 2 Insufficient cpu. {UNHELPFUL.format(2)}"
     )
 
 
@@ -229,7 +233,7 @@ def test_held_pods_keep_their_room_and_the_loop_goes_on(
     for name in ("a", "b", "c"):
         ours(service, name, cpu="1")
     wait_for(lambda: extender.count("bind") == 2)
-    wait_for(lambda: said(service, "c").get("reason") == "Unschedulable")
+    wait_for(lambda: condition_of(service, "c").get("reason") == "Unschedulable")
     release.set()
     wait_for(lambda: node_of(service, "a") and node_of(service, "b"))
     assert not node_of(service, "c")
@@ -246,7 +250,7 @@ def test_a_failed_bind_frees_the_room_and_is_tried_again(
     nodes(service, 1, cpu="1")
     extender.answers["bind"] = fail_once
     ours(service, "a", cpu="1")
-    wait_for(lambda: said(service, "a").get("reason") == "SchedulerError")
+    wait_for(lambda: condition_of(service, "a").get("reason") == "SchedulerError")
     wait_for(lambda: node_of(service, "a") == "n0")
     assert extender.count("bind") == 2
 
@@ -257,8 +261,8 @@ def test_an_error_of_filter_is_the_pods_condition(
     nodes(service, 1)
     extender.answers["filter"] = lambda _: {"Error": "broken"}
     ours(service, "a")
-    wait_for(lambda: said(service, "a").get("reason") == "SchedulerError")
-    assert said(service, "a")["message"] == "broken"
+    wait_for(lambda: condition_of(service, "a").get("reason") == "SchedulerError")
+    assert condition_of(service, "a")["message"] == "broken"
 
 
 def test_a_node_that_was_not_offered_is_an_error(
@@ -267,7 +271,7 @@ def test_a_node_that_was_not_offered_is_an_error(
     nodes(service, 1)
     extender.answers["filter"] = lambda _: {"NodeNames": ["elsewhere"]}
     ours(service, "a")
-    wait_for(lambda: said(service, "a").get("reason") == "SchedulerError")
+    wait_for(lambda: condition_of(service, "a").get("reason") == "SchedulerError")
 
 
 def test_pods_of_the_default_scheduler_pass_the_extender_by(
@@ -288,7 +292,7 @@ def test_a_nomination_keeps_room_from_equals_but_not_from_betters(
     ours(service, "planned", cpu="2", gated=True)
     _change(service, "planned", lambda pod: pod["status"].update(nominatedNodeName="n0"), "status")
     ours(service, "equal", cpu="1")
-    wait_for(lambda: said(service, "equal").get("reason") == "Unschedulable")
+    wait_for(lambda: condition_of(service, "equal").get("reason") == "Unschedulable")
     ours(service, "better", cpu="1", priorityClassName="system-node-critical")
     wait_for(lambda: node_of(service, "better") == "n0")
 

@@ -62,7 +62,7 @@ def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
 
 
 def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: SchedulingQueue) -> None:
-    """Who refuses a pod is known only when its try is over."""
+    """Which plugin refuses a pod is known only when its try is over."""
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
         item = popped(queue)

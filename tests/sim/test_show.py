@@ -302,11 +302,11 @@ def test_members_that_a_running_gang_does_without(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "said"), [(0, "its pods are deleted"), (1, "its pod succeeded"), (2, "all 2 pods succeeded")]
+    ("size", "message"), [(0, "its pods are deleted"), (1, "its pod succeeded"), (2, "all 2 pods succeeded")]
 )
-def test_a_gang_that_has_ended(service: Service, size: int, said: str) -> None:
+def test_a_gang_that_has_ended(service: Service, size: int, message: str) -> None:
     gang(service, "train", size, "Completed", ("Completed", ""))
-    assert f"default/train: started whole; {said}." in summary(seen(service))
+    assert f"default/train: started whole; {message}." in summary(seen(service))
 
 
 def test_a_queue_that_was_probably_meant(service: Service) -> None:
@@ -337,13 +337,13 @@ def test_a_group_that_muster_made_is_shown_as_its_owner(service: Service) -> Non
     group = objects.pod_group(f"podgroup-{uid}", namespace="default", min_member=1)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "lone", "uid": uid, "controller": True}
     group["metadata"]["ownerReferences"] = [owner]
-    said = {
+    message = {
         "type": "Scheduled",
         "status": "False",
         "reason": "NeverFits",
         "message": "no node can hold cpu 2",
     }
-    service.create(POD_GROUPS, "", {**group, "status": {"phase": "Pending", "conditions": [said]}})
+    service.create(POD_GROUPS, "", {**group, "status": {"phase": "Pending", "conditions": [message]}})
     state = seen(service)
     assert "default/pod/lone: never started; 0 of 1 pod placed. NeverFits: " in summary(state)
     assert [each.reason for each in state.report.pods] == ["NeverFits"]

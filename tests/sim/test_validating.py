@@ -30,7 +30,7 @@ MAIN = {"name": "main", "image": "none"}
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "told"),
+    ("path", "body", "message"),
     [
         (PODS, pod("x_y"), 'Pod "x_y" is invalid: metadata.name: Invalid value: "x_y": a lowercase RFC 1123'),
         (PODS, pod(labels={"a b": "1"}), 'metadata.labels: Invalid value: "a b": name part must consist of'),
@@ -58,10 +58,10 @@ MAIN = {"name": "main", "image": "none"}
     ],
     ids=lambda given: given if isinstance(given, str) and " " in given else "",
 )
-def test_what_is_not_allowed_is_named(connection: Connection, path: str, body: Json, told: str) -> None:
+def test_what_is_not_allowed_is_named(connection: Connection, path: str, body: Json, message: str) -> None:
     with pytest.raises(Invalid) as refusal:
         create(connection, path, body)
-    assert told in refusal.value.message
+    assert message in refusal.value.message
 
 
 def test_all_that_is_wrong_is_said_at_once(connection: Connection) -> None:
@@ -75,14 +75,14 @@ def test_all_that_is_wrong_is_said_at_once(connection: Connection) -> None:
 
 
 def test_what_cannot_be_read_is_a_bad_request(connection: Connection) -> None:
-    for body, told in (
+    for body, message in (
         (pod(containers="main"), "cannot unmarshal string into Go struct field PodSpec.spec.containers"),
         (pod(cpu="2x"), "quantities must match the regular expression"),
         ({**pod(), "apiVersion": "v2"}, "does not match the expected API version (v1)"),
     ):
         with pytest.raises(Refused) as refusal:
             create(connection, PODS, body)
-        assert (refusal.value.status, told in refusal.value.message) == (400, True)
+        assert (refusal.value.status, message in refusal.value.message) == (400, True)
 
 
 def test_a_namespace_that_is_not_there_is_named(connection: Connection) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.kube.connection import Connection
 from extender.kube.inventory import Removed
 from extender.kube.reflector import Reflector
@@ -47,14 +47,14 @@ def reflecting(connection: Connection, **options: Any) -> Iterator[tuple[Reflect
 def events(connection: Connection, version: str, count: int, **query: str) -> list[tuple[str, str]]:
     """The first events of a watch, and whom they are about."""
     asked = {"watch": "1", "resourceVersion": version, **query}
-    heard: list[tuple[str, str]] = []
+    seen: list[tuple[str, str]] = []
     with connection.stream(PODS, asked, read_timeout=30) as lines:
         for line in lines:
             event = json.loads(line)
-            heard.append((event["type"], event["object"].get("metadata", {}).get("name", "")))
-            if len(heard) == count:
+            seen.append((event["type"], event["object"].get("metadata", {}).get("name", "")))
+            if len(seen) == count:
                 break
-    return heard
+    return seen
 
 
 def test_a_watch_goes_on_from_a_version(connection: Connection) -> None:
@@ -62,8 +62,8 @@ def test_a_watch_goes_on_from_a_version(connection: Connection) -> None:
     create(connection, PODS, pod("b"))
     patch(connection, f"{PODS}/a", {"metadata": {"labels": {"l": "1"}}})
     ask(connection, "DELETE", f"{PODS}/b")
-    heard = events(connection, version, 4)
-    assert heard == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
+    seen = events(connection, version, 4)
+    assert seen == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
 
 
 def test_without_a_version_it_begins_with_what_is_there(connection: Connection) -> None:
@@ -77,8 +77,8 @@ def test_what_begins_or_ceases_to_match_comes_or_goes(connection: Connection) ->
     create(connection, PODS, pod("a"))
     for value in ("yes", "no"):
         patch(connection, f"{PODS}/a", {"metadata": {"labels": {"mine": value}}})
-    heard = events(connection, version, 2, labelSelector="mine=yes")
-    assert heard == [("ADDED", "a"), ("DELETED", "a")]
+    seen = events(connection, version, 2, labelSelector="mine=yes")
+    assert seen == [("ADDED", "a"), ("DELETED", "a")]
 
 
 def test_a_version_that_is_too_old_is_gone(connection: Connection, service: Service) -> None:

@@ -207,31 +207,31 @@ def test_a_job_makes_as_many_pods_as_run_at_once(tmp_path: Path, spec: str, coun
 
 def notes(path: Path) -> Iterator[str]:
     for note in created(path)[1].notes:
-        file, line, words = note.split(":", 2)
+        file, line, message = note.split(":", 2)
         assert Path(file) == path
-        yield f"{line}:{words}"
+        yield f"{line}:{message}"
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("cronjob", '2: CronJob "hello": one run of it is made, as if it were due now'),
         ("workflow", '2: Workflow "dag-": only the pods that it begins with are made'),
     ],
 )
-def test_differences_from_a_real_cluster_are_named(name: str, told: str) -> None:
-    assert list(notes(FOLDER / f"{name}.yaml")) == [told]
+def test_differences_from_a_real_cluster_are_named(name: str, message: str) -> None:
+    assert list(notes(FOLDER / f"{name}.yaml")) == [message]
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [("suspend: true", []), ("parallelism: 0", ['1: Job "j": asks for no pods'])],
 )
 def test_a_job_without_pods_says_why_unless_it_is_suspended(
-    tmp_path: Path, spec: str, told: list[str]
+    tmp_path: Path, spec: str, message: list[str]
 ) -> None:
     path = written(tmp_path, "batch/v1", f"{{{spec}, template: {SPEC}}}")
-    assert list(notes(path)) == told
+    assert list(notes(path)) == message
 
 
 def test_how_long_pods_run_may_stand_on_the_workload(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.sim_virtual.bench import row, run_rows
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def words(svg: str) -> list[str]:
+def texts(svg: str) -> list[str]:
     return [each.text or "" for each in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
@@ -33,7 +33,7 @@ def titles(svg: str) -> list[str]:
 
 def test_few_gangs_have_a_row_each() -> None:
     svg = chart(run_rows(row("first", 8), row("second & last", 8, arrival=1.0)))
-    assert {"first", "second & last", "8 pods", "default", "10s", "20s"} <= set(words(svg))
+    assert {"first", "second & last", "8 pods", "default", "10s", "20s"} <= set(texts(svg))
     assert "default/second & last (default, 8 pods), waited 9s, ran 10s" in titles(svg)
     assert "prefers-color-scheme: dark" in svg
 
@@ -52,7 +52,7 @@ def test_a_long_legend_takes_several_lines() -> None:
 
 def test_many_gangs_fill_the_room() -> None:
     svg = chart(run_rows(*(row(f"g{n}", 2, arrival=float(n)) for n in range(50))))
-    assert {"gangs that wait", "8", "4"} <= set(words(svg))
+    assert {"gangs that wait", "8", "4"} <= set(texts(svg))
     assert len([each for each in titles(svg) if "ran 10s" in each]) >= 50
 
 
@@ -61,7 +61,7 @@ def test_very_many_are_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     bars = chart(result)
     monkeypatch.setattr(charts, "_MOST_BARS", 10)
     sums = chart(result)
-    assert "what the gangs of each queue hold" in " ".join(words(sums))
+    assert "what the gangs of each queue hold" in " ".join(texts(sums))
     assert len(titles(sums)) == 1 < len(titles(bars))
 
 

@@ -74,7 +74,7 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         ([], "nothing to simulate"),
         (["-f", "none.yaml"], "none.yaml: cannot be read"),
@@ -82,9 +82,9 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
         (["--synthetic", "0"], "0 is not in the range"),
     ],
 )
-def test_what_makes_no_sense_is_an_error(arguments: list[str], said: str) -> None:
+def test_what_makes_no_sense_is_an_error(arguments: list[str], printed: str) -> None:
     result = muster(*arguments)
-    assert (result.exit_code, said in result.output) == (2, True)
+    assert (result.exit_code, printed in result.output) == (2, True)
 
 
 def test_gpus_of_nodes(tmp_path: Path) -> None:

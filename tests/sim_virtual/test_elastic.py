@@ -1,9 +1,5 @@
-"""Elastic groups in virtual time: they grow and shrink with demand, and come to rest when it does.
+"""Elastic groups in virtual time: they grow and shrink with demand, and come to rest when it does."""
 
-`MUSTER_EXAMPLES=1000` makes it long.
-"""
-
-import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -17,9 +13,9 @@ from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row
 from extender.sim.virtual.trace_workload import from_rows
+from tests.property_examples import examples
 from tests.sim_virtual.bench import row
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "15"))
 QUEUES = ("a", "b", "c")
 CALM = 1000.0  # seconds
 
@@ -75,7 +71,7 @@ def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1)) -> Changes:
     return changes
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(jobs, min_size=2, max_size=7), st.tuples(*[st.integers(1, 4)] * 3))
 def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: tuple[int, ...]) -> None:
     """All come within minutes and stay: after a while nothing starts and nothing is evicted any more."""

@@ -15,10 +15,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
 
 
 def pod(name: str, group: str = "", cpu: str = "1", on: str = "", **annotations: str) -> str:
-    told = {"scheduling.k8s.io/group-name": group} if group else {}
+    noted = {"scheduling.k8s.io/group-name": group} if group else {}
     known = {"run": RUN, "arrival": ARRIVAL, "fail": FAIL}
-    told |= {known[key]: value for key, value in annotations.items()}
-    notes = ", ".join(f'{key}: "{value}"' for key, value in told.items())
+    noted |= {known[key]: value for key, value in annotations.items()}
+    notes = ", ".join(f'{key}: "{value}"' for key, value in noted.items())
     place = f", nodeName: {on}" if on else ""
     resources = f"resources: {{requests: {{cpu: '{cpu}'}}}}"
     return (
@@ -47,6 +47,61 @@ def test_the_first_example() -> None:
     result = run(given)
     assert starts(result) == {"report": 0.0, "train": 0.0, "sweep": 40.0}
     assert (result.report.done, result.report.makespan) == (3, 60.0)
+
+
+TREE = """\
+apiVersion: scheduling.sigs.k8s.io/v1beta1
+kind: ElasticQuotaTree
+metadata: {name: tree, namespace: kube-system}
+spec:
+  root:
+    name: root
+    max: {cpu: 4}
+    children:
+      - {name: team, max: {cpu: 1}, namespaces: [default]}
+      - {name: odd, max: {cpu: -1}}
+      - {name: taken, max: {cpu: 1}}
+"""
+ELASTIC = """\
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: ElasticQuota
+metadata: {name: quota, namespace: default}
+spec: {max: {cpu: 1}}
+"""
+SUSPENDED_JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  suspend: true
+  parallelism: 2
+  template:
+    metadata: {annotations: {sim.kube-muster.io/run-seconds: "5"}}
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      containers: [{name: main, image: x, resources: {requests: {cpu: 1}}}]
+"""
+TAKEN = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: taken}\nspec: {weight: 3}\n"
+
+
+@pytest.mark.parametrize(("quota", "queue"), [(TREE, "team"), (ELASTIC, "default-quota")])
+def test_quotas_make_queues_and_their_namespaces_enter_them(tmp_path: Path, quota: str, queue: str) -> None:
+    """Both at once would fit the node, not the quota."""
+    given = loaded(tmp_path, TAKEN, quota, pod("a", run="10"), pod("b", run="10"), SUSPENDED_JOB)
+    result = run(given)
+    assert {starts(result)[name] for name in ("pod/a", "pod/b")} == {0.0, 10.0}
+    assert queue in {each.name for each in result.report.queues}
+    assert "train" not in starts(result), "its queue has room for one pod only"
+    weights = {each.metadata.name: each.spec.weight for each in given.queues}
+    assert weights["taken"] == 3
+
+
+def test_what_is_wrong_with_a_quota_is_noted_and_costs_only_that(tmp_path: Path) -> None:
+    notes = loaded(tmp_path, TAKEN, TREE).notes
+    tree = "ElasticQuotaTree/kube-system/tree"
+    assert any(each.startswith(f"{tree}: node 'odd': max") for each in notes), notes
+    assert f"{tree}: queue 'taken' exists, and stays as it is" in notes
 
 
 def test_pods_come_with_their_group_unless_they_say_when(tmp_path: Path) -> None:
@@ -136,10 +191,13 @@ def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> N
         tmp_path,
         head.replace("NAME", "long") + f"spec: {{parallelism: 2, completions: 5, {template}}}\n",
         head.replace("NAME", "later") + f"spec: {{suspend: true, completions: 5, {template}}}\n",
+        head.replace("NAME", "less, annotations: {kube-muster.io/min-parallelism: '1'}")
+        + f"spec: {{parallelism: 2, {template}}}\n",
     )
     assert [note.partition(": ")[2] for note in given.notes] == [
         'Job "long": only its first pods are made; 3 more, made as those succeed, are not',
         'Job "later": suspended: no pods are made',
+        'Job "less": starts with all its pods or not at all; with fewer it does in a cluster',
     ]
 
 

@@ -1,9 +1,5 @@
-"""Reservations in virtual time: whatever comes and however it lies, a large gang starts within its bound.
+"""Reservations in virtual time: whatever comes and however it lies, a large gang starts within its bound."""
 
-`MUSTER_EXAMPLES=1000` makes it long.
-"""
-
-import os
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -21,8 +17,8 @@ from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row
 from extender.sim.virtual.trace_workload import from_rows
 from extender.sim.virtual.workload import VirtualWorkload
+from tests.property_examples import examples
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "5"))
 BIG = GroupKey("default/big")
 PATIENCE, CAME = 60.0, 2.0
 LONGEST = 200  # seconds that any group runs
@@ -72,8 +68,8 @@ def run(jobs: list[Job], members: int, cpus: int, patience: float = PATIENCE) ->
         each = jobs[number % len(jobs)] if number >= 3 else Job(0, 3, LONGEST, jobs[0].declared)
         name = f"j{number}x"
         at, number = at + (each.after if number != 2 else CAME), number + 1
-        said = None if each.declared is None else each.runs * each.declared
-        rows.append(Row(at, name, 1, 1, float(each.runs), {CPU: str(each.cpus)}, declared=said))
+        declared = None if each.declared is None else each.runs * each.declared
+        rows.append(Row(at, name, 1, 1, float(each.runs), {CPU: str(each.cpus)}, declared=declared))
     rows.append(Row(1.0, "big", members, members, 10.0, {CPU: str(cpus)}))
     watch = Watch()
     cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}), patience)
@@ -89,9 +85,7 @@ def _impatient(workload: VirtualWorkload, patience: float = PATIENCE) -> Virtual
 
 
 SIZES = pytest.mark.parametrize(("members", "cpus"), [(3, 4), (1, 4), (2, 3)])
-LONG = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+LONG = settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @SIZES
@@ -174,6 +168,9 @@ def test_with_services_that_never_end_room_is_not_idle_without_limit(
     rows.append(Row(1.0, "big", 3, 3, 10.0, {CPU: "4"}))
     small = {f"s{n}x": float(at) for n, at in enumerate(arrivals)}
     rows += [Row(at, name, 1, 1, runs, {CPU: "1"}) for name, at in small.items()]
+    rows.append(
+        Row(50_000.0, "last", 1, 1, 1.0, {CPU: "1"})
+    )  # virtual time ends an hour after the last event
     watch, limits = Starts(), Limits()
     cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
     Simulation(cluster, limits, frozenset({"muster"}), [watch]).run()

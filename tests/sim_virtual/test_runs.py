@@ -11,6 +11,7 @@ from extender.sim.virtual.report import Waits
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from extender.sim.virtual.trace import Row
 from extender.sim.virtual.trace_workload import from_rows
+from tests.property_examples import examples
 from tests.sim_virtual.bench import cluster, row, run, run_rows, run_trace, starts
 
 TRACE = """\
@@ -77,7 +78,7 @@ def rows(draw: st.DrawFn) -> list[Row]:
 
 
 @given(rows())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_no_node_is_over_its_room_and_no_gang_in_pieces(given_rows: list[Row]) -> None:
     """The watchman asserts that at every moment."""
     result = run_rows(*given_rows)

@@ -45,7 +45,7 @@ def test_empty_cells_take_the_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("x,q,g,1,,1,,,5,", "arrival: got 'x'; allowed is seconds, 0 or more"),
         ("-1,q,g,1,,1,,,5,", "arrival: got '-1'; allowed is seconds, 0 or more"),
@@ -62,8 +62,8 @@ def test_empty_cells_take_the_default(tmp_path: Path) -> None:
         ("0,other,good,1,,1,,,5,", "queue: got 'other'; group good is in 'q'"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path: Path, line: str, told: str) -> None:
-    assert faults(tmp_path, f"{HEAD}0,q,good,1,,1,,,5,\n{line}\n") == [f"t.csv:3: {told}"]
+def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    assert faults(tmp_path, f"{HEAD}0,q,good,1,,1,,,5,\n{line}\n") == [f"t.csv:3: {message}"]
 
 
 def test_all_broken_lines_are_named(tmp_path: Path) -> None:

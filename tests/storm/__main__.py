@@ -14,21 +14,21 @@ from tests.storm.arena import arena
 from tests.storm.campaign import Campaign
 from tests.storm.plan import plan
 from tests.storm.progress import Progress
-from tests.storm.report import told
+from tests.storm.report import report_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     if asked.plan:
         for step in plan(asked.seed, asked.seconds, view=asked.view):
-            _say(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
+            _show(f"{step.at:8.1f} s  {step.kind:24} {step.wish or f'for {step.lasting:.1f} s'}")
         return 0
     progress = Progress(asked.seconds)
     with arena(asked.kubernetes, view=asked.view) as made:
         outcome = Campaign(made, asked.seed, asked.seconds, progress).run()
     progress.close()
     shutil.rmtree(outcome.folder / "etcd", ignore_errors=True)
-    _say(told(outcome))
+    _show(report_of(outcome))
     return 1 if outcome.violations else 0
 
 
@@ -52,7 +52,7 @@ def _positive(text: str) -> float:
     return seconds
 
 
-def _say(line: str) -> None:
+def _show(line: str) -> None:
     print(line, flush=True)  # noqa: T201
 
 
@@ -60,5 +60,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except BuildError as error:
-        _say(f"error: {error}")
+        _show(f"error: {error}")
         sys.exit(2)

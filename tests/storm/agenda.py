@@ -12,9 +12,9 @@ Action = Callable[[], object]
 class Agenda:
     """An action that says False, or raises one of `trouble`, is not done yet. `told` hears what is mended."""
 
-    def __init__(self, trouble: tuple[type[Exception], ...], told: Callable[[str], object]) -> None:
+    def __init__(self, trouble: tuple[type[Exception], ...], report: Callable[[str], object]) -> None:
         self._trouble = trouble
-        self._told = told
+        self._report = report
         self._entries: list[tuple[float, int, str, Action]] = []
         self._numbers = count()
 
@@ -39,7 +39,7 @@ class Agenda:
             if not self._succeeds(action):
                 self._push(now + AGAIN, what, action)
             elif what:
-                self._told(what)
+                self._report(what)
 
     def hurry(self) -> None:
         """Everything is mended now, and nothing strikes any more."""

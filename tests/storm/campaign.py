@@ -123,7 +123,7 @@ class Campaign:
                 self._violate(time.monotonic(), part, f"{part} ended by itself, see {process.log}")
                 process.start()
         counts = self._crowd.counts + self._arena.view.counts
-        self._progress.show(self.outcome.told(counts, len(self._crowd.gangs)))
+        self._progress.show(self.outcome.summary(counts, len(self._crowd.gangs)))
 
     # ---- the end
 

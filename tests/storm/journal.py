@@ -9,7 +9,7 @@ from pathlib import Path
 class Line:
     at: float  # of time.monotonic
     kind: str
-    told: str
+    text: str
 
 
 class Journal:
@@ -20,13 +20,13 @@ class Journal:
         self._lines: list[Line] = []
         self._file = file.open("w", buffering=1)
 
-    def note(self, kind: str, told: str) -> None:
-        line = Line(time.monotonic(), kind, told)
+    def note(self, kind: str, text: str) -> None:
+        line = Line(time.monotonic(), kind, text)
         self._lines.append(line)
         self._file.write(self.written(line) + "\n")
 
     def written(self, line: Line) -> str:
-        return f"{line.at - self.began:8.1f} s  {line.kind:24} {line.told}"
+        return f"{line.at - self.began:8.1f} s  {line.kind:24} {line.text}"
 
     def before(self, at: float, key: str, count: int = 12) -> list[str]:
         """The last lines up to this moment that name the object, or that concern everybody."""
@@ -39,5 +39,5 @@ class Journal:
 
 
 def _about(line: Line, name: str) -> bool:
-    words = line.told.replace(",", " ").split()
-    return name in words or any(word.startswith(f"{name}-") for word in words) or "kill" in line.kind
+    mentioned = line.text.replace(",", " ").split()
+    return name in mentioned or any(word.startswith(f"{name}-") for word in mentioned) or "kill" in line.kind

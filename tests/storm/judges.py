@@ -191,9 +191,9 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
     for pod in picture.pods:
         if holds(pod) and pod["spec"]["nodeName"] in truth:
             truth[pod["spec"]["nodeName"]].subtract(requests(pod))
-    told = {each["name"]: each["idle"] for each in picture.claimed}
+    claimed = {each["name"]: each["idle"] for each in picture.claimed}
     for name, left in truth.items() if picture.claimed else ():
-        if (idle := told.get(name)) is None:
+        if (idle := claimed.get(name)) is None:
             yield f"node {name}: Muster does not know it"
             continue
         for resource in COUNTED:
@@ -210,12 +210,12 @@ def stale(picture: Picture) -> Iterator[str]:
     for decision in picture.decided:
         group = picture.group(decision["podGroup"])
         if group is not None and decision["verdict"] == "Waiting":
-            said, meant = _said(group), decision["reason"]
-            if said != meant:
-                yield f"group {group['metadata']['name']} says {said or 'nothing'}, Muster decided {meant}"
+            written, meant = _reason(group), decision["reason"]
+            if written != meant:
+                yield f"group {group['metadata']['name']} says {written or 'nothing'}, Muster decided {meant}"
 
 
-def _said(group: Json) -> str:
+def _reason(group: Json) -> str:
     conditions = group.get("status", {}).get("conditions") or []
     return next((str(each["reason"]) for each in conditions if each["type"] == "Scheduled"), "")
 
@@ -226,8 +226,8 @@ def _said(group: Json) -> str:
 def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
     """A gang that stood whole loses nobody to Muster, whatever it lost itself. Told once for each gang, with
     the moment and the name; `settled` has the moments from which on this is asked."""
-    told = set[str]()
+    reported = set[str]()
     for at, gang, pod in evictions:
-        if gang not in told and settled.get(gang, at) < at:
-            told.add(gang)
+        if gang not in reported and settled.get(gang, at) < at:
+            reported.add(gang)
             yield at, gang, f"gang {gang} had stood whole, and {pod} was evicted"

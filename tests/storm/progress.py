@@ -25,8 +25,8 @@ class Progress:
         self._shown = now
         passed = now - self._began
         stage = f"{passed:.0f} of {self._seconds:g} s" if passed < self._seconds else "the end is judged"
-        told = ", ".join(f"{count} {name}" for name, count in counts.items())
-        self._to.write(f"\r\x1b[K{stage}: {told}" if self._live else f"{stage}: {told}\n")
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+        self._to.write(f"\r\x1b[K{stage}: {listed}" if self._live else f"{stage}: {listed}\n")
         self._to.flush()
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from tests.storm.verdict import Outcome
 WIDTH = 110
 
 
-def told(outcome: Outcome) -> str:
+def report_of(outcome: Outcome) -> str:
     """Counts first, then every violation with what went before it, then where to read on."""
     time = f"{outcome.seconds:g} s ({outcome.calm:.0f} s of them calm)"
     head = f"storm of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"

@@ -44,8 +44,8 @@ def judged(*pods: Json, group: Json, nodes: list[Json] | None = None, queue: Jso
 
 
 def test_a_gang_that_fits_must_run() -> None:
-    told = judged(pod("a"), pod("b"), group=group(2))
-    assert told == ["group g of queue default fits and does not run: a on n0, b on n0"]
+    complaint = judged(pod("a"), pod("b"), group=group(2))
+    assert complaint == ["group g of queue default fits and does not run: a on n0, b on n0"]
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
         pods = [running, pod("a"), *(others or wanting)]
         return complaints(Picture([node()], pods, [group(1), large], [rich, poor]))
 
-    told = "group g of queue default fits and does not run: a on n0"
+    complaint = "group g of queue default fits and does not run: a on n0"
     assert judged("1") == []
-    assert judged("2") == [told], "it does not borrow"
-    assert judged("1", "3") == [told], "the other would borrow, too"
+    assert judged("2") == [complaint], "it does not borrow"
+    assert judged("1", "3") == [complaint], "the other would borrow, too"
     assert judged(
         "1", "99", *[{**each, "spec": {**each["spec"], "nodeSelector": {"z": "z"}}} for each in wanting]
-    ) == [told], "the other could not stand even alone"
+    ) == [complaint], "the other could not stand even alone"
 
 
 def test_a_pod_without_a_group_is_judged_alone() -> None:
-    told = complaints(Picture([node()], [pod("lone", group="")], [], [queue()]))
-    assert told == ["pod lone of queue default fits and does not run: lone on n0"]
+    complaint = complaints(Picture([node()], [pod("lone", group="")], [], [queue()]))
+    assert complaint == ["pod lone of queue default fits and does not run: lone on n0"]
     stranger = pod("lone", group="", scheduler="elsewhere")
     assert complaints(Picture([node()], [stranger], [], [queue()])) == []
 
@@ -139,7 +139,7 @@ def claimed(stage: str, at: str = "n0", of: str = "a", idle: int = 3000) -> list
 
 
 @pytest.mark.parametrize(
-    ("stage", "of", "pods", "told"),
+    ("stage", "of", "pods", "complaint"),
     [
         ("HELD", "gone", [pod("a", on="n0")], "there is no such pod"),
         ("BOUND", "gone", [pod("a", on="n0")], "there is no such pod"),
@@ -149,9 +149,9 @@ def claimed(stage: str, at: str = "n0", of: str = "a", idle: int = 3000) -> list
         ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it is over"),
     ],
 )
-def test_a_claim_needs_an_owner(stage: str, of: str, pods: list[Json], told: str) -> None:
+def test_a_claim_needs_an_owner(stage: str, of: str, pods: list[Json], complaint: str) -> None:
     found = complaints(Picture([node()], pods, [group(1)], [queue()], claimed(stage, of=of)))
-    assert found == [f"claim {stage} of x/{of} on n0: {told}"]
+    assert found == [f"claim {stage} of x/{of} on n0: {complaint}"]
 
 
 def test_a_claim_of_a_bound_pod_is_right() -> None:
@@ -172,15 +172,15 @@ def test_sums_that_are_wrong() -> None:
 
 
 def test_a_group_that_waits_says_why() -> None:
-    def said(reason: str, decided: str) -> list[str]:
+    def reported(reason: str, decided: str) -> list[str]:
         conditions = [{"type": "Scheduled", "status": "False", "reason": reason}] if reason else []
-        told = {**group(2), "status": {"conditions": conditions}}
+        marked = {**group(2), "status": {"conditions": conditions}}
         page = [{"podGroup": "x/g", "verdict": "Waiting", "reason": decided}]
-        return complaints(Picture(groups=[told], decided=page))
+        return complaints(Picture(groups=[marked], decided=page))
 
-    assert said("NoRoom", "NoRoom") == []
-    assert said("NoRoom", "Fragmented") == ["group g says NoRoom, Muster decided Fragmented"]
-    assert said("", "NoRoom") == ["group g says nothing, Muster decided NoRoom"]
+    assert reported("NoRoom", "NoRoom") == []
+    assert reported("NoRoom", "Fragmented") == ["group g says NoRoom, Muster decided Fragmented"]
+    assert reported("", "NoRoom") == ["group g says nothing, Muster decided NoRoom"]
     assert (
         complaints(Picture(decided=[{"podGroup": "x/gone", "verdict": "Waiting", "reason": "NoRoom"}])) == []
     )

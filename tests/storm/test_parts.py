@@ -68,7 +68,7 @@ def test_the_calm_clock_stands_still_during_outages() -> None:
 
 
 def test_an_agenda_does_what_is_due_until_it_is_done() -> None:
-    told, tries = list[str](), list[str]()
+    reports, tries = list[str](), list[str]()
 
     def mend() -> bool:
         tries.append("mend")
@@ -76,16 +76,16 @@ def test_an_agenda_does_what_is_due_until_it_is_done() -> None:
             raise OSError
         return len(tries) > 2
 
-    agenda = Agenda((OSError,), told.append)
+    agenda = Agenda((OSError,), reports.append)
     agenda.mend(1000, "the wire", mend)
     agenda.strike(1000, lambda: tries.append("never"))
     agenda.run(time.monotonic())
     assert (tries, len(agenda)) == ([], 2)
     agenda.hurry()
     for seconds in (1, 2, 3):
-        assert told == []
+        assert reports == []
         agenda.run(time.monotonic() + seconds)
-    assert (told, tries, len(agenda)) == (["the wire"], ["mend"] * 3, 0)
+    assert (reports, tries, len(agenda)) == (["the wire"], ["mend"] * 3, 0)
 
 
 def test_an_outage_that_ends_twice_ended_once() -> None:

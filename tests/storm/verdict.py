@@ -26,6 +26,6 @@ class Outcome:
         self.violations.append(f"{at - journal.began:.1f} s: {what}{before}")
         journal.note("VIOLATION", what)
 
-    def told(self, counts: Mapping[str, int], alive: int) -> dict[str, int]:
+    def summary(self, counts: Mapping[str, int], alive: int) -> dict[str, int]:
         """For the line of progress."""
         return {"faults": self.faults.total(), "violations": len(self.violations), **counts, "alive": alive}

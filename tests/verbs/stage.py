@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.api.protocol import BindingArgs, ExtenderArgs, FilterResult
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.ledger import Ledger

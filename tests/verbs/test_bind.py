@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from extender.api.objects import Node, Taint, Toleration
+from extender.api.objects.nodes import Node, Taint
+from extender.api.objects.selectors import Toleration
 from extender.api.protocol import BindingArgs
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable

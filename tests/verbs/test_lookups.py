@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.kube.errors import Forbidden, Unreachable
 from extender.verbs import lookups
 from extender.verbs.lookups import Lookups

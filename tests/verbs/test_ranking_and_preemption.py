@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from extender.api.objects import Pod, PodStatus
+from extender.api.objects.pods import Pod, PodStatus
 from extender.api.protocol import (
     ExtenderArgs,
     FullVictims,

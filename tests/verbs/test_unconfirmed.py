@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.kube.errors import Unreachable
 from extender.verbs.unconfirmed import Unconfirmed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.api.configuration import Address
+from extender.api.setting_kinds import Address
 from extender.kube.endpoint import find
 from extender.view.callers import LIMITS, ViewLimits
 from extender.view.relay import Handlers

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.api.configuration import Address, InvalidConfiguration
+from extender.api.configuration import InvalidConfiguration
+from extender.api.setting_kinds import Address
 from extender.view.kubeconfig import write_kubeconfig
 
 ADDRESS = Address("127.0.0.1", 8284)

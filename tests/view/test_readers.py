@@ -3,14 +3,14 @@
 import pytest
 
 from extender.domain.cache.detours import Detours
-from extender.view.readers import PodReader, in_words
+from extender.view.readers import PodReader, readers_text
 
 SCHEDULER = PodReader("kube-scheduler/v1.36.3 (linux/amd64) kubernetes/f2dd8b9/scheduler", 312.4, 0.8)
 READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last event 0s ago"
 
 
 @pytest.mark.parametrize(
-    ("readers", "detours", "said"),
+    ("readers", "detours", "shown"),
     [
         ([], Detours(), "nobody reads pods here"),
         ([SCHEDULER], Detours(), READS),
@@ -32,5 +32,5 @@ READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last even
         ),
     ],
 )
-def test_one_line_says_who_reads(readers: list[PodReader], detours: Detours, said: str) -> None:
-    assert in_words(readers, detours) == said
+def test_one_line_says_who_reads(readers: list[PodReader], detours: Detours, shown: str) -> None:
+    assert readers_text(readers, detours) == shown

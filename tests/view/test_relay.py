@@ -28,7 +28,7 @@ def ask(
     return client.getresponse()
 
 
-def said(answer: HTTPResponse) -> tuple[int, str]:
+def status_and_message(answer: HTTPResponse) -> tuple[int, str]:
     """The status and the reason of a Status object."""
     found = json.loads(answer.read())
     assert (found["kind"], found["code"]) == ("Status", answer.status)
@@ -77,7 +77,7 @@ def test_what_a_proxy_opens_no_tunnel_for_was_not_sent(
     proxy = server.url.replace("//", "//me:secret@")
     front = start("https://cluster.example:6443", **{"proxy-url": proxy})
     answer = ask(front.client(), EVENTS, "POST", b"{}")
-    assert said(answer) == (429, "TooManyRequests")
+    assert status_and_message(answer) == (429, "TooManyRequests")
     (request,) = server.requests
     assert (request.method, request.target) == ("CONNECT", "cluster.example:6443")
     assert request.headers["proxy-authorization"] == "Basic bWU6c2VjcmV0"
@@ -126,7 +126,7 @@ def test_the_api_servers_own_refusals_are_passed_on(server: Server, front: Front
     server.script.append(status(code, "Its", "own words", Retry_After="7"))
     answer = ask(front.client())
     assert answer.headers["Retry-After"] == "7"
-    assert said(answer) == (code, "Its")
+    assert status_and_message(answer) == (code, "Its")
 
 
 def test_a_long_selector_is_passed_on(server: Server, front: Front) -> None:
@@ -148,7 +148,7 @@ def test_both_forms_of_a_request_target_are_understood(server: Server, front: Fr
     ["/api/v1/nodes", "/", f"/{SECRET[:-1]}/api/v1/nodes", f"/{SECRET}x/version", f"//{SECRET}/version"],
 )
 def test_without_the_secret_nothing_is_found(server: Server, front: Front, path: str) -> None:
-    assert said(ask(front.client(), path)) == (404, "NotFound")
+    assert status_and_message(ask(front.client(), path)) == (404, "NotFound")
     assert not server.requests
 
 
@@ -218,10 +218,13 @@ def test_a_head_has_its_limits(front: Front, target: bytes, headers: bytes) -> N
 def test_what_goes_behind_the_barrier_is_refused(server: Server, front: Front) -> None:
     client = front.client()
     path = f"/{SECRET}/api/v1/namespaces/a/pods/p"
-    assert said(ask(client, f"{path}/binding", "POST", b"{}")) == (403, "Forbidden")
-    assert said(ask(client, path, "DELETE")) == (403, "Forbidden")
-    assert said(ask(client, f"{path}/exec?command=sh")) == (403, "Forbidden")
-    assert said(ask(front.client(), NODES, Upgrade="SPDY/3.1", Connection="Upgrade")) == (403, "Forbidden")
+    assert status_and_message(ask(client, f"{path}/binding", "POST", b"{}")) == (403, "Forbidden")
+    assert status_and_message(ask(client, path, "DELETE")) == (403, "Forbidden")
+    assert status_and_message(ask(client, f"{path}/exec?command=sh")) == (403, "Forbidden")
+    assert status_and_message(ask(front.client(), NODES, Upgrade="SPDY/3.1", Connection="Upgrade")) == (
+        403,
+        "Forbidden",
+    )
     assert ask(front.client(), "kube-apiserver.muster:443", "CONNECT").status == 403
     assert not server.requests
 
@@ -243,7 +246,7 @@ def test_an_api_server_that_is_gone_is_429_until_it_is_back(start: Start) -> Non
     for method, path in (("GET", NODES), ("POST", EVENTS), ("GET", f"{NODES}?watch=1")):
         answer = ask(client, path, method, b"{}" if method == "POST" else None)
         assert answer.headers["Retry-After"] == "1"
-        assert said(answer) == (HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests")
+        assert status_and_message(answer) == (HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests")
     with Server(port=first.port) as again:
         again.script.append(Reply())
         assert ask(client).read() == b"{}"
@@ -287,7 +290,7 @@ def test_a_read_whose_answer_was_cut_off_is_429(raw: RawServer, start: Start) ->
     upstream.read_until(b"\r\n\r\n")
     upstream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun")
     upstream.close()
-    assert said(client.getresponse()) == (429, "TooManyRequests")
+    assert status_and_message(client.getresponse()) == (429, "TooManyRequests")
 
 
 def test_a_large_answer_that_is_cut_off_is_cut_off(raw: RawServer, start: Start) -> None:

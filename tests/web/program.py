@@ -11,7 +11,6 @@ import sys
 import time
 from threading import Condition, Event, Thread
 
-from extender.api.configuration import Address
 from extender.api.protocol import (
     BindingArgs,
     BindingResult,
@@ -21,6 +20,7 @@ from extender.api.protocol import (
     PreemptionArgs,
     PreemptionResult,
 )
+from extender.api.setting_kinds import Address
 from extender.host.mutual_tls import MutualTls
 from extender.telemetry import logs
 from extender.verbs.signal import Signal

@@ -139,7 +139,7 @@ def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "message"),
     [
         (b'{"Pod": {"metadata": {"name": 1}}}', "$.Pod.metadata.name"),
         (b"", "truncated"),
@@ -151,9 +151,9 @@ def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -
         (b"{}", "Pod"),
     ],
 )
-def test_a_malformed_call_is_answered_with_the_path_of_the_fault(app: App, body: bytes, words: str) -> None:
+def test_a_malformed_call_is_answered_with_the_path_of_the_fault(app: App, body: bytes, message: str) -> None:
     before = count("filter", "malformed")
-    with pytest.raises(BadRequest, match=words.replace("$", r"\$")):
+    with pytest.raises(BadRequest, match=message.replace("$", r"\$")):
         ask(app, "filter", body)
     assert count("filter", "malformed") == before + 1
 

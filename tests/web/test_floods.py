@@ -91,9 +91,9 @@ def test_a_flood_at_the_webhook_port_stops_nobody(program: Server) -> None:
 
 
 @pytest.mark.parametrize("port", ["port", "health_port"])
-@pytest.mark.parametrize("words", [HALF_A_HEAD, HALF_A_BODY.replace(b"1000", b"9")])
-def test_who_does_not_go_on_is_closed_in_the_end(program: Server, port: str, words: bytes) -> None:
-    with flood(getattr(program, port), words, 3) as callers:
+@pytest.mark.parametrize("data", [HALF_A_HEAD, HALF_A_BODY.replace(b"1000", b"9")])
+def test_who_does_not_go_on_is_closed_in_the_end(program: Server, port: str, data: bytes) -> None:
+    with flood(getattr(program, port), data, 3) as callers:
         assert [each.recv(1) for each in callers] == [b""] * 3
 
 

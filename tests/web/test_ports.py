@@ -6,7 +6,8 @@ from http.client import HTTPConnection
 
 import pytest
 
-from extender.api.configuration import Address, InvalidConfiguration
+from extender.api.configuration import InvalidConfiguration
+from extender.api.setting_kinds import Address
 from extender.web.debug import create_debug_app
 from extender.web.listen import listen
 from extender.web.side import SideServer

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from extender.api.configuration import Address
+from extender.api.setting_kinds import Address
 from extender.web.identity import Identity
 from extender.web.listen import listen
 from extender.web.webhooks import LARGEST_BODY, WebhookServer
@@ -99,7 +99,7 @@ def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: tuple
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status", "words"),
+    ("method", "path", "body", "status", "message"),
     [
         ("POST", "/echo", b"bad", 400, b"no review at $.request"),
         ("POST", "/nowhere", b"", 404, b"/broken, /echo, /slow"),
@@ -113,7 +113,7 @@ def test_what_makes_no_sense(
     path: str,
     body: bytes,
     status: int,
-    words: bytes,
+    message: bytes,
     server: WebhookServer,
     pairs: tuple[Pair, Pair],
 ) -> None:
@@ -121,7 +121,7 @@ def test_what_makes_no_sense(
         connection.request(method, path, body)
         answer = connection.getresponse()
         assert answer.status == status
-        assert words in answer.read()
+        assert message in answer.read()
     assert ask(server, pairs[0], "/echo", b"fine") == (200, b"fine")
 
 

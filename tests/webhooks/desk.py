@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from extender.api.objects import LocalQueue, Namespace, Queue
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership

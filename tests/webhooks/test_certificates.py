@@ -9,8 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from extender.api.configuration import ObjectName
-from extender.api.objects import Meta
+from extender.api.objects.base import Meta
+from extender.api.setting_kinds import ObjectName
 from extender.domain.admission.rotation import RotationStep, settle
 from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook, WebhookConfiguration
 from extender.kube.errors import Conflict, NotFound, Unreachable

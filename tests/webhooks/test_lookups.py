@@ -5,7 +5,7 @@ from threading import Event, Semaphore
 
 import pytest
 
-from extender.api.objects import Queue
+from extender.api.objects.queues import Queue
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import NotFound, Unreachable
 from extender.webhooks.lookups import AT_ONCE, PACE, LookUps

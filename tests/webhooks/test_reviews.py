@@ -33,7 +33,7 @@ def test_the_paths_are_those_that_are_configured(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "message"),
     [
         (b"", "truncated"),
         (b"{", "truncated"),
@@ -45,8 +45,8 @@ def test_the_paths_are_those_that_are_configured(desk: Desk) -> None:
         (b'{"x":' * 100_000, "recursion"),
     ],
 )
-def test_what_is_no_review_is_malformed_with_its_path(body: bytes, words: str, desk: Desk) -> None:
-    with pytest.raises(Malformed, match="(?i)" + words.replace("$", r"\$").replace(".", r"\.")):
+def test_what_is_no_review_is_malformed_with_its_path(body: bytes, message: str, desk: Desk) -> None:
+    with pytest.raises(Malformed, match="(?i)" + message.replace("$", r"\$").replace(".", r"\.")):
         desk.reviewer.answer("/queues/validate", body)
 
 
@@ -74,15 +74,15 @@ def test_an_object_that_is_none_of_its_kind_is_refused_with_its_path(path: str, 
 
 def test_a_refusal_is_a_status_for_people_and_for_programs(desk: Desk) -> None:
     answer = desk.ask("/podgroups/validate", pod_group("nowhere"))
-    words = "there is no queue 'nowhere': create it, or name an existing one"
+    message = "there is no queue 'nowhere': create it, or name an existing one"
     assert answer == {
         "uid": "1",
         "allowed": False,
         "status": {
             "code": 403,
             "reason": "Forbidden",
-            "message": f"spec.queue: {words}",
-            "details": {"causes": [{"reason": "QueueNotFound", "field": "spec.queue", "message": words}]},
+            "message": f"spec.queue: {message}",
+            "details": {"causes": [{"reason": "QueueNotFound", "field": "spec.queue", "message": message}]},
         },
     }
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects import Meta, Namespace
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
 from extender.domain.model.records import Uid
 from extender.webhooks.latest import BUDGET
 from tests.domain import builders
@@ -79,9 +80,9 @@ def test_default_gives_way_to_the_queue_of_the_namespace(desk: Desk) -> None:
 
 
 def test_who_makes_a_group_is_noted_whatever_it_says(desk: Desk) -> None:
-    def noted(said: str, user: str) -> list[Json]:
+    def noted(reason: str, user: str) -> list[Json]:
         group = pod_group("default")
-        group["metadata"]["annotations"] = {"a": "b", **({SUBMITTER: said} if said else {})}
+        group["metadata"]["annotations"] = {"a": "b", **({SUBMITTER: reason} if reason else {})}
         answer = desk.ask("/podgroups/mutate", group, userInfo={"username": user})
         return json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
 

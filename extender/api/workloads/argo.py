@@ -61,11 +61,11 @@ def _pod(spec: Json, template: Json) -> Json:
         field: {key: text for part in parts for key, text in (part.get(field) or {}).items()}
         for field in ("labels", "annotations")
     }
-    said = {name: part[name] for part in (spec, template) for name in _IN_POD if part.get(name)}
+    in_pod = {name: part[name] for part in (spec, template) for name in _IN_POD if part.get(name)}
     container = {"name": "main", **(template.get("container") or template.get("script") or {})}
     container.pop("source", None)
     sides = [*(template.get("sidecars") or [])]
-    return {"metadata": meta, "spec": {"restartPolicy": "Never", **said, "containers": [container, *sides]}}
+    return {"metadata": meta, "spec": {"restartPolicy": "Never", **in_pod, "containers": [container, *sides]}}
 
 
 WORKFLOW = WorkloadRow(

@@ -87,6 +87,8 @@ CORE = (
             ),
         ),
         manageable=True,
+        parallelism=("spec", "parallelism"),
+        completions=("spec", "completions"),
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
         counted=_what_is_left,

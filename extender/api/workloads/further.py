@@ -18,16 +18,16 @@ from extender.api.workloads.written import Written
 NEVER = "never"
 _DNS = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _API_VERSION = rf"{_DNS}(?:\.{_DNS})*/v[0-9]+(?:(?:alpha|beta)[0-9]+)?"
-_VERSION_WORDS = "an API group and version such as example.com/v1"
-_KIND_WORDS = "a kind such as TrainingRun"
-_NAME_WORDS = "lower-case letters, digits and '-'"
-_SUSPEND_WORDS = "a path in the spec such as spec.suspend"
-_TEMPLATE_WORDS = "a path in the spec such as spec.template or spec.workers[*].template"
-_COUNT_WORDS = f"a whole number from 1 to {MOST}, or a path in the spec, in the same items as the template"
-_STATUS_WORDS = "a path in the status such as status.phase"
-_SETS_WORDS = "a list of sets of pods, each with a template, perhaps count and role"
-_SIGN_WORDS = f"{NEVER}, or conditions, or field and values"
-_TEXTS_WORDS = "a list of texts"
+_VERSION_FORM = "an API group and version such as example.com/v1"
+_KIND_FORM = "a kind such as TrainingRun"
+_NAME_FORM = "lower-case letters, digits and '-'"
+_SUSPEND_FORM = "a path in the spec such as spec.suspend"
+_TEMPLATE_FORM = "a path in the spec such as spec.template or spec.workers[*].template"
+_COUNT_FORM = f"a whole number from 1 to {MOST}, or a path in the spec, in the same items as the template"
+_STATUS_FORM = "a path in the status such as status.phase"
+_SETS_FORM = "a list of sets of pods, each with a template, perhaps count and role"
+_SIGN_FORM = f"{NEVER}, or conditions, or field and values"
+_TEXTS_FORM = "a list of texts"
 
 
 class FurtherKind(msgspec.Struct, frozen=True):
@@ -58,19 +58,19 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
 def _row(given: Written) -> WorkloadRow:
     """Of no use if there are faults."""
     fields = given.fields(
-        apiVersion=_VERSION_WORDS,
-        kind=_KIND_WORDS,
-        plural=_NAME_WORDS,
-        suspend=_SUSPEND_WORDS,
-        podSets=_SETS_WORDS,
-        succeeded=_SIGN_WORDS,
-        failed=_SIGN_WORDS,
+        apiVersion=_VERSION_FORM,
+        kind=_KIND_FORM,
+        plural=_NAME_FORM,
+        suspend=_SUSPEND_FORM,
+        podSets=_SETS_FORM,
+        succeeded=_SIGN_FORM,
+        failed=_SIGN_FORM,
     )
     return WorkloadRow(
-        api_version=fields["apiVersion"].text(_API_VERSION, _VERSION_WORDS),
-        kind=fields["kind"].text("[A-Z][A-Za-z0-9]{0,62}", _KIND_WORDS),
-        named=fields["plural"].text(_DNS, _NAME_WORDS),
-        suspend=_path(fields["suspend"], "spec", _SUSPEND_WORDS),
+        api_version=fields["apiVersion"].text(_API_VERSION, _VERSION_FORM),
+        kind=fields["kind"].text("[A-Z][A-Za-z0-9]{0,62}", _KIND_FORM),
+        named=fields["plural"].text(_DNS, _NAME_FORM),
+        suspend=_path(fields["suspend"], "spec", _SUSPEND_FORM),
         offspring=tuple(_pod_sets(fields["podSets"])),
         manageable=True,
         succeeded=tuple(_signs(fields["succeeded"])),
@@ -84,7 +84,7 @@ def _path(given: Written, root: str, allowed: str) -> Path:
 
 def _pod_sets(given: Written) -> Iterator[Offspring]:
     """Those without [*] need roles that differ, and the others the names of their items."""
-    found = [_pod_set(each) for each in given.items(_SETS_WORDS)]
+    found = [_pod_set(each) for each in given.items(_SETS_FORM)]
     roles = Counter(each.role for each in found if not each.each)
     if twice := [role for role, number in roles.items() if number > 1]:
         given.faults.append(f"{given.where}: got the role {twice[0]!r} twice; allowed are different roles")
@@ -92,13 +92,13 @@ def _pod_sets(given: Written) -> Iterator[Offspring]:
 
 
 def _pod_set(given: Written) -> Offspring:
-    fields = given.fields(template=_TEMPLATE_WORDS, optional=("count", "role"))
+    fields = given.fields(template=_TEMPLATE_FORM, optional=("count", "role"))
     template = fields["template"].read(
-        lambda text: as_field_path(text, "spec", many=True), FieldPath((), ()), _TEMPLATE_WORDS
+        lambda text: as_field_path(text, "spec", many=True), FieldPath((), ()), _TEMPLATE_FORM
     )
     role = ""
     if "role" in fields:
-        role = fields["role"].text(_DNS, _NAME_WORDS)
+        role = fields["role"].text(_DNS, _NAME_FORM)
         if template.each:
             fields["role"].refused("nothing where the template has [*]: each set is called as its item")
     return Offspring(
@@ -122,19 +122,19 @@ def _count(given: Written, each: Path) -> Count:
             raise ValueError(text)
         return Count(path=path.path)
 
-    return given.read(read, Count(), _COUNT_WORDS)
+    return given.read(read, Count(), _COUNT_FORM)
 
 
 def _signs(given: Written) -> Iterator[Sign]:
     if given.value in (None, NEVER):
         return
     if isinstance(given.value, dict) and "conditions" in given.value:
-        found = given.fields(conditions=_TEXTS_WORDS)["conditions"].texts(_TEXTS_WORDS)
+        found = given.fields(conditions=_TEXTS_FORM)["conditions"].texts(_TEXTS_FORM)
         yield from (Sign(condition=each) for each in found)
         return
     if not isinstance(given.value, dict):
-        given.refused(_SIGN_WORDS)
+        given.refused(_SIGN_FORM)
         return
-    fields = given.fields(field=_STATUS_WORDS, values=_TEXTS_WORDS)
-    path = _path(fields["field"], "status", _STATUS_WORDS)
-    yield Sign(fields={path: tuple(fields["values"].texts(_TEXTS_WORDS))})
+    fields = given.fields(field=_STATUS_FORM, values=_TEXTS_FORM)
+    path = _path(fields["field"], "status", _STATUS_FORM)
+    yield Sign(fields={path: tuple(fields["values"].texts(_TEXTS_FORM))})

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.api.quantities import at_least
 from extender.api.workloads.children import kind_of
 from extender.api.workloads.core import POD

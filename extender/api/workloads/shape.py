@@ -15,6 +15,7 @@ Path = tuple[str, ...]
 KindName = tuple[str, str]  # apiVersion, kind
 Complete = Callable[[Json], Json]
 Remark = Callable[[Json], str]
+Annotate = Callable[[Json, str, str], Json]
 
 
 MOST = 2**31 - 1  # of one count: the API's counts have 32 bits
@@ -102,17 +103,55 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[Path, tuple[str, ...]] = {}
 
 
+class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of objects that have the templates of jobs of another kind.
+
+    namespaced: whether a job finds them in its own namespace.
+    """
+
+    api_version: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def plural(self) -> str:
+        return f"{self.kind.lower()}s"
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+
+class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
+    """How an object names the one that has its templates.
+
+    group, kind, name: where these are in the object.
+    kinds: what may be named so; the first is meant where group or kind are missing.
+    """
+
+    group: Path
+    kind: Path
+    name: Path
+    kinds: tuple[RuntimeKind, ...]
+
+
 class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     """A kind whose controller makes pods.
 
     named: the name of its objects in the API's paths, where that is not the kind with an s.
     short: the names by which kubectl knows it, too.
     offspring: what is made, in this order.
+    runtime: how it names the object that has its templates, if it has none itself; `complete` finds what that
+        says as `spec.runtime`.
+    annotate: for such a kind, the fields of its spec, as they have to be, for all its pods to have an
+        annotation of this name and text; none where they have it. They may change only while it is suspended.
     templates: where further pod templates are, from which `complete` makes those of the offspring.
     counts: where further numbers are, 0 or more.
     suspend: where the field is that keeps the controller from making anything.
     manageable: whether it is a job that can wait suspended: its controller makes nothing while that field is
         true, removes what it made when the field becomes true, and begins anew when it becomes false.
+    parallelism: where the number of its pods stands, if it may be started with fewer of them.
+    completions: where the number of pods stands that have to succeed, if it makes more once some have ended.
     succeeded, failed: any of these shows that it has ended so, and makes no more pods.
     complete: puts in what the kind's own admission would, and brings odd forms into one that paths can read.
     counted: the same for whoever only counts pods: without those that have ended and are not made again, and
@@ -125,10 +164,14 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     named: str = ""
     short: tuple[str, ...] = ()
     offspring: tuple[Offspring, ...]
+    runtime: RuntimeReference | None = None
+    annotate: Annotate = lambda *_: {}
     templates: tuple[Path, ...] = ()
     counts: tuple[Path, ...] = ()
     suspend: Path = ("spec", "suspend")
     manageable: bool = False
+    parallelism: Path = ()
+    completions: Path = ()
     succeeded: tuple[Sign, ...] = ()
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj

@@ -43,8 +43,8 @@ def _pod_spec(spec: Json, given: Json, base: Json, role: str) -> Json:
     first, *others = base.get("containers") or [{}]
     container = {"name": f"spark-kubernetes-{role}", "image": spec.get("image") or "spark", **first}
     container["resources"] = _resources(spec, given)
-    said = {name: given[name] for name in _IN_POD if given.get(name)}
-    return {"restartPolicy": "Never", **base, **said, "containers": [container, *others]}
+    in_pod = {name: given[name] for name in _IN_POD if given.get(name)}
+    return {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]}
 
 
 def _resources(spec: Json, given: Json) -> Json:

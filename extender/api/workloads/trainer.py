@@ -4,32 +4,59 @@ itself of its nodes.
 The runtime is another object. `with_runtime` puts it in; without it there is what the TrainJob says itself.
 """
 
+from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
+from extender.api.workloads.runtimes import runtime_in
 from extender.api.workloads.sets import JOB_SET
-from extender.api.workloads.shape import Json, Offspring, Sign, WorkloadRow, at, with_spec
+from extender.api.workloads.shape import (
+    Count,
+    Json,
+    Offspring,
+    RuntimeKind,
+    RuntimeReference,
+    Sign,
+    WorkloadRow,
+    at,
+    with_spec,
+)
+from extender.api.workloads.trainer_patches import annotating, merged_by_name, patched
 
+_VERSION = "trainer.kubeflow.org/v1alpha1"
 _STEP, _TRAINER = "trainer.kubeflow.org/trainjob-ancestor-step", "trainer"
+_INITIALIZERS = ("dataset-initializer", "model-initializer")
 _NODE = "node"  # the name of the container, and of the Job where no runtime names it
 _NODES, _RESOURCES = ("spec", "trainer", "numNodes"), ("spec", "trainer", "resourcesPerNode")
 _POD = ("template", "spec", "template")
-
-
-def with_runtime(train_job: Json, runtime: Json) -> Json:
-    """A copy that has the spec of its TrainingRuntime or ClusterTrainingRuntime as `spec.runtime`."""
-    return with_spec(train_job, runtime=runtime.get("spec") or {})
+_NAMES_GROUP = {"volcano": ("annotations", GROUP_ANNOTATION), "coscheduling": ("labels", GROUP_LABEL)}
 
 
 def with_job_set(train_job: Json) -> Json:
     """Puts in `spec.jobSet`. Raises ValueError for a TrainJob without a runtime that does not say enough."""
-    runtime = at(train_job, ("spec", "runtime"))
-    given = _bare_job_set(train_job) if runtime is None else at(runtime, ("template", "spec")) or {}
-    nodes = at(train_job, _NODES)
-    if nodes is None:
-        nodes = at(runtime, ("mlPolicy", "numNodes"))
+    runtime = runtime_in(TRAIN_JOB, train_job)
+    given = at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
+    jobs = patched(list(given.get("replicatedJobs") or []), train_job)
+    policy, group = at(runtime, ("mlPolicy",)) or {}, _naming_group(train_job, runtime)
+    whole = [_for_train_job(each, train_job, policy, group) for each in jobs]
+    return with_spec(train_job, jobSet={**given, "replicatedJobs": whole})
+
+
+def job_set_left(train_job: Json) -> Json:
+    """Without the Jobs that have succeeded: they are not made again when it is resumed."""
+    whole, ended = with_job_set(train_job), _succeeded(train_job)
+    job_set = whole["spec"]["jobSet"]
     jobs = [
-        _node_job(each, nodes, at(train_job, _RESOURCES)) if _is_trainer(each) else each
-        for each in given.get("replicatedJobs") or []
+        {**each, "replicas": max(_replicas(each) - ended.get(each.get("name"), 0), 0)}
+        for each in job_set["replicatedJobs"]
     ]
-    return with_spec(train_job, jobSet={**given, "replicatedJobs": jobs})
+    return with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
+
+
+def annotated(train_job: Json, name: str, text: str) -> Json:
+    """The fields of its spec by which all its pods have this annotation; none if they have it."""
+    jobs = with_job_set(train_job)["spec"]["jobSet"]["replicatedJobs"]
+    path = (*_POD, "metadata", "annotations", name)
+    if all(at(each, path) == text for each in jobs):
+        return {}
+    return annotating(train_job, [str(each.get("name")) for each in jobs], {name: text})
 
 
 def _bare_job_set(train_job: Json) -> Json:
@@ -42,29 +69,87 @@ def _bare_job_set(train_job: Json) -> Json:
     return {"replicatedJobs": [{"name": _NODE, "template": template}]}
 
 
-def _is_trainer(job: Json) -> bool:
-    return bool(at(job, ("template", "metadata", "labels", _STEP)) == _TRAINER)
+def _step(job: Json) -> str:
+    return at(job, ("template", "metadata", "labels", _STEP)) or ""
 
 
-def _node_job(job: Json, nodes: int | None, resources: Json | None) -> Json:
-    """With as many pods as there are to be nodes, each with these resources."""
-    template, pod = job["template"], at(job, _POD) or {}
-    numbers = {} if nodes is None else {"parallelism": nodes, "completions": nodes}
+def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
+    """A replicated Job with its number of pods, the resources of its nodes, and the group that they name."""
+    nodes = _pods(job, train_job, policy)
+    numbers = {"parallelism": nodes, "completions": nodes}
+    once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
+    resources = at(train_job, _RESOURCES) if _has_nodes(job, policy) else None
+    pods = merged_by_name(_with_resources(at(job, _POD) or {}, resources), group)
+    spec = {**job["template"]["spec"], **numbers, "template": pods}
+    return {**job, **once, "template": {**job["template"], "spec": spec}}
+
+
+def _pods(job: Json, train_job: Json, policy: Json) -> int:
+    """Of MPI, the number of nodes is that of the Job of this name; the launcher may be one of them."""
+    counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
+    if counted and at(train_job, _NODES) is not None:
+        nodes = Count(path=_NODES).of(train_job)
+        return max(nodes - 1, 1) if _launcher_is_node(policy) else nodes
+    is_of_policy = _step(job) == _TRAINER and bool(policy)
+    path = ("numNodes",) if is_of_policy else ("template", "spec", "parallelism")
+    return max(Count(path=path).of(policy if is_of_policy else job), 1)
+
+
+def _launcher_is_node(policy: Json) -> bool:
+    return at(policy, ("mpi", "runLauncherAsNode")) is True
+
+
+def _has_nodes(job: Json, policy: Json) -> bool:
+    return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)
+
+
+def _with_resources(pod: Json, resources: Json | None) -> Json:
+    if not resources:
+        return pod
     containers = [
-        {**each, "resources": resources} if resources and each.get("name") == _NODE else each
+        merged_by_name(each, {"resources": resources}) if each.get("name") == _NODE else each
         for each in at(pod, ("spec", "containers")) or []
     ]
-    pods = {**pod, "spec": {**(pod.get("spec") or {}), "containers": containers}}
-    return {**job, "template": {**template, "spec": {**template["spec"], **numbers, "template": pods}}}
+    return {**pod, "spec": {**(pod.get("spec") or {}), "containers": containers}}
+
+
+def _naming_group(train_job: Json, runtime: Json | None) -> Json:
+    """With a policy for PodGroups, the Trainer makes one of the TrainJob's name."""
+    policy = at(runtime, ("podGroupPolicy",)) or {}
+    name = (train_job.get("metadata") or {}).get("name") or ""
+    found = [_NAMES_GROUP[plugin] for plugin in _NAMES_GROUP if policy.get(plugin) is not None]
+    return {"metadata": {field: {key: name} for field, key in found}} if found else {}
+
+
+def _replicas(job: Json) -> int:
+    return Count(path=("replicas",)).of(job)
+
+
+def _succeeded(train_job: Json) -> dict[str, int]:
+    """By replicated Job: how many Jobs have."""
+    found = at(train_job, ("status", "jobsStatus"))
+    known = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return {str(each.get("name")): Count(path=("succeeded",), default=0).of(each) for each in known}
 
 
 TRAIN_JOB = WorkloadRow(
-    api_version="trainer.kubeflow.org/v1alpha1",
+    api_version=_VERSION,
     kind="TrainJob",
     offspring=(Offspring(made=JOB_SET.key, name="{owner}", spec=("spec", "jobSet")),),
+    runtime=RuntimeReference(
+        group=("spec", "runtimeRef", "apiGroup"),
+        kind=("spec", "runtimeRef", "kind"),
+        name=("spec", "runtimeRef", "name"),
+        kinds=(
+            RuntimeKind(api_version=_VERSION, kind="ClusterTrainingRuntime", namespaced=False),
+            RuntimeKind(api_version=_VERSION, kind="TrainingRuntime", namespaced=True),
+        ),
+    ),
+    annotate=annotated,
     manageable=True,
     succeeded=(Sign(condition="Complete"),),
     failed=(Sign(condition="Failed"),),
     complete=with_job_set,
+    counted=job_set_left,
     remark=lambda _: "its runtime is not read: its pods have what the TrainJob says itself",
 )

@@ -63,14 +63,14 @@ class Written(NamedTuple):
         if given is not self.value and self.value is not None:
             self.refused(f"fields: {', '.join(known)}")
         elif self.value is not None:
-            self._tell_of(given, known, needed)
+            self._check_names(given, known, needed)
         return {
             name: Written(f"{self.where}.{name}", given.get(name), self.faults)
             for name in known
             if name in needed or name in given
         }
 
-    def _tell_of(self, given: dict[str, Any], known: tuple[str, ...], needed: dict[str, str]) -> None:
+    def _check_names(self, given: dict[str, Any], known: tuple[str, ...], needed: dict[str, str]) -> None:
         for name in given:
             if name not in known:
                 self.faults.append(f"{self.where}.{name}: unknown; allowed are {', '.join(known)}")

@@ -40,10 +40,10 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
     sys.exit(1 if any(each.state == WRONG for each in found) else 0)
 
 
-def _line(subject: str, state: str, said: str, todo: str) -> str:
+def _line(subject: str, state: str, message: str, todo: str) -> str:
     """`ok       clocks: ...`, and below it what to do."""
     colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")
-    first = folded(f"{subject}: {said}", _INDENT).removeprefix(_INDENT)
+    first = folded(f"{subject}: {message}", _INDENT).removeprefix(_INDENT)
     line = click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first
     remedy = folded(todo, f"{_INDENT}   ").lstrip()
     return f"{line}\n{_INDENT}-> {remedy}" if todo else line

@@ -11,9 +11,11 @@ from extender.cli.check.admission import policies, webhooks
 from extender.cli.check.certificates import certificates
 from extender.cli.check.crds import kinds
 from extender.cli.check.findings import Check, Finding, Installation, fine, looked, wrong
+from extender.cli.check.kueue import kueue
 from extender.cli.check.leadership import leader, workload
 from extender.cli.check.local_queues import local_queues
 from extender.cli.check.mutual_tls import mutual_tls
+from extender.cli.check.quotas import quotas
 from extender.cli.check.replicas import replicas
 from extender.cli.check.rights import rights
 from extender.cli.check.view import view
@@ -35,6 +37,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("health", replicas),
     ("view", view),
     ("LocalQueues", local_queues),
+    ("quotas", quotas),
+    ("Kueue", kueue),
     ("Volcano", volcano),
 )
 

@@ -19,20 +19,29 @@ OURS = "app.kubernetes.io/part-of=kube-muster"
 class Finding(NamedTuple):
     subject: str
     state: str
-    said: str
+    message: str
     todo: str = ""
 
 
-def fine(subject: str, said: str) -> Finding:
-    return Finding(subject, OK, said)
+def fine(subject: str, message: str) -> Finding:
+    return Finding(subject, OK, message)
 
 
-def wrong(subject: str, said: str, todo: str) -> Finding:
-    return Finding(subject, WRONG, said, todo)
+def wrong(subject: str, message: str, todo: str) -> Finding:
+    return Finding(subject, WRONG, message, todo)
 
 
 # What puts back what an overlay brings.
 APPLY = "kubectl apply -k overlay, with the overlay of your install"
+
+
+_NAMED = 5
+
+
+def some(names: list[str], between: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return between.join(names[:_NAMED]) + more
 
 
 class Installation:
@@ -57,10 +66,10 @@ class Installation:
         except NotFound:
             return None
 
-    def all_of(self, resource: Resource, kind: type[T]) -> list[T]:
+    def all_of(self, resource: Resource, kind: type[T], labels: str = "") -> list[T]:
         """Of all namespaces; none where the cluster does not know the kind."""
         try:
-            return self._place.reader.list(resource, "", kind)
+            return self._place.reader.list(resource, "", kind, labels=labels)
         except NotFound:
             return []
 
@@ -151,13 +160,13 @@ Check = Callable[[Installation], Iterator[Finding]]
 
 def looked(subject: str, check: Check, site: Installation) -> Iterator[Finding]:
     """What a check finds; where it cannot look, that."""
-    from extender.cli.api_errors import in_words
+    from extender.cli.api_errors import api_error_message
 
     try:
         yield from check(site)
     except ApiError as fault:
         todo = "Use the kubeconfig of a user who may, usually an administrator of the cluster."
-        yield wrong(subject, f"could not be looked at: {in_words(fault)}", todo)
+        yield wrong(subject, f"could not be looked at: {api_error_message(fault)}", todo)
 
 
 def name_of(obj: Json) -> str:

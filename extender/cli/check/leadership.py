@@ -6,7 +6,7 @@ import msgspec
 
 from extender import __version__
 from extender.api.durations import rounded
-from extender.api.objects import Lease
+from extender.api.objects.cluster import Lease
 from extender.cli.check.findings import (
     APPLY,
     UNKNOWN,

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from extender.api.conditions import condition
-from extender.api.objects import LocalQueue
-from extender.cli.check.findings import Finding, Installation, fine, wrong
+from extender.api.objects.queues import LocalQueue
+from extender.cli.check.findings import Finding, Installation, fine, some, wrong
 from extender.kube.resources import LOCAL_QUEUES
 
 _SUBJECT = "LocalQueues"
-_NAMED = 5
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:
@@ -18,11 +17,9 @@ def local_queues(site: Installation) -> Iterator[Finding]:
     if not astray:
         yield fine(_SUBJECT, f"{len(found)}, and each leads into a queue" if found else "there are none")
         return
-    named = ", ".join(astray[:_NAMED])
-    more = f" and {len(astray) - _NAMED} more" if len(astray) > _NAMED else ""
     yield wrong(
         _SUBJECT,
-        f"{len(astray)} of {len(found)} let nothing in: {named}{more}",
+        f"{len(astray)} of {len(found)} let nothing in: {some(astray)}",
         "kubectl get localqueues.kube-muster.io -A -o wide says why; correct spec.queue, or the queue.",
     )
 

@@ -4,25 +4,23 @@ from collections.abc import Iterator
 
 from extender.cli.access_reviews import Right
 from extender.cli.check.certificates import certificate_in_files
-from extender.cli.check.findings import Finding, Installation, fine, wrong
+from extender.cli.check.findings import Finding, Installation, fine, some, wrong
 from extender.cli.output import Json
 from extender.kube.resources import ACCESS_REVIEWS
 from extender.shipped import RIGHTS
 
 _ACCOUNT = "muster"
-_NAMED = 5
 
 
 def rights(site: Installation) -> Iterator[Finding]:
-    account = _account(site)
+    account = account_of(site)
     needed = [each for each in granted(_documents()) if _is_needed(site, each)]
-    missing = [each for each in needed if not _allowed(site, account, each)]
+    missing = [each for each in needed if not is_allowed(site, account, each)]
     if not missing:
         yield fine("rights", f"the account {account} has all {len(needed)} that it needs")
         return
-    named = ", ".join(map(str, missing[:_NAMED]))
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    message = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}{more}"
+    named = some(list(map(str, missing)))
+    message = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}"
     yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
 
 
@@ -31,7 +29,8 @@ def _is_needed(site: Installation, right: Right) -> bool:
     return right.resource != "secrets" or not certificate_in_files(site)
 
 
-def _account(site: Installation) -> str:
+def account_of(site: Installation) -> str:
+    """The name of Muster's account."""
     return next((each.spec["serviceAccountName"] for each in site.workloads), _ACCOUNT)
 
 
@@ -60,7 +59,7 @@ def _of_rule(rule: Json, namespace: str) -> Iterator[Right]:
                 yield from (Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"])
 
 
-def _allowed(site: Installation, account: str, right: Right) -> bool:
+def is_allowed(site: Installation, account: str, right: Right) -> bool:
     user = f"system:serviceaccount:{site.namespace}:{account}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"]
     spec = {"user": user, "groups": groups, "resourceAttributes": right._asdict()}

@@ -43,9 +43,9 @@ def _named(site: Installation, workload: Serving, container: Json) -> str:
 
 def _flag(container: Json, name: str) -> str:
     """As Go's flags are written: with `=`, or with the value after it; the last one counts."""
-    words = [*container.get("command", ()), *container.get("args", ())]
-    values = [after for word, after in zip(words, [*words[1:], ""], strict=True) if word == name]
-    values += [word.removeprefix(f"{name}=") for word in words if word.startswith(f"{name}=")]
+    arguments = [*container.get("command", ()), *container.get("args", ())]
+    values = [after for each, after in zip(arguments, [*arguments[1:], ""], strict=True) if each == name]
+    values += [each.removeprefix(f"{name}=") for each in arguments if each.startswith(f"{name}=")]
     return values[-1] if values else ""
 
 

@@ -38,7 +38,7 @@ def view(site: Installation) -> Iterator[Finding]:
         yield from _left_behind(site)
     for pod in site.pods:
         if pod.setting("view_listen") != _OFF and at(pod.obj, "status", "phase") == "Running":
-            yield from _said(site, pod)
+            yield from _reported(site, pod)
 
 
 # ---- how it is installed
@@ -86,13 +86,13 @@ def _left_behind(site: Installation) -> Iterator[Finding]:
 # ---- what Muster says
 
 
-def _said(site: Installation, pod: Serving) -> Iterator[Finding]:
+def _reported(site: Installation, pod: Serving) -> Iterator[Finding]:
     try:
-        said = note(ask(site, pod, "readyz?verbose"), "view")
+        state = note(ask(site, pod, "readyz?verbose"), "view")
         metrics = ask(site, pod, "metrics")
     except OutOfReach:
         return  # the line health says so
-    message = f"{pod.name}: {said or 'it says nothing of its view'}"
+    message = f"{pod.name}: {state or 'it says nothing of its view'}"
     log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
     if value(metrics, "muster_view_detours_total"):
         todo = "Stop the scheduler that calls Muster without the kubeconfig of its view, or give it that"

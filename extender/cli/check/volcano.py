@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from extender.api.objects import Lease, Pod
+from extender.api.objects.cluster import Lease
+from extender.api.objects.pods import Pod
 from extender.cli.check.findings import (
     Finding,
     Installation,

@@ -53,10 +53,11 @@ def waiting_groups(evidence: Evidence, queue: str) -> Iterator[Blocker]:
 
 def waits(group: ObservedGroup) -> str:
     """`waits: NoRoom (cpu: 8 needed, 2 left on suitable nodes)`."""
-    said = group.scheduled
-    if said is None:
+    scheduled = group.scheduled
+    if scheduled is None:
         return "waits, not looked at yet"
-    return f"waits: {said.reason} ({said.message})" if said.message else f"waits: {said.reason}"
+    message = f" ({scheduled.message})" if scheduled.message else ""
+    return f"waits: {scheduled.reason}{message}"
 
 
 # ---- what to look for
@@ -119,8 +120,8 @@ def _claimants(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
 def _ahead(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
     """The one that the condition names, else all that are older and wait."""
     mates = list(_of_queue(evidence, evidence.queue_of(group)))
-    said = group.scheduled.message if group.scheduled else ""
-    named = [each for each in mates if said.startswith(f"{each.key} ")]
+    message = group.scheduled.message if group.scheduled else ""
+    named = [each for each in mates if message.startswith(f"{each.key} ")]
     older = mates[: next((n for n, each in enumerate(mates) if each.key == group.key), 0)]
     for each in named or [each for each in older if each.course not in _HOLDING]:
         yield Blocker("PodGroup", each.name, each.namespace, waits(each))
@@ -128,9 +129,9 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
 
 def _reserving(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
     """The groups that the condition names, for which room is reserved."""
-    said = group.scheduled.message if group.scheduled else ""
+    message = group.scheduled.message if group.scheduled else ""
     for each in evidence.groups:
-        if f"{each.key}: nodes " in said:
+        if f"{each.key}: nodes " in message:
             yield Blocker("PodGroup", each.name, each.namespace, waits(each))
 
 

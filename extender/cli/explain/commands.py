@@ -119,7 +119,7 @@ def _what_failed(case: Case) -> Iterator[Offer]:
         yield Offer("see what failed", line, right_to("list", EVENTS, case.namespace))
 
 
-def _what_the_scheduler_said(case: Case) -> Iterator[Offer]:
+def _scheduler_message(case: Case) -> Iterator[Offer]:
     if case.pod:
         yield describing(case.namespace, case.pod, "read the scheduler's message")
 
@@ -143,6 +143,6 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.QUEUE_SHARE: queue_offers.larger_share,
     Reason.BEHIND_OTHERS: queue_offers.overtaking,
     Reason.BACKING_OFF: _what_failed,
-    Reason.REFUSED_BY_SCHEDULER: _what_the_scheduler_said,
+    Reason.REFUSED_BY_SCHEDULER: _scheduler_message,
     Reason.NOT_READY: _checking,
 }

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeVar
 
-from extender.api.objects import LocalQueue, Meta, Namespace, Pod
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
 from extender.cli.access_reviews import Right, i_may
 from extender.cli.events import ObservedEvent
@@ -123,9 +126,10 @@ class Evidence:
         found = self._allowed(lambda: self._reader.list(PODS, namespace, Pod, "status.phase=Pending"))
         return [pod for pod in found or () if not pod.spec.node_name]
 
-    def find(self, resource: Resource, name: str, kind: type[T]) -> T | None:
-        """One object of this namespace; None where there is none, or where it may not be read."""
-        namespace = "" if resource in _OF_THE_CLUSTER else self.namespace
+    def find(self, resource: Resource, name: str, kind: type[T], *, of_cluster: bool = False) -> T | None:
+        """One object of this namespace, or of the cluster; None where there is none, or where it may not be
+        read."""
+        namespace = "" if of_cluster or resource in _OF_THE_CLUSTER else self.namespace
         try:
             return self._reader.get(resource, namespace, name, kind)
         except NotFound:
@@ -167,15 +171,22 @@ class Evidence:
         local = self._queue_by_label(meta)
         return queue_of_pods(own_queue(pod), self.queue_of_namespace(meta.namespace), local)
 
+    def is_kueues(self, meta: Meta) -> bool:
+        """Whether an object's label for a LocalQueue is meant for one of Kueue's own."""
+        return local_queue_label(meta) is not None and self._local_queue(meta) is None
+
     def _queue_by_label(self, meta: Meta) -> str:
         """The queue of the LocalQueue that an object names; empty if it names none."""
+        local = self._local_queue(meta)
+        return local.leads_to if local is not None else ""
+
+    def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
         label = local_queue_label(meta)
         if label is None:
-            return ""
+            return None
         known = self._local_queue_records
         kueue_is_served = label.is_kueues and self._has_kueue
-        local = find_local_queue(meta.namespace, label, known, kueue_is_served)
-        return local.leads_to if local is not None else ""
+        return find_local_queue(meta.namespace, label, known, kueue_is_served)
 
     @cached_property
     def _local_queue_records(self) -> dict[str, LocalQueueRecord]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from extender.api.keys import ENDED_PHASES
-from extender.api.objects import Pod, Quantities, Wire
+from extender.api.objects.base import Quantities, Wire
+from extender.api.objects.pods import Pod
 from extender.api.quantities import BadQuantity
 from extender.cli.observed import ObservedQueue
 from extender.domain.model.requests import pod_requests

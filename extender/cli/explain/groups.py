@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from extender.api.keys import GATE
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.explain.blockers import holders
 from extender.cli.explain.case import Case
 from extender.cli.explain.commands import commands
@@ -43,7 +43,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     strays = _strays(evidence, group)
     members = _members(evidence, group, strays)
     verdict, reason = _verdict(group, members), _reason(group)
-    said = group.scheduled
+    scheduled = group.scheduled
     name = evidence.queue_of(group)
     figures = queue_figures(evidence, name)
     there = (
@@ -53,7 +53,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         evidence,
         group.namespace,
         name,
-        said.message if said else "",
+        scheduled.message if scheduled else "",
         group,
         pod or _one_that_waits(evidence, group),
         there=there,
@@ -65,8 +65,8 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         verdict=verdict,
         sentence=_sentence(verdict, reason, members),
         reason=reason if verdict in (WAITING, RUNNING) else "",
-        detail=said.message if said else "",
-        since=said.last_transition_time if said else None,
+        detail=scheduled.message if scheduled else "",
+        since=scheduled.last_transition_time if scheduled else None,
         members=members,
         queue=figures,
         uncounted=strays,
@@ -111,8 +111,8 @@ def _verdict(group: ObservedGroup, members: MemberCounts | None) -> str:
 
 def _reason(group: ObservedGroup) -> str:
     """Empty for a group that does not wait."""
-    said = group.scheduled
-    return said.reason if said and said.reason not in NOT_WAITING else ""
+    scheduled = group.scheduled
+    return scheduled.reason if scheduled and scheduled.reason not in NOT_WAITING else ""
 
 
 def _sentence(verdict: str, reason: str, members: MemberCounts | None) -> str:

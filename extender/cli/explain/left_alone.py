@@ -2,13 +2,13 @@
 
 import json
 
-from extender.api.keys import DEFAULT_QUEUE, QUEUE
+from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE
 from extender.cli.access_reviews import Right, right_to
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.offers import Offer, checking
 from extender.cli.explain.pod_state import SCHEDULERS
 from extender.cli.observed_jobs import Json, ObservedJob
-from extender.domain.model.local_queue_label import local_queue_label
+from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.pod_owners import controller_of
 from extender.kube.resources import POD_GROUPS
 
@@ -24,8 +24,11 @@ def why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offe
         ours = " or ".join(SCHEDULERS)
         why = f"its pods name another scheduler than {ours}, whose pods Muster places by default."
         return why, [_letting_go(job)]
-    if record and not (record.queue or evidence.queue_of_namespace(job.meta.namespace)):
-        return _without_queue(evidence, job)
+    if evidence.is_kueues(job.meta):
+        return _of_kueue(job)
+    if record and not _has_queue(evidence, record):
+        why = "it names no queue, and neither does its namespace."
+        return why, [_naming_queue(job), _letting_go(job)]
     return _not_seen(job), [checking()]
 
 
@@ -35,14 +38,14 @@ def _of_owner(job: ObservedJob, owner: str) -> tuple[str, list[Offer]]:
     return f"it belongs to {owner}, which starts as a whole.", [Offer("ask about that", line, right)]
 
 
-def _without_queue(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offer]]:
-    label, offers = local_queue_label(job.meta), [_naming_queue(job), _letting_go(job)]
-    if label is None:
-        return "it names no queue, and neither does its namespace.", offers
-    if not label.is_kueues or f"{job.meta.namespace}/{label.name}" in evidence.local_queues:
-        return _not_seen(job), [checking()]
-    why = f"its label {label.key} names a LocalQueue that Muster does not have here."
-    return f"{why} It is Kueue's to start, where Kueue is installed.", offers
+def _has_queue(evidence: Evidence, job: JobRecord) -> bool:
+    return bool(job.queue or job.local_queue or evidence.queue_of_namespace(job.namespace))
+
+
+def _of_kueue(job: ObservedJob) -> tuple[str, list[Offer]]:
+    why = f"its label {KUEUE_QUEUE} names no LocalQueue of Muster here, so it is Kueue's to start."
+    line = f"kubectl -n {job.meta.namespace} label {_target(job)} {KUEUE_QUEUE}- {LOCAL_QUEUE}=NAME"
+    return why, [Offer("have Muster start it, by a LocalQueue of Muster", line, _patching(job))]
 
 
 def _not_seen(job: ObservedJob) -> str:

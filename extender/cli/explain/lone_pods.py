@@ -3,13 +3,13 @@
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, GATE, GROUP_ANNOTATION
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.explain.case import Case
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import UNSEEN, WAITING, Explanation, has_gate
 from extender.cli.explain.groups import NOT_LOOKED_AT, in_queue, not_looked_at, queue_figures
 from extender.cli.explain.pod_answers import answer_of, with_reason
-from extender.cli.explain.pod_state import said
+from extender.cli.explain.pod_state import reason_of
 from extender.cli.explain.remedies import sentence
 from extender.cli.explain.uncounted import misnamed
 from extender.domain.model.ownership import group_name
@@ -52,7 +52,7 @@ def alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
     """`project`: whose kind its PodGroup is, where that is not Volcano's."""
     queue = evidence.queue_of_pod(pod)
     figures = queue_figures(evidence, queue)
-    reason, detail = said(pod)
+    reason, detail = reason_of(pod)
     if not reason:
         reason, detail = _refused_by(evidence, queue)
     if not reason:

@@ -6,7 +6,7 @@ A pod of a Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor
 from collections.abc import Iterator
 from functools import cached_property
 
-from extender.api.objects import Meta, OwnerReference
+from extender.api.objects.base import Meta, OwnerReference
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.owner_objects import OwnerObjects
 from extender.cli.lookup import ListedObject

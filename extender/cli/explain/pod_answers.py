@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.explain.case import Case
 from extender.cli.explain.commands import commands
 from extender.cli.explain.explanation import Explanation

@@ -9,7 +9,8 @@ import re
 from extender.api.conditions import condition
 from extender.api.configuration import Configuration
 from extender.api.keys import GATE, MARKS, POD_SCHEDULED, UNSCHEDULABLE
-from extender.api.objects import Condition, Pod
+from extender.api.objects.base import Condition
+from extender.api.objects.pods import Pod
 from extender.cli.explain.explanation import has_gate
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 
@@ -38,7 +39,7 @@ def _our_reason(pod: Pod) -> str:
     return found[1] if found else ""
 
 
-def said(pod: Pod) -> tuple[str, str]:
+def reason_of(pod: Pod) -> tuple[str, str]:
     """The reason that the pod's condition gives, and its message; empty where it gives none."""
     if reason := _our_reason(pod):
         return reason, ""

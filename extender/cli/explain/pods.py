@@ -3,14 +3,14 @@
 from msgspec.structs import replace
 
 from extender.api.keys import GATE
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.explain.case import Case
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import RUNNING, STARTING, WAITING, Explanation, has_gate
 from extender.cli.explain.groups import explain_group
 from extender.cli.explain.lone_pods import alone, without_group
 from extender.cli.explain.pod_answers import with_reason
-from extender.cli.explain.pod_state import foreign_gates, ours, said
+from extender.cli.explain.pod_state import foreign_gates, ours, reason_of
 from extender.cli.explain.remedies import sentence
 from extender.cli.explain.settled_pods import held_back, not_ours, settled
 from extender.cli.observed import ObservedGroup
@@ -57,7 +57,7 @@ def _starting(pod: Pod) -> str:
 
 def _left_out(evidence: Evidence, group: ObservedGroup, answer: Explanation, pod: Pod) -> Explanation:
     """Its group runs, and this one has no place: it is more than the group needs, or replaces a lost one."""
-    reason, detail = (answer.reason, answer.detail) if answer.reason else said(pod)
+    reason, detail = (answer.reason, answer.detail) if answer.reason else reason_of(pod)
     message = (
         f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
     )

@@ -50,21 +50,21 @@ def _of_share(queue: ObservedQueue) -> str:
 
 
 def _shut_by_parent(queue: ObservedQueue) -> Iterator[str]:
-    said = condition(queue.status.conditions, "Open")
-    if said is not None and said.reason == "ParentClosed":
-        yield f"{said.message[0].upper()}{said.message[1:]}."
+    found = condition(queue.status.conditions, "Open")
+    if found is not None and found.reason == "ParentClosed":
+        yield f"{found.message[0].upper()}{found.message[1:]}."
 
 
 def _opening(evidence: Evidence, queue: ObservedQueue) -> list[OfferedCommand]:
     if queue.state not in ("Closing", "Closed"):
         return []
-    said = condition(queue.status.conditions, "Open")
-    return [offered(evidence, opening(queue.name, said.message if said else ""))]
+    found = condition(queue.status.conditions, "Open")
+    return [offered(evidence, opening(queue.name, found.message if found else ""))]
 
 
 def _remedies(groups: Iterable[ObservedGroup], waiting: Iterable[Blocker]) -> Iterator[str]:
     """For each reason that occurs among the groups that wait."""
     names = {(each.namespace, each.name) for each in waiting}
-    said = (each.scheduled for each in groups if (each.namespace, each.name) in names)
-    reasons = {condition.reason for condition in said if condition}
+    found = (each.scheduled for each in groups if (each.namespace, each.name) in names)
+    reasons = {condition.reason for condition in found if condition}
     return (f"{reason}: {remedy(reason)}" for reason in REMEDIES if reason in reasons)

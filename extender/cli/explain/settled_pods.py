@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import ENDING, FOREIGN, OVER, PLACED, WAITING, Explanation
 from extender.cli.explain.offers import describing, offered

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from extender.api.keys import ENDED_PHASES
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import Explanation
@@ -15,7 +15,7 @@ from extender.cli.explain.queues import explain_queue
 from extender.cli.explain.workloads import Workloads
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
-from extender.cli.owner_kinds import OWNER_KINDS, owner_kind
+from extender.cli.owner_kinds import owner_kind, owner_kinds
 from extender.cli.targets import POD, POD_GROUP, QUEUE, Target
 from extender.domain.model.ownership import group_name
 from extender.kube.resources import POD_GROUPS, PODS, QUEUES
@@ -83,7 +83,7 @@ def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
     if group := evidence.find(POD_GROUPS, name, ObservedGroup):
         yield explain_group(evidence, group)
     workloads = Workloads(evidence)
-    for kind in OWNER_KINDS:
+    for kind in owner_kinds():
         yield from workloads.explain(kind, name)
     if queue := evidence.find(QUEUES, name, ObservedQueue):
         yield explain_queue(evidence, queue)

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.access_reviews import right_to
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import Uncounted
@@ -23,7 +23,7 @@ from extender.kube.resources import PODS
 from extender.terminal.near_misses import near_miss
 
 _ALIKE = 0.8  # of two keys, by difflib
-_TELLING = {"group", "groupname", "podgroup", "podgroupname"}  # what the name of such a key is, letters only
+_GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
 _MOST = 6  # pods that one command changes
 _RIGHT_NAME = f"the pods have to name the group by the annotation {GROUP_ANNOTATION}"
 _TEMPLATE = "Correct it in the template that the pods are made from"
@@ -131,7 +131,7 @@ def _is_near_miss(place: str, key: str) -> bool:
     if key in (GROUP_ANNOTATION, GROUP_LABEL):
         return (place, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
     letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())
-    return letters in _TELLING or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _ALIKE
+    return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _ALIKE
 
 
 def _is_misspelt(evidence: Evidence, group: ObservedGroup, named: str) -> bool:

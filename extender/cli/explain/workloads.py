@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from extender.api.conditions import condition
-from extender.api.objects import Condition, Meta, Pod, Wire, WorkloadSpec
+from extender.api.objects.base import Condition, Meta, Wire
+from extender.api.objects.owners import WorkloadSpec
+from extender.api.objects.pods import Pod
 from extender.cli.access_reviews import right_to
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import EMPTY, OVER, UNSEEN, Explanation
@@ -16,7 +18,7 @@ from extender.cli.explain.offers import Offer, offered
 from extender.cli.explain.owner_chain import OwnerChain
 from extender.cli.explain.owner_objects import OwnerObjects
 from extender.cli.explain.pods import explain_pod
-from extender.cli.owner_kinds import JOB_KINDS, OwnerKind, kind_of_owner
+from extender.cli.owner_kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.domain.model.ownership import group_name
 from extender.kube.resources import EVENTS, Resource
 
@@ -53,7 +55,7 @@ class Workloads:
 
     def _as_job(self, kind: OwnerKind, name: str) -> Explanation | None:
         """Of a job that is suspended: it waits as a whole, whatever its last pods do."""
-        job = job_of_kind(self._evidence, self.objects, kind, name) if kind in JOB_KINDS else None
+        job = job_of_kind(self._evidence, self.objects, kind, name) if kind in job_kinds() else None
         return explain_job(self._evidence, job) if job else None
 
     # ---- what belongs to it
@@ -143,5 +145,5 @@ def _offers(kind: OwnerKind, resource: Resource, found: ObservedWorkload) -> Ite
 
 
 def _ended(found: ObservedWorkload) -> Condition | None:
-    said = (condition(found.status.conditions, each) for each in _ENDINGS)
-    return next((each for each in said if each and each.status == "True"), None)
+    found_conditions = (condition(found.status.conditions, each) for each in _ENDINGS)
+    return next((each for each in found_conditions if each and each.status == "True"), None)

@@ -2,6 +2,7 @@
 
 import click
 
+from extender.cli.further_kinds import config_option
 from extender.cli.jobs.describe import describe_job
 from extender.cli.jobs.hold import hold_job, resume_job, stop_job
 from extender.cli.jobs.listing import list_jobs
@@ -13,4 +14,5 @@ def job() -> None:
 
 
 for each in (list_jobs, describe_job, hold_job, resume_job, stop_job):
+    each.params.append(config_option())
     job.add_command(each)

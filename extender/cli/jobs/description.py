@@ -46,6 +46,8 @@ def _facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, object]]
         yield "Position", job.position or NOTHING
         yield "Priority", unit.spec.priority_class_name or NOTHING
     yield "Let go", f"{age(job.was_let_go)} ago" if job.was_let_go else NOTHING
+    if job.partial_start:
+        yield "Started with", f"{job.partial_start.given} of {many(job.partial_start.asked, 'pod')}"
     yield "Start timeouts", f"{job.start_timeouts} in a row" if job.start_timeouts else "none"
     yield "Age", age(job.meta.creation_timestamp)
 

@@ -10,7 +10,7 @@ from extender.cli.explain.job_objects import job_of_kind
 from extender.cli.explain.owner_objects import OwnerObjects
 from extender.cli.lookup import ListedObject
 from extender.cli.observed_jobs import ObservedJob
-from extender.cli.owner_kinds import JOB_KINDS, OwnerKind
+from extender.cli.owner_kinds import OwnerKind, job_kinds
 from extender.cli.targets import Target
 from extender.terminal.near_misses import did_you_mean, near_misses
 
@@ -18,7 +18,7 @@ from extender.terminal.near_misses import did_you_mean, near_misses
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     """One that there is not, or several of the name, end the command."""
     objects = OwnerObjects(evidence)
-    kinds = [each for each in JOB_KINDS if not target.kind or each.is_called(target.kind)]
+    kinds = [each for each in job_kinds() if not target.kind or each.is_called(target.kind)]
     found = [job for kind in kinds if (job := job_of_kind(evidence, objects, kind, target.name))]
     if len(found) > 1:
         several = " and ".join(each.spoken_name for each in found)
@@ -38,7 +38,7 @@ def _absent(
     if target.kind and not served:
         return click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
     what = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
-    said = f"{what} not found in namespace {namespace}"
+    absent = f"{what} not found in namespace {namespace}"
     if evidence.unread:
         rights = (objects.resource_of(each) for each in served if each.plural in evidence.unread)
         asked = (str(right_to("get", each, namespace, target.name)) for each in rights if each)
@@ -46,7 +46,7 @@ def _absent(
     there = sorted(_names(objects, served))
     alike = near_misses(target.name, (each.partition("/")[2] for each in there))
     meant = did_you_mean([each for each in there if each.partition("/")[2] in alike])
-    return click.ClickException(f"{said}; {meant}" if meant else said)
+    return click.ClickException(f"{absent}; {meant}" if meant else absent)
 
 
 def _names(objects: OwnerObjects, kinds: list[OwnerKind]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
-from extender.cli.dry_run import CLIENT, SERVER, dry_run_flag, say
+from extender.cli.dry_run import CLIENT, SERVER, dry_run_flag, show_done
 from extender.cli.jobs.names import job_names
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _each(
             _check_goes_on(job, done)
             change(writing, job)
             kind, _, name = job.qualified_name.partition("/")
-            say(name, done, dry_run, kind)
+            show_done(name, done, dry_run, kind)
 
 
 def _check_goes_on(job: "ObservedJob", done: str) -> None:

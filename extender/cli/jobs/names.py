@@ -34,9 +34,9 @@ def _target(value: str) -> Target:
 
 
 def _known(kind: str, value: str) -> str:
-    from extender.cli.owner_kinds import JOB_KINDS
+    from extender.cli.owner_kinds import FURTHER, job_kinds
 
-    if any(each.is_called(kind) for each in JOB_KINDS):
+    if any(each.is_called(kind) for each in job_kinds()):
         return kind
-    allowed = ", ".join(dict.fromkeys(each.name.lower() for each in JOB_KINDS))
-    raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}")
+    allowed = ", ".join(dict.fromkeys(each.name.lower() for each in job_kinds()))
+    raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}{FURTHER}")

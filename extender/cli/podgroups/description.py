@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from extender.api.keys import GATE
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.events import conditions, events
 from extender.cli.explain.evidence import Evidence

@@ -7,7 +7,7 @@ import click
 from extender.api.keys import HOLD, START_TIMEOUTS
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion_names import complete_group
-from extender.cli.dry_run import CLIENT, SERVER, dry_run_flag, say
+from extender.cli.dry_run import CLIENT, SERVER, dry_run_flag, show_done
 
 _GROUP = "podgroup.scheduling.volcano.sh"
 _names = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
@@ -37,7 +37,7 @@ def _annotate(
     with opened(Flags(**flags)) as place:
         for name in names:
             _write(place, name, annotations, dry_run)
-            say(name, done, dry_run, _GROUP)
+            show_done(name, done, dry_run, _GROUP)
 
 
 def _write(place: ClusterAccess, name: str, annotations: dict[str, str | None], dry_run: str) -> None:

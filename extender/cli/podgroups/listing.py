@@ -71,9 +71,9 @@ def _row(group: "ObservedGroup", evidence: "Evidence", wide: bool) -> tuple[obje
     from extender.cli.formatting import NOTHING, age
     from extender.domain.model.reasons import NOT_WAITING
 
-    said, status = group.scheduled, group.status
-    reason = said.reason if said and said.reason not in NOT_WAITING else ""
-    message = said.message if said else ""
+    scheduled, status = group.scheduled, group.status
+    reason = scheduled.reason if scheduled and scheduled.reason not in NOT_WAITING else ""
+    message = scheduled.message if scheduled else ""
     more = (status.running, status.succeeded, status.failed, message or NOTHING) if wide else ()
     return (
         group.namespace,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from extender.api.conditions import condition
-from extender.api.objects import QueueReservation
+from extender.api.objects.queues import QueueReservation
 from extender.cli.access import ClusterAccess
 from extender.cli.events import conditions, events
 from extender.cli.explain.blockers import holders, waits
@@ -126,8 +126,8 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
     for key in keys[:_MOST]:
         status = evidence.local_queues[key].status
         active = condition(status.conditions, "Active")
-        told = f", not active: {active.reason}" if active is not None and active.status == "False" else ""
-        yield f"{key}: {status.waiting or 0} waiting, {status.admitted or 0} admitted{told}"
+        activity = f", not active: {active.reason}" if active is not None and active.status == "False" else ""
+        yield f"{key}: {status.waiting or 0} waiting, {status.admitted or 0} admitted{activity}"
     if len(keys) > _MOST:
         yield f"and {len(keys) - _MOST} more"
 
@@ -147,8 +147,8 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
 
 
 def _group(evidence: Evidence, group: ObservedGroup, phase: str) -> Iterator[str]:
-    said = waits(group).removeprefix("waits: ") if phase == "Pending" else _stands(group)
-    yield folded(f"podgroup/{group.key}: {said}", _INDENT, hanging=_INDENT)
+    placement = waits(group).removeprefix("waits: ") if phase == "Pending" else _stands(group)
+    yield folded(f"podgroup/{group.key}: {placement}", _INDENT, hanging=_INDENT)
     if phase == "Pending" and (condition := group.scheduled):
         others = [_name(each) for each in holders(evidence, group, condition.reason)]
         if others:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
-from extender.cli.dry_run import dry_run_flag, say
+from extender.cli.dry_run import dry_run_flag, show_done
 from extender.cli.queues.edit import updated
 from extender.cli.queues.name_arguments import several_names, the_names
 from extender.cli.queues.timeout import Timeout, timeout_flag
@@ -46,10 +46,10 @@ def change_states(
         for name in names:
             updated(place, name, {"state": state}, dry_run)
             if not wait:
-                say(name, _asked(place, name, state, dry_run), dry_run)
+                show_done(name, _asked(place, name, state, dry_run), dry_run)
         for name in names if wait and dry_run == "none" else ():
             _wait(place, name, state, timeout)
-            say(name, _DONE[state])
+            show_done(name, _DONE[state])
 
 
 def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.dry_run import dry_run_flag, say
+from extender.cli.dry_run import dry_run_flag, show_done
 from extender.cli.queues.edit import updated
 from extender.cli.queues.name_arguments import one_name, the_name
 from extender.cli.queues.open_close import CLOSED, OPEN, change_states, wait_flag
@@ -46,4 +46,4 @@ def _update(
         )
     with opened(Flags(**flags)) as place:
         updated(place, name, spec, dry_run)
-    say(name, "updated", dry_run)
+    show_done(name, "updated", dry_run)

@@ -10,7 +10,7 @@ import click
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.cli.access import ClusterAccess
-from extender.cli.dry_run import CLIENT, SERVER, say
+from extender.cli.dry_run import CLIENT, SERVER, show_done
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import echo
@@ -45,7 +45,7 @@ class Removal:
         if wait and self._dry_run == "none":
             until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
         if cascade and self._dry_run == "none":
-            self._say_who_is_left()
+            self._show_left_pods()
 
     # ---- refusing
 
@@ -93,13 +93,13 @@ class Removal:
             self._place.editor.delete(POD_GROUPS, group.namespace, group.name, group.metadata.uid)
         except (NotFound, Conflict):
             return  # gone meanwhile
-        self._say_group(group, "deleted")
+        self._show_group(group, "deleted")
 
     def _show_groups(self) -> None:
         for group in groups_of(self._place, self._name):
-            self._say_group(group, "would be deleted")
+            self._show_group(group, "would be deleted")
 
-    def _say_group(self, group: ObservedGroup, done: str) -> None:
+    def _show_group(self, group: ObservedGroup, done: str) -> None:
         echo(f"podgroup.scheduling.volcano.sh/{group.name} {done} (namespace {group.namespace})")
 
     # ---- the queue itself
@@ -109,9 +109,9 @@ class Removal:
         dry = self._dry_run == SERVER
         if self._dry_run != CLIENT and not (dry and cascade):
             self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
-        say(self._name, "deleted", self._dry_run)
+        show_done(self._name, "deleted", self._dry_run)
 
-    def _say_who_is_left(self) -> None:
+    def _show_left_pods(self) -> None:
         if left := pods_outside(self._place, self._name):
             waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
             remedy = f"end what owns them, or have them name another queue than {self._name}"

@@ -6,7 +6,7 @@ import click
 
 from extender.api.keys import STOP_DRAIN, STOP_HOLD, STOP_NONE
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.dry_run import dry_run_flag, say
+from extender.cli.dry_run import dry_run_flag, show_done
 from extender.cli.queues.edit import updated
 from extender.cli.queues.name_arguments import several_names, the_names
 
@@ -35,4 +35,4 @@ def _stop(names: tuple[str, ...], policy: str, done: str, dry_run: str, **flags:
     with opened(Flags(**flags)) as place:
         for name in names:
             updated(place, name, {"stopPolicy": policy}, dry_run)
-            say(name, done, dry_run)
+            show_done(name, done, dry_run)

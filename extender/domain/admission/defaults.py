@@ -3,9 +3,10 @@
 from typing import Any
 
 from extender.api import keys
-from extender.api.objects import PodGroup, Queue
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.queues import Queue
 from extender.domain.admission.submission import Cluster
-from extender.domain.model.queue_of_group import says_queue
+from extender.domain.model.queue_of_group import explicit_queue
 
 Operation = dict[str, Any]
 _ESCAPES = str.maketrans({"~": "~0", "/": "~1"})
@@ -48,7 +49,7 @@ def group_defaults(group: PodGroup, namespace: str, user: str, cluster: Cluster)
     tomorrow."""
     queue, patch = cluster.namespace_queue(namespace), _submitter(group, user)
     by_label = cluster.named_local_queue(namespace, group.metadata) is not None
-    if queue and not by_label and not says_queue(group.spec.queue):
+    if queue and not by_label and not explicit_queue(group.spec.queue):
         patch.append(_add(queue, "spec", "queue"))
     return patch
 

@@ -81,5 +81,5 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
-def in_words(faults: Iterable[Fault]) -> str:
+def joined(faults: Iterable[Fault]) -> str:
     return "; ".join(map(str, faults))

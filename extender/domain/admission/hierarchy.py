@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.objects import Queue
+from extender.api.objects.queues import Queue
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.queue_records import QueueRecord

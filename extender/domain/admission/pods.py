@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.api.reviewed import NewPodGroup, Topology
 from extender.domain.admission.faults import Code, Fault
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from extender.api.keys import DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
-from extender.api.objects import Quantities, Queue
+from extender.api.objects.base import Quantities
+from extender.api.objects.queues import Queue
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.hierarchy import judge_place, judge_resources

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.api.quantities import BadQuantity
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.submission import Cluster, Destination

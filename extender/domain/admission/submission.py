@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Meta, Pod
+from extender.api.objects.base import Meta
+from extender.api.objects.pods import Pod
 from extender.api.reviewed import NewOtherGroup, NewPod
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import group_name_of
-from extender.domain.model.queue_of_group import says_queue
+from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.queues.local_queue_records import LocalQueueRecord
 from extender.domain.queues.queue_tree import QueueTree
 from extender.domain.queues.queue_view import QueueView
@@ -114,7 +115,7 @@ def destination_of_other_group(group: NewOtherGroup, namespace: str, cluster: Cl
 
 def destination_of_group(meta: Meta, namespace: str, queue: str, cluster: Cluster) -> Destination:
     """The queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
-    if says_queue(queue):
+    if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
     to = _by_label(meta, namespace, cluster) or by_namespace(namespace, cluster)
     return replace(to, named=to.named or bool(queue))

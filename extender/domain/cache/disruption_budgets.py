@@ -1,6 +1,6 @@
 """The PodDisruptionBudgets of the cluster, by namespace."""
 
-from extender.api.objects import PodDisruptionBudget
+from extender.api.objects.cluster import PodDisruptionBudget
 from extender.domain.cache.changes import Changes
 from extender.domain.model.disruption_budgets import (
     BudgetsByNamespace,

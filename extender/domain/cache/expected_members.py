@@ -6,24 +6,37 @@ come.
 An expected member is a record without a pod. Callers hold the ledger's lock.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from extender.domain.cache.claim_stages import ClaimEvent
 from extender.domain.cache.groups import Group
+from extender.domain.cache.later_pods import LaterPods, has_later_pods
 from extender.domain.cache.parts import Parts
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.jobs.job_record import JobRecord, JobRules
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.queues.spec_fields import START_TIMEOUT
+
+Missing = Mapping[int, tuple[int, list[PodRecord]]]
+"""By part of a job: how many pods are still to come, and the pods of it that have no claim."""
 
 
 class ExpectedMembers:
-    def __init__(self, parts: Parts, pods: PodIntake, rules: JobRules) -> None:
+    """`most`: how many pods the jobs of one namespace may wait for. A job costs its author one object,
+    however many pods it asks for, so what is beyond waits until others have started or are gone."""
+
+    def __init__(self, parts: Parts, pods: PodIntake, rules: JobRules, most: int) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._changes, self._clock = parts.changes, parts.clock
         self._pods = pods
         self._rules = rules
+        self._most = most
+        self._waited_for: Counter[str] = Counter()  # expected members by namespace
+        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in their order
+        self.later = LaterPods(parts.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
         return self._rules.manage(job, self._registry.routes.queue_of_job(job))
@@ -31,23 +44,46 @@ class ExpectedMembers:
     def settle(self) -> None:
         """Bring the expected members of all groups that were touched in line with the jobs and the pods that
         are there."""
-        for key in self._registry.touched_jobs():
+        for key in dict.fromkeys((*self._registry.touched_jobs(), *self.later.late())):
             self._settle(self._registry.group(key), self._registry.jobs.get(key))
+        for namespace in list(self._crowded_out):
+            self._let_in(namespace)
 
     # ---- inside
 
+    def _let_in(self, namespace: str) -> None:
+        """Those that were crowded out, in the order in which they came, as far as there is room again."""
+        for key in list(self._crowded_out[namespace]):
+            job = self._registry.jobs.get(key)
+            if job is not None and self._is_too_much(self._waited_for[namespace], job.needed):
+                return
+            self._settle(self._registry.group(key), job)
+
+    def _is_too_much(self, others: int, wanted: int) -> bool:
+        """One job alone may always wait: it has a bound of its own."""
+        return others > 0 and wanted > 0 and others + wanted > self._most
+
     def _settle(self, group: Group, job: JobRecord | None) -> None:
-        group.job = job if job is not None and self.manages(job) else None
+        before, group.job = group.job, job if job is not None and self.manages(job) else None
         if job is not None and job.suspended:
             self._forget_ended(group)
-        missing = self._missing(group)
+        if _templates(before) != _templates(group.job):
+            for pod in _expected(group):
+                self._pass_on(group, pod, [])
+        missing = self._admitted(group, self._missing(group))
         for index in sorted(missing.keys() | {index for index, _ in map(_place_of, _expected(group))}):
             self._settle_part(group, index, *missing.get(index, (0, [])))
+        if group.job is not None and has_later_pods(group, group.job):
+            self._stay_where_others_ended(group)
+        group.vacated.clear()
         group.note_job(self._clock())
 
-    def _missing(self, group: Group) -> dict[int, tuple[int, list[PodRecord]]]:
-        """By part of the job: how many pods are still to come, and the pods of it that have no claim."""
+    def _missing(self, group: Group) -> Missing:
         job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
+        if job is not None and has_later_pods(group, job):
+            unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
+            return {0: (self.later.to_come(job, there, bool(unclaimed)), unclaimed)}
+        self.later.forget(group.key)
         if job is None or not _expects(group, job, there):
             return {}
         left = [each.count for each in job.pods]
@@ -60,13 +96,37 @@ class ExpectedMembers:
                     newcomers[index].append(pod)
         return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
 
+    def _admitted(self, group: Group, missing: Missing) -> Missing:
+        """What of it the namespace may still wait for: all of it, or nothing. A job that Muster has let go is
+        not asked any more."""
+        wanted, is_let_go = sum(left for left, _ in missing.values()), bool(group.job and group.job.is_let_go)
+        others = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
+        self._note_crowded_out(group, not is_let_go and self._is_too_much(others, wanted))
+        return {} if group.crowded_out else missing
+
+    def _note_crowded_out(self, group: Group, is_out: bool) -> None:
+        if group.crowded_out is is_out:
+            return
+        group.crowded_out, others = is_out, self._crowded_out[group.namespace]
+        if is_out:
+            others[group.key] = None
+        else:
+            others.pop(group.key, None)
+        if not others:
+            del self._crowded_out[group.namespace]
+        self._registry.touch(group.key)
+
+    def _count(self, namespace: str, change: int) -> None:
+        self._waited_for[namespace] += change
+        if not self._waited_for[namespace]:
+            del self._waited_for[namespace]
+
     def _settle_part(self, group: Group, index: int, wanted: int, newcomers: list[PodRecord]) -> None:
         there = [pod for pod in _expected(group) if _place_of(pod)[0] == index]
-        for pod in [each for each in there if not _is_up_to_date(each, group.job, index)]:
-            self._pass_on(group, pod, [])
-            there.remove(pod)
         there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
-        for pod in there[: max(len(there) - wanted, 0)]:
+        superfluous = max(len(there) - wanted, 0)
+        taken_over = min(superfluous, len(newcomers))
+        for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):
             self._pass_on(group, pod, newcomers)
         if group.job is not None and len(there) < wanted:
             self._expect(group, group.job, index, wanted)
@@ -77,6 +137,7 @@ class ExpectedMembers:
         if claim is not None:
             self._moves.end(expected, ClaimEvent.WITHDRAW)
         group.forget(expected.uid)
+        self._count(group.namespace, -1)
         self._claims.capacity.unwatch_terms(expected)
         if claim is not None and newcomers and self._claims.fits(newcomers[-1], claim.node):
             self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
@@ -90,8 +151,15 @@ class ExpectedMembers:
                 name = "-".join(filter(None, (job.name, part.role, str(number))))
                 group.pods[uid] = replace(part.pod, uid=uid, name=name)
                 self._claims.capacity.watch_terms(group.pods[uid])
+                self._count(group.namespace, 1)
         self._registry.touch(group.key)
         self._changes.mark()
+
+    def _stay_where_others_ended(self, group: Group) -> None:
+        unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
+        for pod, node in zip(unclaimed, group.vacated, strict=False):
+            if self._claims.fits(pod, node):
+                self._moves.put(pod, ClaimEvent.PLAN, node)
 
     def _forget_ended(self, group: Group) -> None:
         """What an earlier start of the job has left does not count for its next one."""
@@ -114,11 +182,8 @@ def _expected(group: Group) -> Iterator[PodRecord]:
     return (pod for pod in list(group.pods.values()) if pod.to_be)
 
 
-def _is_up_to_date(pod: PodRecord, job: JobRecord | None, index: int) -> bool:
-    """Whether the job would still make such a pod; its template may change while it waits."""
-    if job is None or index >= len(job.pods):
-        return True  # it goes anyway
-    return replace(job.pods[index].pod, uid=pod.uid, name=pod.name) == pod
+def _templates(job: JobRecord | None) -> list[PodRecord]:
+    return [each.pod for each in job.pods] if job is not None else []
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:

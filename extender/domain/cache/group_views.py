@@ -103,6 +103,8 @@ class GroupViews:
             has_job=group.job is not None,
             job_outcome=self._registry.job_outcome(group.key),
             let_go=group.job is not None and group.job.is_let_go,
+            least=group.least,
+            crowded_out=group.crowded_out,
             start_timeouts=record.start_timeouts if record else 0,
             series=record.series if record else _series_of_pods(group),
             submitter=record.submitter if record and self._registry.marks_count else "",

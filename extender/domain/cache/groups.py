@@ -21,6 +21,7 @@ class Group:
 
     __slots__ = (
         "bound_since",
+        "crowded_out",
         "entitled_in",
         "expected_since",
         "got_going",
@@ -34,12 +35,14 @@ class Group:
         "pods",
         "record",
         "records",
+        "reduced_to",
         "refusals",
         "standing",
         "start",
         "started",
         "stood_with",
         "took_from",
+        "vacated",
         "view",
         "waited",
     )
@@ -63,6 +66,10 @@ class Group:
         self.job: JobRecord | None = None  # the job that is managed, and makes its pods
         self.job_let_go: float | None = None  # since when that is not suspended, as far as was seen
         self.job_finished_at: float | None = None  # when it had finished, as far as was seen
+        self.crowded_out = False  # jobs of its namespace wait for as many pods as they may without this one
+        self.vacated: list[
+            str
+        ] = []  # the nodes on which members of its job have ended since it was last settled
         self.got_going = False  # all needed members have run at the same time since then
         self.forget_history()
 
@@ -70,6 +77,7 @@ class Group:
         self.start = Start()  # the history of its starts
         self.entitled_in = ""  # the queue in which it was while that was open; empty: none
         self.stood_with: Needs | None = None  # what it needed when it last stood whole
+        self.reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
         self.waited = False  # this process has let it wait
         self.took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
 
@@ -111,13 +119,33 @@ class Group:
 
     @property
     def needs(self) -> Needs:
-        """minMember and minTaskMember. For a group that never had a PodGroup, all pods of its job or else 1
-        member, unless the controller of its pods asks for more."""
-        if self.last_record is None and self.job is not None:
-            return Needs(self.job.needed, {})
+        """minMember and minTaskMember, or what its job makes if that is less by now; all pods of a job that
+        waits, which its PodGroup follows. For a group that never had a PodGroup, all pods of its job or else
+        1 member, unless the controller of its pods asks for more."""
+        if self.job is not None and (self.last_record is None or self._job_waits):
+            return Needs(self._at_most_made(self.job.needed), {})
         if self.last_record is None:
             return Needs(self.owner.min_member if self.owner else 1, {})
-        return Needs(self.last_record.min_member, dict(self.last_record.min_task_member))
+        least = self._at_most_made(self.last_record.min_member)
+        return Needs(least, dict(self.last_record.min_task_member))
+
+    @property
+    def _job_waits(self) -> bool:
+        return self.job is not None and self.job.suspended and not self.job.fault
+
+    @property
+    def least(self) -> int:
+        """With how few members it may start; 0: with no fewer than it needs."""
+        if self.job is None or not self.job.suspended or self.reduced_to is not None:
+            return 0
+        return self.job.least if self.job.least < self.needs.min_member else 0
+
+    def _at_most_made(self, members: int) -> int:
+        """Of so many members as many as a start with fewer will make, or has made."""
+        if self.reduced_to is not None:
+            return min(members, self.reduced_to)
+        is_partial = self.job is not None and self.job.least > 0 and self.job.is_let_go
+        return min(members, self.job.declared) if self.job is not None and is_partial else members
 
     @property
     def stood_whole(self) -> bool:
@@ -151,10 +179,17 @@ class Group:
         if self.job is None or self.job.suspended:
             self.job_let_go, self.got_going = None, False
             return
+        self.reduced_to = None  # the job itself makes fewer now
         if self.job_let_go is None:
             self.job_let_go = now
-        runs = sum(pod.phase in ("Running", "Succeeded") for pod in self.pods.values())
-        self.got_going |= runs >= self.needs.min_member
+        phases = Counter(pod.phase for pod in self.pods.values())
+        all_run = phases["Running"] + phases["Succeeded"] >= self.needs.min_member
+        self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
+
+    def note_vacated(self, pod: PodRecord) -> None:
+        """A member of a job holds its room no more."""
+        if self.job is not None and pod.holds_room:
+            self.vacated.append(pod.node)
 
     def note_bound(self, pod: PodRecord, now: float) -> None:
         """Note since when a member has been on its node, as far as the watch has shown."""

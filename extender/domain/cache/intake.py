@@ -6,17 +6,11 @@ An unchanged object costs only a comparison.
 from collections.abc import Mapping
 
 from extender.api import keys
-from extender.api.objects import (
-    LocalQueue,
-    Namespace,
-    NativePodGroup,
-    Node,
-    PluginsPodGroup,
-    PodGroup,
-    PriorityClass,
-    Queue,
-    Workload,
-)
+from extender.api.objects.cluster import Namespace, PriorityClass
+from extender.api.objects.groups import NativePodGroup, PluginsPodGroup, PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.cache.parts import Parts
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.jobs.job_record import JobKind, JobRules
@@ -85,16 +79,25 @@ class Intake:
             self._changes.mark()
 
     def set_job(self, kind: JobKind, job: AnyJob) -> None:
-        ownership = self._pods.ownership
+        ownership, key = self._pods.ownership, group_of_owner(job.metadata.namespace, job.metadata.uid)
+        whole = self._registry.runtimes.complete(key, self._jobs.table[kind], kind, job)
         record = job_record(
-            kind, job, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
+            kind, whole, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
         )
         if self._registry.set_job(record):
+            self._pods.forget_old_shapes()
             self._changes.mark()
 
     def drop_job(self, namespace: str, uid: str) -> None:
-        if self._registry.drop_job(group_of_owner(namespace, uid)):
+        key = group_of_owner(namespace, uid)
+        self._registry.runtimes.forget(key)
+        if self._registry.drop_job(key):
             self._changes.mark()
+
+    def read_again(self, key: GroupKey) -> None:
+        """A job whose runtime has changed."""
+        if (read := self._registry.runtimes.job(key)) is not None:
+            self.set_job(*read)
 
     def set_queue(self, queue: Queue) -> None:
         if self._registry.set_queue(queue_record(queue)):

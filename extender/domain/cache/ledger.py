@@ -8,22 +8,17 @@ One lock guards it, and nothing in here blocks. Durable facts are in the API: af
 rebuild all of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from extender.api.objects import (
-    LocalQueue,
-    Namespace,
-    NativePodGroup,
-    Node,
-    PluginsPodGroup,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PriorityClass,
-    Queue,
-    Workload,
-)
+from extender.api.objects.cluster import Namespace, PodDisruptionBudget, PriorityClass
+from extender.api.objects.groups import NativePodGroup, PluginsPodGroup, PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.workloads.runtimes import RuntimeName
+from extender.api.workloads.shape import Json
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.disruption_budgets import DisruptionBudgets
 from extender.domain.cache.expected_members import ExpectedMembers
@@ -70,7 +65,7 @@ class Ledger(LedgerQueries):
         pods = PodIntake(parts, ownership)
         views = GroupViews(parts.registry, parts.claims)
         budgets = DisruptionBudgets(parts.changes)
-        self._expected = ExpectedMembers(parts, pods, jobs)
+        self._expected = ExpectedMembers(parts, pods, jobs, self.limits.expected_pods)
         publishing = Publishing(parts, self.limits, views, self._expected, budgets, wall_clock, pods.others)
         self._attendance = parts.attendance
         self._disruption_budgets = budgets
@@ -129,6 +124,21 @@ class Ledger(LedgerQueries):
     def drop_job(self, namespace: str, uid: str) -> None:
         with self._lock:
             self._intake.drop_job(namespace, uid)
+
+    def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
+        """An object that has the templates of jobs. Returns the jobs that are to be read again."""
+        with self._lock:
+            return self._registry.runtimes.put(name, spec)
+
+    def drop_runtime(self, name: RuntimeName) -> Collection[GroupKey]:
+        """Returns the jobs that are to be read again."""
+        with self._lock:
+            return self._registry.runtimes.drop(name)
+
+    def read_job_again(self, key: GroupKey) -> None:
+        """A job whose runtime has changed: one at a time, since there may be many."""
+        with self._lock:
+            self._intake.read_again(key)
 
     def give_up_start(self, key: GroupKey, why: str) -> None:
         """The job of a group did not get going in time: the group waits again, and backs off."""

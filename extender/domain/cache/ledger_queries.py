@@ -5,12 +5,15 @@ Nothing here changes anything.
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 
-from extender.api.objects import Meta, Pod
+from extender.api.objects.base import Meta
+from extender.api.objects.pods import Pod
+from extender.api.workloads.shape import Json
 from extender.domain.cache.changes import Changes
 from extender.domain.cache.claim_stages import ClaimStage
 from extender.domain.cache.claims import Claim, Claims
 from extender.domain.cache.group_queries import GroupQueries
 from extender.domain.cache.group_views import GroupViews
+from extender.domain.cache.groups import Group
 from extender.domain.cache.pod_intake import PodIntake
 from extender.domain.cache.publishing import Publishing
 from extender.domain.cache.registry import Registry
@@ -73,13 +76,35 @@ class LedgerQueries(GroupQueries):
                 group.record,
                 decisions.groups.get(key),
                 group.job_let_go,
+                self._has_room(group),
+                group.reduced_to,
                 group.got_going,
                 any(pod.holds_room for pod in group.pods.values()),
                 record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in decisions.evictions for uid in group.pods),
+                runs_since=self._runs_since(group),
                 max_run_time=record.max_run_time if record is not None else None,
                 finished_at=group.job_finished_at,
             )
+
+    def runtime_of(self, key: GroupKey) -> Json | None:
+        """What the object says that has the templates of a job; None if it is not there."""
+        with self._lock:
+            return self._registry.runtimes.used_by(key)
+
+    def _has_room(self, group: Group) -> bool:
+        """Whether its job is as it was when room was claimed for all pods with which that starts: a decision
+        may be older than a change of the job."""
+        job = self._registry.jobs.get(group.key)
+        if job is None or job != group.job:
+            return False
+        claimed = sum(1 for pod in group.pods.values() if pod.to_be and self._claims.get(pod.uid) is not None)
+        return claimed > 0 and claimed >= (job.needed if group.reduced_to is None else group.reduced_to)
+
+    def _runs_since(self, group: Group) -> float | None:
+        if group.job is None or group.job_let_go is None:
+            return None
+        return min(group.job_let_go, self._publishing.moment(group.job.started_at))
 
     def has_job(self, key: GroupKey) -> bool:
         """Whether a managed job makes a group's pods."""

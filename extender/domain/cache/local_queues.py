@@ -2,14 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from typing import TypeVar
 
+from extender.domain.cache.keyed_sets import take_out
 from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.local_queue_records import LocalQueueRecord, find_local_queue
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class LocalQueues:
@@ -46,7 +43,7 @@ class LocalQueues:
         """Note which LocalQueue a group names; None: none."""
         before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
         if before != now:
-            _take_out(self._named_by, before, group)
+            take_out(self._named_by, before, group)
         if now:
             self._label_of[group] = now
             self._named_by[now].add(group)
@@ -87,15 +84,7 @@ class LocalQueues:
     def _forget(self, key: str) -> bool:
         record = self._records.pop(key, None)
         if record is not None:
-            _take_out(self._to_queue, record.queue, key)
-            _take_out(self._in_namespace, record.namespace, key)
+            take_out(self._to_queue, record.queue, key)
+            take_out(self._in_namespace, record.namespace, key)
             self.turned.add(key)
         return record is not None
-
-
-def _take_out(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
-    """Without leaving empty sets behind."""
-    if key in sets:
-        sets[key].discard(value)
-        if not sets[key]:
-            del sets[key]

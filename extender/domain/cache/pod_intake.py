@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.cache.groups import Group
 from extender.domain.cache.parts import Parts
 from extender.domain.model.ownership import Ownership
@@ -66,6 +66,7 @@ class PodIntake:
         self._count_among_others(record, is_other=False)
         if record.group:
             self._claims.capacity.unwatch_terms(record)
+            self._registry.group(record.group).note_vacated(record)
             self.leave_group(record)
         if record.group or record.node:
             self._changes.mark()
@@ -112,7 +113,7 @@ class PodIntake:
             self.leave_group(before)
         self.pods[record.uid] = record
         self._count_among_others(record, is_other=record.holds_room and not record.group)
-        self._forget_old_shapes()
+        self.forget_old_shapes()
         if record.group:
             self._claims.capacity.watch_terms(record)
         elif before is not None and before.group:
@@ -137,10 +138,10 @@ class PodIntake:
         self.drop_pod(pod.uid)
         self._set(replace(pod, group=GroupKey("")))
 
-    def _forget_old_shapes(self) -> None:
+    def forget_old_shapes(self) -> None:
         """Forget shapes that no pod has any more, each time the number of shapes has doubled."""
         if len(self.shapes) > self._most_shapes:
-            used = {pod.shape for pod in self.pods.values()} | self._registry.expected_shapes()
+            used = {pod.shape for pod in self.pods.values()} | self._registry.jobs.shapes
             self.shapes.keep_only(used)
             self._claims.capacity.keep_only(used)
             self._most_shapes = 2 * len(used) + _FEW_SHAPES
@@ -154,6 +155,8 @@ class PodIntake:
     def _join_group(self, pod: PodRecord, before: PodRecord | None) -> None:
         group = self._registry.group(pod.group)
         group.pods[pod.uid] = pod
+        if before is not None and not pod.holds_room:
+            group.note_vacated(before)
         group.note_started(pod)
         group.note_bound(pod, self._clock())
         self._note_refusal(group, pod, before)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from extender.api import keys
-from extender.api.objects import PriorityClass
+from extender.api.objects.cluster import PriorityClass
 
 _OF_KUBERNETES = "system-"  # prefix of names that no other class may have
 

@@ -53,7 +53,7 @@ class Publishing:
         self._kept = ReclaimedRoom(parts.registry, parts.claims.capacity)
         self._budgets = budgets
         self._history = RunHistory()
-        self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
+        self.moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
         self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
 
     def snapshot(self) -> Snapshot:
@@ -87,7 +87,7 @@ class Publishing:
             freed=self._moves.freed,
             changed_at=self._changes.changed_at,
         )
-        self._moment = snapshot.moment
+        self.moment = snapshot.moment
         return snapshot
 
     def spare(self, uid: Uid) -> None:
@@ -133,6 +133,7 @@ class Publishing:
         if (until := self._refusals.until()) is not None:
             yield until
         yield from self._spared.values()
+        yield from self._expected.later.expiries()
         for claim in self._claims.at(ClaimStage.ANSWERED):
             yield claim.since + self._limits.start_deadline
 
@@ -152,7 +153,7 @@ class Publishing:
             return
         if group is None or (view := group.view) is None:
             return
-        since = running_since(view, self._moment)
+        since = running_since(view, self.moment)
         if since is not None:
             ran = max(self._clock() - since, 0.0)
             self._history = self._history.with_run(kind_of(view), ran, view.run_time)
@@ -163,6 +164,7 @@ class Publishing:
             return
         self._learn(group, decision)
         self._note_victims(group, decision)
+        self._note_reduction(group, decision)
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         if decision.stood_whole and not group.stood_whole:
             group.stood_with = group.view.needs if group.view else group.needs
@@ -171,6 +173,14 @@ class Publishing:
         start = self._started(group, decision)
         if start != group.start:
             group.start = start
+            self._registry.touch(group.key)
+            self._changes.mark()
+
+    def _note_reduction(self, group: Group, decision: GroupDecision) -> None:
+        """With how many members a job starts is remembered until it waits again, or makes so many."""
+        keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
+        if not keeps and group.reduced_to != decision.reduced_to:
+            group.reduced_to = decision.reduced_to
             self._registry.touch(group.key)
             self._changes.mark()
 

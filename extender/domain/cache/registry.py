@@ -3,17 +3,18 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from extender.api import keys
-from extender.api.objects import PriorityClass
+from extender.api.objects.cluster import PriorityClass
 from extender.domain.cache.groups import Group
+from extender.domain.cache.jobs import Jobs
 from extender.domain.cache.owners import Owners
 from extender.domain.cache.priorities import Priorities
 from extender.domain.cache.routes import Routes
+from extender.domain.cache.runtimes import Runtimes
 from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.pod_owners import OwnerRecord
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import Shape
 from extender.domain.queues.local_queue_records import LocalQueueRecord
 from extender.domain.queues.namespace_selectors import allows_namespace
 from extender.domain.queues.orphans import Orphan, TakenInGroups, orphan
@@ -27,7 +28,8 @@ class Registry:
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
-        self.jobs: dict[GroupKey, JobRecord] = {}  # by the group of their pods
+        self.jobs = Jobs()
+        self.runtimes = Runtimes()
         self.routes = Routes()
         self.queues = Queues()
         self._taken_in = TakenInGroups()
@@ -91,26 +93,15 @@ class Registry:
 
     def set_job(self, record: JobRecord) -> bool:
         """True if anything that matters changed."""
-        if self.jobs.get(record.group) == record:
-            return False
-        self.jobs[record.group] = record
-        self.touch(record.group)
-        return True
+        return self.jobs.put(record) and self._touch_all([record.group])
 
     def drop_job(self, key: GroupKey) -> bool:
         """True if there was such a job."""
-        if self.jobs.pop(key, None) is None:
-            return False
-        self.touch(key)
-        return True
+        return self.jobs.drop(key) and self._touch_all([key])
 
     def touched_jobs(self) -> Collection[GroupKey]:
         """The groups that were touched and have, or had, a job."""
         return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
-
-    def expected_shapes(self) -> set[Shape]:
-        """Those of the pods that jobs will make."""
-        return {each.pod.shape for job in self.jobs.values() for each in job.pods}
 
     def has_job(self, key: GroupKey) -> bool:
         """Whether a managed job makes a group's pods."""
@@ -142,7 +133,7 @@ class Registry:
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
         self._note_queues(affected)
-        self._touch_all(group for group in self.groups.values() if self.queue_of(group) in affected)
+        self._touch_all(key for key, group in self.groups.items() if self.queue_of(group) in affected)
 
     def _note_queues(self, names: Iterable[str]) -> None:
         for name in names:
@@ -154,13 +145,14 @@ class Registry:
         for key in affected or ():
             self._note_arrival(self.groups[key])
             self.touch(key)
-        return affected is not None
+        return affected is not None and self._touch_all(self.jobs.naming(record.namespace, record.name))
 
     def drop_local_queue(self, key: str) -> bool:
         affected = self.routes.local_queues.drop(key)
-        for group in affected or ():
-            self.touch(group)
-        return affected is not None
+        if affected is None:
+            return False
+        namespace, _, name = key.partition("/")
+        return self._touch_all([*affected, *self.jobs.naming(namespace, name)])
 
     def note_kueue(self, is_served: bool) -> bool:
         """Whether the cluster has Kueue's own LocalQueues. True if that is news."""
@@ -168,7 +160,7 @@ class Registry:
         if local_queues.kueue_is_served is is_served:
             return False
         local_queues.kueue_is_served = is_served
-        return self._touch_all(self.groups[key] for key in local_queues.naming)
+        return self._touch_all([*local_queues.naming, *self.jobs.with_label])
 
     def set_namespace(self, namespace: str, queue: str, labels: Labels) -> bool:
         """True if anything that matters changed."""
@@ -189,30 +181,29 @@ class Registry:
 
     def set_priority_class(self, priority: PriorityClass) -> bool:
         """True if anything that matters changed."""
-        return self._priorities.put(priority) and self._touch_all(self.groups.values())
+        return self._priorities.put(priority) and self._touch_all(self.groups)
 
     def drop_priority_class(self, name: str) -> bool:
-        return self._priorities.drop(name) and self._touch_all(self.groups.values())
+        return self._priorities.drop(name) and self._touch_all(self.groups)
 
     def trust_marks(self, kept: bool) -> bool:
         """`kept`: the API server lets only Muster write marks. True if that changes anything."""
         changed, self.marks_count = self.marks_count is not kept, kept
-        return changed and self._touch_all(self.groups.values())
+        return changed and self._touch_all(self.groups)
 
     def take_touched(self) -> Collection[GroupKey]:
         """The groups that were touched since the last call, in that order."""
         touched, self._dirty = self._dirty, {}
         return touched
 
-    def _touch_in(self, namespaces: Collection[str]) -> bool:
-        for key, job in self.jobs.items():
-            if job.namespace in namespaces:
-                self.touch(key)
-        return self._touch_all(self.groups[key] for name in namespaces for key in self.routes.groups_in(name))
+    def _touch_in(self, namespaces: Iterable[str]) -> bool:
+        for name in namespaces:
+            self._touch_all([*self.routes.groups_in(name), *self.jobs.groups_in(name)])
+        return True
 
-    def _touch_all(self, groups: Iterable[Group]) -> bool:
-        for group in groups:
-            self.touch(group.key)
+    def _touch_all(self, groups: Iterable[GroupKey]) -> bool:
+        for key in groups:
+            self.touch(key)
         return True
 
     # ---- reading

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from extender.domain.cache.groups import Group
+from extender.domain.cache.keyed_sets import take_out
 from extender.domain.cache.local_queues import LocalQueues
 from extender.domain.jobs.job_record import JobRecord
 from extender.domain.model.local_queue_label import LocalQueueLabel
-from extender.domain.model.queue_of_group import queue_of_podgroup, queue_of_pods, says_queue
+from extender.domain.model.queue_of_group import explicit_queue, queue_of_podgroup, queue_of_pods
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
 from extender.domain.queues.local_queue_records import LocalQueueRecord
@@ -52,9 +53,7 @@ class Routes:
         self.local_queues.follow(group.key, group.namespace, _label_of(group))
 
     def forget(self, group: Group) -> None:
-        self._groups_in[group.namespace].discard(group.key)
-        if not self._groups_in[group.namespace]:
-            del self._groups_in[group.namespace]
+        take_out(self._groups_in, group.namespace, group.key)
         self.local_queues.follow(group.key, group.namespace, None)
 
     # ---- reading
@@ -64,9 +63,12 @@ class Routes:
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
     def queue_of_job(self, job: JobRecord) -> str:
-        """The queue that a job enters; empty if it names none, and nothing else does for it."""
+        """The queue that a job enters; empty if it names none, and nothing else does for it, or if its label
+        is Kueue's own: a job that two start and suspend comes to no rest."""
         label = job.local_queue
         local = self.local_queues.named(job.namespace, label) if label is not None else None
+        if label is not None and local is None:
+            return ""
         leads_to = local.leads_to if local is not None else ""
         return job.queue or leads_to or self.namespace_queue(job.namespace)
 
@@ -99,7 +101,7 @@ class Routes:
 def _named_by(group: Group) -> str:
     """The queue that a group names itself; empty if it names none."""
     if group.last_record is not None:
-        return says_queue(group.last_record.queue)
+        return explicit_queue(group.last_record.queue)
     if group.job is not None:
         return group.job.queue
     return next((pod.queue for pod in group.pods.values()), "")

@@ -9,7 +9,8 @@ renewed recently.
 from collections.abc import Callable
 
 from extender.api.keys import ENDED_PHASES
-from extender.api.objects import LeaseSpec, Pod
+from extender.api.objects.cluster import LeaseSpec
+from extender.api.objects.pods import Pod
 from extender.domain.model.leases import age_of, duration_of
 from extender.domain.model.records import Uid
 

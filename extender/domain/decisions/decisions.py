@@ -31,6 +31,9 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     """The numbers behind the reason."""
     plan: Mapping[Uid, str] = {}
     """The nodes of members that are to start."""
+    reduced_to: int | None = None
+    """With how many members it starts, where its job takes fewer than it asks for; None: with all that it
+    needs, or it does not start now."""
     flavors: Mapping[str, str] = {}
     """While it waits for room on flavors of its queue: by role the flavor that it would use. An empty name
     stands for members without a role that minTaskMember counts."""

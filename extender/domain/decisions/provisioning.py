@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from extender.api.conditions import condition
-from extender.api.objects import Condition, Provisioning
+from extender.api.objects.base import Condition
+from extender.api.objects.queues import Provisioning
 from extender.domain.model.records import GroupRecord, PodRecord
 from extender.domain.model.shapes import Shape
 
@@ -56,22 +57,22 @@ def wanted_request(
     if not 0 < len(counts) <= MOST_POD_SETS:
         return None
     parameters = provisioning.parameters or {}
-    said = (group.uid, provisioning.class_name, sorted(parameters.items()))
-    shapes = sorted((_said(shape), count) for shape, count in counts.items())
+    request = (group.uid, provisioning.class_name, sorted(parameters.items()))
+    shapes = sorted((_text_of(shape), count) for shape, count in counts.items())
     return NodesWanted(
-        name=_name(group.name, repr((said, shapes))),
+        name=_name(group.name, repr((request, shapes))),
         class_name=provisioning.class_name,
         parameters=parameters,
         pod_sets=tuple(PodSet(first[shape], count) for shape, count in counts.items()),
     )
 
 
-def _name(group: str, said: str) -> str:
-    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+def _name(group: str, request: str) -> str:
+    digest = hashlib.sha256(request.encode()).hexdigest()[:16]
     return f"{group[:_LONGEST_PREFIX].rstrip('.-')}-{digest}"
 
 
-def _said(shape: Shape) -> str:
+def _text_of(shape: Shape) -> str:
     """The same for equal shapes in every process."""
     sets, terms = shape.constraints, shape.terms
     selected = [(term.topology_key, sorted(term.namespaces or ()), term.selector) for term in terms]

@@ -19,6 +19,7 @@ _GOING_ON = {
 }
 _ENDED = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
 WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
+Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its columns
 COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
 
 
@@ -29,33 +30,14 @@ def column_of(decision: GroupDecision) -> str:
 
 
 def recount(
-    counts: Mapping[tuple[str, str], int],
+    counts: Mapping[Place, int],
     before: Mapping[GroupKey, GroupDecision],
     now: Mapping[GroupKey, GroupDecision],
     turned: Iterable[GroupKey],
-) -> Mapping[tuple[str, str], int]:
-    """How many groups of each queue are in which column. `counts` are those of `before`, from which `now`
-    differs in the groups of `turned`."""
-    return _recount(counts, before, now, turned, _counted_by_queue)
-
-
-def recount_local(
-    counts: Mapping[tuple[str, str], int],
-    before: Mapping[GroupKey, GroupDecision],
-    now: Mapping[GroupKey, GroupDecision],
-    turned: Iterable[GroupKey],
-) -> Mapping[tuple[str, str], int]:
-    """The same by LocalQueue: how many of its groups wait, and how many are admitted."""
-    return _recount(counts, before, now, turned, _counted_by_local_queue)
-
-
-def _recount(
-    counts: Mapping[tuple[str, str], int],
-    before: Mapping[GroupKey, GroupDecision],
-    now: Mapping[GroupKey, GroupDecision],
-    turned: Iterable[GroupKey],
-    place_of: Callable[[GroupDecision], tuple[str, str] | None],
-) -> Mapping[tuple[str, str], int]:
+    place_of: Callable[[GroupDecision], Place | None],
+) -> Mapping[Place, int]:
+    """How many groups are in which place; one whose `place_of` is None is not counted. `counts` are those of
+    `before`, from which `now` differs in the groups of `turned`."""
     recounted = Counter(counts)
     for key in turned:
         for groups, sign in ((before, -1), (now, 1)):
@@ -64,11 +46,11 @@ def _recount(
     return +recounted
 
 
-def _counted_by_queue(decision: GroupDecision) -> tuple[str, str] | None:
+def in_queue(decision: GroupDecision) -> Place | None:
     return (decision.queue, column_of(decision)) if decision.life.in_queue else None
 
 
-def _counted_by_local_queue(decision: GroupDecision) -> tuple[str, str] | None:
+def in_local_queue(decision: GroupDecision) -> Place | None:
     """A group that has ended is neither waiting nor admitted."""
     life = decision.life
     if not life.local_queue or life.outcome is not None:
@@ -77,7 +59,7 @@ def _counted_by_local_queue(decision: GroupDecision) -> tuple[str, str] | None:
 
 
 def columns_by_queue(
-    counts: Mapping[tuple[str, str], int], queues: Iterable[str], ancestry: Callable[[str], Sequence[str]]
+    counts: Mapping[Place, int], queues: Iterable[str], ancestry: Callable[[str], Sequence[str]]
 ) -> dict[str, dict[str, int]]:
     """All columns of each of `queues`, with the groups of the queues below it. `ancestry`: a queue and those
     above it."""

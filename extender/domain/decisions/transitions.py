@@ -7,7 +7,7 @@ reported only once it lasts. Changes of numbers within a state are not reported.
 import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.decisions.wording import told
+from extender.domain.decisions.wording import message_of
 from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
 
 _NEEDS_ACTION = frozenset(
@@ -67,9 +67,8 @@ def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
     what would start it, as a sentence."""
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
-        return Transition(
-            decision.reason, _message(decision.reason, told(decision, change)), warning, for_members=True
-        )
+        message = _message(decision.reason, message_of(decision, change))
+        return Transition(decision.reason, message, warning, for_members=True)
     if decision.verdict is Verdict.STARTING:
         return Transition(Verdict.STARTING, _start(decision))
     return None

@@ -7,7 +7,7 @@ from extender.domain.decisions.decisions import GroupDecision
 _PLACE = re.compile(r"(?:^|; )position (\d{1,9}) in queue ")
 
 
-def told(decision: GroupDecision, change: str = "") -> str:
+def message_of(decision: GroupDecision, change: str = "") -> str:
     """The numbers behind its reason, its place in line, and what would start it."""
     return "; ".join(filter(None, (decision.detail, place(decision), change)))
 
@@ -18,6 +18,6 @@ def place(decision: GroupDecision) -> str:
 
 
 def position_in(text: str) -> int:
-    """The position that `told` has put into a text; 0 where it has put none."""
+    """The position that `message_of` has put into a text; 0 where it has put none."""
     found = _PLACE.search(text)
     return int(found[1]) if found else 0

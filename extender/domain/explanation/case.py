@@ -36,7 +36,7 @@ class WaitingCase:
         self.lookup = Lookup(snapshot, decisions, group)
         self.trial = Trial(snapshot, group.key, work)
 
-    def told(self, text: str, snapshot: Snapshot) -> StartChange:
+    def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
         """A change, with what the group would wait for then, if it would."""
         outcome = self.trial.outcome(snapshot)
         return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")

@@ -44,7 +44,7 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     whose = (
         f"the pods evicted for it are gone: {_named(holders)}" if holders else "the pods that leave are gone"
     )
-    return case.told(f"once {whose}", without_pods(case.snapshot, victims | leaving))
+    return case.start_change(f"once {whose}", without_pods(case.snapshot, victims | leaving))
 
 
 def _end_of(

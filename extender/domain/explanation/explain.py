@@ -3,7 +3,7 @@
 import msgspec
 
 from extender.domain.decisions.decisions import Decisions
-from extender.domain.decisions.wording import told
+from extender.domain.decisions.wording import message_of
 from extender.domain.explanation.case import StartChange, WaitingCase
 from extender.domain.explanation.changes import smallest_change
 from extender.domain.explanation.holders import Holder
@@ -57,23 +57,23 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         return None
     queue = decisions.queues.get(decision.queue)
     reason = decision.reason
-    said = WhyGroup(
+    why = WhyGroup(
         group=key,
         queue=decision.queue,
         verdict=decision.verdict,
         reason=str(reason or ""),
         sentence=sentence(reason) if reason else "",
-        message=told(decision),
+        message=message_of(decision),
         position=decision.position,
         waiting=queue.waiting if queue else 0,
     )
     group = memory.snapshot.groups.get(key) if memory is not None else None
     if memory is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
-        return said
+        return why
     case = WaitingCase(memory.snapshot, decisions, group, work)
     holders = case.lookup.holders(reason)
     return msgspec.structs.replace(
-        said,
+        why,
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
         change=_change(case),

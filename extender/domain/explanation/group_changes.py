@@ -21,7 +21,7 @@ def members(case: WaitingCase) -> StartChange | None:
     if not there:
         return StartChange(text, then="what they ask for is not known yet")
     copies = tuple(_copy(there[0], number) for number in range(more))
-    return case.told(
+    return case.start_change(
         text, with_group(case.snapshot, replace(case.group, waiting=(*case.group.waiting, *copies)))
     )
 
@@ -41,7 +41,7 @@ def requests(case: WaitingCase) -> StartChange | None:
         for name, n in (amounts or {}).items()
         if n != shape.requests[name]
     ]
-    return case.told(f"with requests of at most {', '.join(less)}", now)
+    return case.start_change(f"with requests of at most {', '.join(less)}", now)
 
 
 def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
@@ -71,13 +71,13 @@ def run_time(case: WaitingCase) -> StartChange | None:
 
 def resumed(case: WaitingCase) -> StartChange:
     resumed = with_group(case.snapshot, replace(case.group, held=False))
-    return case.told(f"without the annotation {keys.HOLD}", resumed)
+    return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
 
 def tried_again(case: WaitingCase) -> StartChange:
     """Of a job whose start came too late too often."""
     again = with_group(case.snapshot, replace(case.group, start_timeouts=0))
-    return case.told(f"without the annotation {keys.START_TIMEOUTS}", again)
+    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
@@ -86,7 +86,7 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     if local is None or not local.stop_policy:
         return None
     resumed = with_group(case.snapshot, replace(case.group, local_queue=replace(local, stop_policy="")))
-    return case.told(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
+    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
 
 
 def _copy(pod: PodRecord, number: int) -> PodRecord:

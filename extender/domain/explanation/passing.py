@@ -22,12 +22,12 @@ def window_clears(case: WaitingCase) -> StartChange | None:
 
 def window_grows(case: WaitingCase) -> StartChange | None:
     size = max(len(missing(case.group).members), 1)
-    limits = replace(case.snapshot.limits, window=size)
-    return case.told(f"with a window of {size} members (--window)", replace(case.snapshot, limits=limits))
+    wider = replace(case.snapshot, limits=replace(case.snapshot.limits, window=size))
+    return case.start_change(f"with a window of {size} members (--window)", wider)
 
 
 def time(case: WaitingCase) -> StartChange:
     """A pause is over."""
     moment = max(case.decision.retry_at, case.snapshot.now)
     when = datetime.fromtimestamp(case.snapshot.epoch + moment, UTC)
-    return case.told(f"about {when:%Y-%m-%dT%H:%M:%SZ}", replace(case.snapshot, now=moment))
+    return case.start_change(f"about {when:%Y-%m-%dT%H:%M:%SZ}", replace(case.snapshot, now=moment))

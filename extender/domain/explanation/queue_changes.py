@@ -96,12 +96,12 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
     if case.queue is None or not case.queue.stop_policy:
         return None
     resumed = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
-    return case.told(f"with spec.stopPolicy None in queue {case.queue.name}", resumed)
+    return case.start_change(f"with spec.stopPolicy None in queue {case.queue.name}", resumed)
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
     allowed = with_group(case.snapshot, replace(case.group, namespace_allowed=True))
     namespace = case.group.key.partition("/")[0]
-    return case.told(
+    return case.start_change(
         f"with spec.namespaceSelector of queue {case.group.queue} selecting namespace {namespace}", allowed
     )

@@ -13,6 +13,9 @@ from extender.domain.shares.comparisons import exceeded, excess
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
+Amounts = Mapping[tuple[str, str], Resources]
+"""By queue and flavor."""
+
 
 class FlavorAmounts:
     """Members count where their nodes are: which flavor a node belongs to follows from its labels."""
@@ -60,6 +63,11 @@ class FlavorAmounts:
         add(self._held.setdefault(flavor, {}), amounts, times)
 
     # ---- looking
+
+    @property
+    def amounts(self) -> Amounts:
+        """All that is held by now; never changed, if nothing is taken any more."""
+        return self._held
 
     def above_capability(self, queue: str, flavor: Flavor, asked: Resources) -> str:
         """A sentence on how `asked` would be more than a queue may hold of a flavor; empty where it is

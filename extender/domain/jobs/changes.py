@@ -5,18 +5,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from extender.api import keys
-from extender.api.workloads.shape import Json, Path, at
+from extender.api.workloads.partial import PartialStart, as_asked
+from extender.api.workloads.shape import Json, Path, WorkloadRow, at
 
 Operation = dict[str, Any]
 
 
 def let_go(
-    obj: Json, suspend: Path, annotations: Iterable[Sequence[str | int]], group: str, at_time: str
+    obj: Json,
+    row: WorkloadRow,
+    annotations: Iterable[Sequence[str | int]],
+    group: str,
+    at_time: str,
+    reduced_to: int | None = None,
 ) -> list[Operation]:
-    """It is suspended no more, and its pods will name their group, by these of their annotations."""
+    """It is suspended no more, and its pods will name their group, by these of their annotations.
+    `reduced_to`: with how many pods it starts; None: with as many as its author asks for."""
     return [
         *_tests(obj),
-        {"op": "replace", "path": pointer(suspend), "value": False},
+        {"op": "replace", "path": pointer(row.suspend), "value": False},
+        *_with_count(obj, row, reduced_to),
         _noted(obj, ("metadata",), keys.STARTED, at_time),
         *(
             _noted(obj, path[:-1], keys.GROUP_ANNOTATION, group)
@@ -46,15 +54,43 @@ def _put(patch: dict[str, Any], path: Path, value: object) -> None:
     patch[last] = value
 
 
-def suspend(obj: Json, path: Path, for_good: bool = False) -> list[Operation]:
-    """It is suspended, and nobody has let it go; `for_good`: as its user would do it."""
+def with_fields(obj: Json, fields: Json) -> list[Operation]:
+    """These fields of its spec, as they are to be."""
+    puts = [{"op": "add", "path": pointer(("spec", name)), "value": value} for name, value in fields.items()]
+    return [*_tests(obj), *puts]
+
+
+def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
+    """It is suspended, and nobody has let it go; `for_good`: as its user would do it. It asks for as many
+    pods as before."""
     started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
     note = pointer(("metadata", "annotations", keys.STARTED))
     return [
         *_tests(obj),
-        {"op": "add", "path": pointer(path), "value": True},
+        {"op": "add", "path": pointer(row.suspend), "value": True},
+        *_with_count(obj, row, None),
         *([{"op": "remove", "path": note}] if started else []),
     ]
+
+
+def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
+    """So many pods, and a note of how many its author asks for."""
+    if not row.parallelism:
+        return []
+    asked = at(as_asked(row, obj), row.parallelism)
+    count = asked if reduced_to is None else reduced_to
+    resized = at(obj, row.parallelism) != count
+    return [
+        *([{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []),
+        *_noted_count(obj, PartialStart(reduced_to, asked) if reduced_to is not None else None),
+    ]
+
+
+def _noted_count(obj: Json, note: PartialStart | None) -> list[Operation]:
+    if note is not None:
+        return [_noted(obj, ("metadata",), keys.PARTIAL_START, str(note))]
+    path = ("metadata", "annotations", keys.PARTIAL_START)
+    return [{"op": "remove", "path": pointer(path)}] if at(obj, path) is not None else []
 
 
 def pointer(path: Iterable[str | int]) -> str:

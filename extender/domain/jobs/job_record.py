@@ -38,11 +38,13 @@ class JobRecord(msgspec.Struct, frozen=True):
     local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
     priority_class: str = ""
     suspended: bool = False  # by its spec
-    started: bool = False  # Muster has let it go, by its annotation
+    started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
     outcome: Outcome | None = None  # how it ended; None: it has not
     pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
     declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
-    fault: str = ""  # why its pods cannot be told, for people; empty if they can
+    completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
+    least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
+    fault: str = ""  # why its pods are not known, for people; empty if they are
     ours: bool = False  # its pods name one of our schedulers
     named_group: bool = False  # its pods name a PodGroup of somebody else's
     is_part: bool = False  # another job has made it, and is managed in its stead
@@ -51,6 +53,15 @@ class JobRecord(msgspec.Struct, frozen=True):
     def needed(self) -> int:
         """How many pods it makes at once."""
         return sum(each.count for each in self.pods)
+
+    @property
+    def unit(self) -> str:
+        """The name of its PodGroup."""
+        return self.group.partition("/")[2]
+
+    @property
+    def started(self) -> bool:
+        return bool(self.started_at)
 
     @property
     def is_let_go(self) -> bool:

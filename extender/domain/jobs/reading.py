@@ -7,12 +7,15 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Meta, Pod, Wire, Workload, WorkloadSpec
+from extender.api.objects.base import Meta, Wire
+from extender.api.objects.owners import Workload, WorkloadSpec
+from extender.api.objects.pods import Pod
 from extender.api.quantities import BadQuantity
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.lifecycle import JobOutcome, is_suspended, outcome_of
+from extender.api.workloads.partial import as_asked, least_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
-from extender.api.workloads.shape import Json, Kinds
+from extender.api.workloads.shape import Json, Kinds, at
 from extender.domain.jobs.job_record import ExpectedPods, JobKind, JobRecord
 from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.ownership import group_name, queue_named_by
@@ -36,12 +39,21 @@ class AnyJob(Wire, frozen=True):
     status: dict[str, Any] = {}
 
 
+class JobRuntime(Wire, frozen=True):
+    """Of any kind that has the templates of jobs."""
+
+    metadata: Meta
+    spec: dict[str, Any] = {}
+
+
 def job_record(
     kind: JobKind, job: AnyJob, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
 ) -> JobRecord:
     """What is wrong with it is kept in `fault`: this job waits, and no other is affected. Of one that has
     ended, no pods are expected, and nothing is kept of them."""
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
+    if is_suspended(row, obj):
+        obj = as_asked(row, obj)
     record = JobRecord(
         uid=meta.uid,
         kind=kind,
@@ -52,19 +64,21 @@ def job_record(
         queue=queue_named_by(meta),
         local_queue=local_queue_label(meta),
         suspended=is_suspended(row, obj),
-        started=keys.STARTED in (meta.annotations or {}),
+        started_at=(meta.annotations or {}).get(keys.STARTED, ""),
         outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=_is_part(meta, table),
     )
     if record.outcome is not None:
         return record
     try:
+        record = replace(record, least=least_of(row, obj))
         sets = _first_sets(obj, table)
         declared = sets if not job.status else _first_sets({**obj, "status": {}}, table)
-        record = replace(record, declared=sum(each.count for each in declared))
+        completions = at(obj, row.completions) if row.completions else None
+        record = replace(record, declared=sum(each.count for each in declared), completions=completions)
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
-        return replace(record, fault=f"its pods cannot be told: {fault}", ours=True)
+        return replace(record, fault=f"its pods are not known: {fault}", ours=True)
 
 
 def owner_of_pods(job: AnyJob) -> Workload:
@@ -107,7 +121,7 @@ def _with_pods(
         pods=tuple(_expected(record, each, pod, shapes, auto_groups) for each, pod in expected),
         fault=fault,
         ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
-        named_group=any(group_name(pod) not in ("", record.group.partition("/")[2]) for pod in pods),
+        named_group=any(group_name(pod) not in ("", record.unit) for pod in pods),
     )
 
 

@@ -7,8 +7,8 @@ import msgspec
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.jobs.job_record import JobRecord
-from extender.domain.jobs.unit import said_queue
-from extender.domain.model.queue_of_group import says_queue
+from extender.domain.jobs.unit import min_resources, unit_queue
+from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupRecord
 
@@ -22,6 +22,7 @@ class JobStep(Enum):
     LET_GO = auto()  # its pods may be made
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
     GIVE_WAY = auto()  # it is suspended, because others need the room
+    FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
     REMOVE_UNIT = auto()  # it finished a while ago
 
@@ -34,10 +35,13 @@ class ManagedJob(msgspec.Struct, frozen=True):
     group: GroupRecord | None = None  # its PodGroup
     decision: GroupDecision | None = None  # on its group
     let_go: float | None = None  # since when it is not suspended, as far as was seen
+    has_room: bool = False  # it is as it was when room was claimed for all pods with which it starts
+    reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
     got_going: bool = False  # all needed pods have run at the same time since then
     runs: bool = False  # pods of it are on nodes
     timeout: float = 300.0  # seconds that this may take
     is_victim: bool = False  # its pods have to give their room back
+    runs_since: float | None = None  # when it was let go, by its annotation; it outlives a restart
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
     finished_at: float | None = None  # when it had finished, as far as was seen
 
@@ -52,9 +56,9 @@ class ManagedJob(msgspec.Struct, frozen=True):
     @property
     def over_at(self) -> float | None:
         """When it has run for as long as its queue allows."""
-        if self.max_run_time is None or self.let_go is None or self.job.suspended or not self.job.started:
+        if self.max_run_time is None or self.runs_since is None or not self.job.is_let_go:
             return None
-        return self.let_go + self.max_run_time
+        return self.runs_since + self.max_run_time
 
     @property
     def late_at(self) -> float | None:
@@ -73,8 +77,8 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if decision is None or (job.suspended and job.started):  # suspended by its user
         return JobStep.NOTHING
     if job.suspended:
-        starts = decision.verdict is Verdict.STARTING and bool(decision.plan)
-        return JobStep.LET_GO if starts else _update(managed)
+        starts = decision.verdict is Verdict.STARTING and managed.has_room
+        return JobStep.LET_GO if starts and not differences(managed) else _update(managed)
     if not job.started:  # nobody but Muster may let it go; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     if managed.over_at is not None and now >= managed.over_at:
@@ -83,6 +87,8 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.GIVE_WAY
     if _has_failed(decision) or (managed.late_at is not None and now >= managed.late_at):
         return JobStep.GIVE_UP
+    if managed.got_going and managed.group.start_timeouts:
+        return JobStep.FORGET_TIMEOUTS
     return _update(managed)
 
 
@@ -104,10 +110,11 @@ def differences(managed: ManagedJob) -> dict[str, object]:
         return {}
     if managed.got_going:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
-    queue = said_queue(job, managed.queue)
+    queue = unit_queue(job, managed.queue)
     wanted = {"minMember": job.needed, "queue": queue, "priorityClassName": job.priority_class}
     there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
-    if says_queue(queue) == says_queue(group.queue):
+    if explicit_queue(queue) == explicit_queue(group.queue):
         there["queue"] = queue
     followed = wanted if job.suspended else ("minMember",)
-    return {name: wanted[name] for name in followed if there[name] != wanted[name]}
+    found = {name: wanted[name] for name in followed if there[name] != wanted[name]}
+    return found | ({"minResources": min_resources(job)} if job.suspended and "minMember" in found else {})

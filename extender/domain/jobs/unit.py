@@ -8,19 +8,24 @@ from extender.domain.model.resources import PODS, quantities
 from extender.domain.model.shapes import requests_of
 
 
-def said_queue(job: JobRecord, queue: str) -> str:
+def unit_queue(job: JobRecord, queue: str) -> str:
     """What its PodGroup says of `queue`, which it enters: nothing where a LocalQueue leads there."""
     return "" if job.local_queue is not None and not job.queue else queue
 
 
+def min_resources(job: JobRecord) -> dict[str, str]:
+    """What all pods that it makes at once request."""
+    asked = requests_of(Counter({each.pod.shape: each.count for each in job.pods}))
+    return quantities({name: amount for name, amount in asked.items() if name != PODS})
+
+
 def unit(job: JobRecord, queue: str) -> dict[str, Any]:
     """As it is created. It belongs to the job, and ends with it."""
-    asked = requests_of(Counter({each.pod.shape: each.count for each in job.pods}))
     spec = {
         "minMember": job.needed,
-        "queue": said_queue(job, queue),
+        "queue": unit_queue(job, queue),
         "priorityClassName": job.priority_class,
-        "minResources": quantities({name: amount for name, amount in asked.items() if name != PODS}),
+        "minResources": min_resources(job),
     }
     owner = {
         "apiVersion": job.kind.api_version,
@@ -33,7 +38,7 @@ def unit(job: JobRecord, queue: str) -> dict[str, Any]:
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
         "metadata": {
-            "name": job.group.partition("/")[2],
+            "name": job.unit,
             "namespace": job.namespace,
             "ownerReferences": [owner],
             **({"labels": {job.local_queue.key: job.local_queue.name}} if job.local_queue else {}),

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import OwnerReference, Pod
+from extender.api.objects.base import OwnerReference
+from extender.api.objects.pods import Pod
 from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.model.pod_owners import INHERITED, OwnerRecord, auto_name, controller_of
 from extender.domain.model.requests import pod_requests

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from extender.api.objects import LabelSelector, PodDisruptionBudget
+from extender.api.objects.cluster import PodDisruptionBudget
+from extender.api.objects.selectors import LabelSelector
 from extender.domain.model.selectors import Labels, selects
 
 

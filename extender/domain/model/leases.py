@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from extender.api.objects import LeaseSpec
+from extender.api.objects.cluster import LeaseSpec
 
 _DURATION = 15.0  # seconds, for a Lease that names no duration
 

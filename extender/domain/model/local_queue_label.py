@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from extender.api.keys import KUEUE_QUEUE, LOCAL_QUEUE
-from extender.api.objects import Meta
+from extender.api.objects.base import Meta
 
 
 class LocalQueueLabel(NamedTuple):

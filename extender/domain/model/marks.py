@@ -8,7 +8,7 @@ count only where the API server lets only Muster write them (manifests/marks.yam
 """
 
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
-from extender.api.objects import Condition, Meta
+from extender.api.objects.base import Condition, Meta
 
 _MESSAGE = "all members that it needs ran at the same time: "
 _DIGITS = 10  # of the largest minMember
@@ -19,7 +19,7 @@ def whole_condition(group_uid: str, members: int) -> Condition:
     return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _MESSAGE + _note(group_uid, members))
 
 
-def said_members(condition: Condition, group_uid: str) -> int | None:
+def whole_members(condition: Condition, group_uid: str) -> int | None:
     """How many members the group needed when it stood whole; None unless the condition says that it did."""
     if condition.status != "True" or not condition.message.startswith(_MESSAGE):
         return None
@@ -32,7 +32,7 @@ def whole_note(group_uid: str, members: int) -> dict[str, str]:
 
 
 def noted_members(group: Meta) -> int | None:
-    """As `said_members`, from the annotation of `whole_note`."""
+    """As `whole_members`, from the annotation of `whole_note`."""
     return _members((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 

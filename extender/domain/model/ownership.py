@@ -3,7 +3,8 @@
 import msgspec
 
 from extender.api import keys
-from extender.api.objects import Meta, Pod
+from extender.api.objects.base import Meta
+from extender.api.objects.pods import Pod
 from extender.domain.model.pod_owners import auto_name, controller_of
 
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 import msgspec
 
 from extender.api import keys
-from extender.api.objects import OwnerReference, Pod, Workload
+from extender.api.objects.base import OwnerReference
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
 
 _PREFIX = "podgroup-"
 INHERITED = "volcano.sh/"

@@ -5,7 +5,7 @@ copy that was applied from a file or restored from a backup.
 """
 
 from extender.api.keys import QUEUE_UID
-from extender.api.objects import Meta
+from extender.api.objects.base import Meta
 
 
 def note(queue_uid: str, group_uid: str) -> dict[str, str]:

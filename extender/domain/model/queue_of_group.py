@@ -2,13 +2,13 @@
 the LocalQueue that it names by a label; otherwise that of its namespace; otherwise `default`."""
 
 from extender.api.keys import DEFAULT_QUEUE, QUEUE
-from extender.api.objects import Namespace
+from extender.api.objects.cluster import Namespace
 
 
 def queue_of_podgroup(named: str, namespace_queue: str, local: str = "") -> str:
     """`named`: in spec.queue. `namespace_queue`: by the namespace's annotation or its quota, or empty.
     `local`: the queue that its LocalQueue leads to; empty if it names none."""
-    return says_queue(named) or local or namespace_queue or DEFAULT_QUEUE
+    return explicit_queue(named) or local or namespace_queue or DEFAULT_QUEUE
 
 
 def queue_of_pods(named: str, namespace_queue: str, local: str = "") -> str:
@@ -16,7 +16,7 @@ def queue_of_pods(named: str, namespace_queue: str, local: str = "") -> str:
     return named or local or namespace_queue or DEFAULT_QUEUE
 
 
-def says_queue(named: str) -> str:
+def explicit_queue(named: str) -> str:
     """The queue that spec.queue of a PodGroup or Job asks for; empty if it asks for none. `default` counts as
     none, because schemas fill it in: the namespace may name another queue."""
     return named if named != DEFAULT_QUEUE else ""

@@ -71,8 +71,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     def unschedulable(self) -> str:
         """The scheduler's message if it found no node for the pod. What Muster says of a pod that waits is
         none."""
-        said = self.unscheduled
-        return said.message if said and said.reason == UNSCHEDULABLE and not said.is_ours else ""
+        condition = self.unscheduled
+        if condition is None or condition.reason != UNSCHEDULABLE or condition.is_ours:
+            return ""
+        return condition.message
 
     @property
     def holds_room(self) -> bool:

@@ -5,7 +5,7 @@ initialisation if that is more; pod-level resources replace the sum for the reso
 overhead is added; and every pod takes one of the node's `pods`.
 """
 
-from extender.api.objects import Container, PodSpec
+from extender.api.objects.pods import Container, PodSpec
 from extender.domain.model.resources import CPU, MEMORY, PODS, add, asked, capped, largest
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from extender.api.objects import Container, ContainerStatus, Pod, PodSpec, Quantities
+from extender.api.objects.base import Quantities
+from extender.api.objects.pods import Container, ContainerStatus, Pod, PodSpec
 from extender.api.quantities import Quantity, at_least
 
 _SCALE = 10**9  # quantities are no finer than that

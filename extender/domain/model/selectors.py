@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from extender.api.objects import LabelSelector, NodeSelectorTerm, Requirement, Taint, Toleration
+from extender.api.objects.nodes import Taint
+from extender.api.objects.selectors import LabelSelector, NodeSelectorTerm, Requirement, Toleration
 
 Labels = Mapping[str, str]
 _REPELLING = ("NoSchedule", "NoExecute")

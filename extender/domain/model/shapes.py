@@ -11,14 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects import (
-    LabelSelector,
-    NodeSelectorTerm,
-    PodAffinityTerm,
-    PodSpec,
-    Taint,
-    Toleration,
-)
+from extender.api.objects.nodes import Taint
+from extender.api.objects.pods import PodSpec
+from extender.api.objects.selectors import LabelSelector, NodeSelectorTerm, PodAffinityTerm, Toleration
 from extender.domain.model.node_parts import NodePart
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import Resources, add

@@ -9,7 +9,7 @@ no label pair are filed under a label's name, or all together if they require no
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from extender.api.objects import LabelSelector
+from extender.api.objects.selectors import LabelSelector
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Term
 

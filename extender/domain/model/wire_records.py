@@ -7,20 +7,12 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.conditions import condition
 from extender.api.durations import as_seconds
-from extender.api.objects import (
-    Condition,
-    ContainerStatus,
-    Meta,
-    NativePodGroup,
-    PluginsPodGroup,
-    Pod,
-    PodGroup,
-    PodGroupSpec,
-    PodSpec,
-)
+from extender.api.objects.base import Condition, Meta
+from extender.api.objects.groups import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
+from extender.api.objects.pods import ContainerStatus, Pod, PodSpec
 from extender.api.quantities import BadQuantity
 from extender.domain.model.local_queue_label import local_queue_label
-from extender.domain.model.marks import noted_members, notes_admitted, said_members
+from extender.domain.model.marks import noted_members, notes_admitted, whole_members
 from extender.domain.model.ownership import group_of, own_queue, queue_named_by
 from extender.domain.model.pod_owners import controller_of
 from extender.domain.model.queue_notes import noted_queue
@@ -139,8 +131,8 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
     scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if scheduled is None or scheduled.status != "False":
         return None
-    said = Unscheduled(intern(scheduled.reason), scheduled.message)
-    return said if said.reason == keys.UNSCHEDULABLE or said.is_ours else said._replace(message="")
+    found = Unscheduled(intern(scheduled.reason), scheduled.message)
+    return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
 
 # ---- PodGroups
@@ -188,7 +180,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
-        stood_with=said_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
+        stood_with=whole_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
         admitted=notes_admitted(meta),
         last_reason=_condition(group, keys.SCHEDULED).reason,
         fault=_group_fault(group),

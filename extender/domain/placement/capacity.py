@@ -70,6 +70,10 @@ class Capacity:
         self._counts = {}
         return self
 
+    def totals_of_all(self) -> KeptTotals | None:
+        """The kept totals for the next round, after one that left groups out."""
+        return self.kept.with_those_left_out(self._count_on) if self.kept is not None else None
+
     @property
     def known(self) -> CapacityCounts:
         return CapacityCounts(self._counts, self._totals, self._sums)
@@ -133,6 +137,11 @@ class Capacity:
     def refuses(self, shape: Shape) -> bool:
         """Whether the scheduler refuses `shape` anywhere."""
         return bool(self._refused.get(shape.anywhere))
+
+    @property
+    def is_refused_anywhere(self) -> bool:
+        """Whether the scheduler refuses any shape."""
+        return any(self._refused.values())
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
         return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods

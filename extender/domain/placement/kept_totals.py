@@ -28,6 +28,7 @@ class KeptTotals:
         self.known: dict[Shape, int] = {}
         self._nodes = nodes
         self._refused = refused
+        self._asked = 0  # how many totals the last round of all groups asked for
         self._before: KeptTotals | None = None
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         if before is not None and before._is_comparable(room, nodes, refused):
@@ -49,10 +50,20 @@ class KeptTotals:
         shapes are forgotten."""
         later = KeptTotals(room, self._nodes, self._refused)
         later.known = {shape: self.known[shape] + n for shape, n in more.items() if shape in self.known}
-        return later
+        return later.without_history()
 
     def without_history(self) -> "KeptTotals":
-        """Itself, for the next round: totals that this round did not ask for are forgotten."""
+        """Itself: totals that this round did not ask for are forgotten."""
+        self._before, self._asked = None, len(self.known)
+        return self
+
+    def with_those_left_out(self, count: Count) -> "KeptTotals":
+        """Itself, with the totals that only groups ask for which this round left out. With them stay those of
+        groups that are gone: once there may be as many of these, all but this round's are forgotten."""
+        if (before := self._before) is not None:
+            self._asked = before._asked
+            for shape in before.known if len(before.known) <= 2 * before._asked + FEW else ():
+                self.of(shape, count)
         self._before = None
         return self
 

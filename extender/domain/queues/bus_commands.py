@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.objects import Command
+from extender.api.objects.queues import Command
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_states import QueueAction, QueueState
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from extender.api.objects import QueueFlavor
+from extender.api.objects.queues import QueueFlavor
 from extender.api.quantities import BadQuantity
 from extender.domain.model.node_parts import NodePart, parts_of
 from extender.domain.model.resources import offered

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from extender.domain.queues.local_queue_records import LocalQueueRecord
+from extender.domain.queues.namespace_selectors import not_selected
 from extender.domain.queues.queue_states import QueueState
 from extender.domain.queues.queue_view import QueueView
 
@@ -38,8 +39,7 @@ def _obstacles(local: LocalQueueRecord, queue: QueueView, namespace_allowed: boo
     if queue.state != QueueState.OPEN:
         yield Activity("QueueNotOpen", f"queue {name} is {queue.state}")
     if not namespace_allowed:
-        text = f"spec.namespaceSelector of queue {name} does not select namespace {local.namespace}"
-        yield Activity("NamespaceNotAllowed", text)
+        yield Activity("NamespaceNotAllowed", not_selected(name, local.namespace))
     policies = {f"queue {name}": queue.record.stop_policy, "this LocalQueue": local.stop_policy}
     for whose, policy in policies.items():
         if policy:

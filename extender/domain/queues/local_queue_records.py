@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from extender.api.keys import STOP_NONE
-from extender.api.objects import LocalQueue
+from extender.api.objects.queues import LocalQueue
 from extender.domain.model.local_queue_label import LocalQueueLabel
 from extender.domain.queues.spec_fields import stop_policy_fault
 

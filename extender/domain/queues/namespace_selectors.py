@@ -1,6 +1,6 @@
 """Which namespaces a queue takes groups from."""
 
-from extender.api.objects import LabelSelector, Requirement
+from extender.api.objects.selectors import LabelSelector, Requirement
 from extender.api.quantities import BadQuantity
 from extender.domain.model.selectors import Labels, selects
 
@@ -15,6 +15,11 @@ class BadSelector(BadQuantity):
 def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
     """A queue without a selector takes groups from all namespaces."""
     return selector is None or selects(selector, labels)
+
+
+def not_selected(queue: str, namespace: str) -> str:
+    """What is said where `allows_namespace` is false."""
+    return f"{_FIELD} of queue {queue} does not select namespace {namespace}"
 
 
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:

@@ -4,7 +4,8 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import LabelSelector, Queue
+from extender.api.objects.queues import Queue
+from extender.api.objects.selectors import LabelSelector
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources
 from extender.domain.queues.flavor_records import flavors_of

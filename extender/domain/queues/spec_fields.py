@@ -6,7 +6,8 @@ from typing import NamedTuple, TypeVar
 
 from extender.api import keys
 from extender.api.durations import as_seconds
-from extender.api.objects import Quantities, QueueLimits, QueuePreemption, QueueSpec, RunningLimit
+from extender.api.objects.base import Quantities
+from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec, RunningLimit
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.queues.queue_rules import Limit, PreemptionRules, RunningLimits

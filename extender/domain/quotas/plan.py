@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from extender.api.keys import SYSTEM_NAMESPACE
-from extender.api.objects import Meta
+from extender.api.objects.base import Meta
 from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
 from extender.domain.quotas.namespaced import (
     ELASTIC_KIND,

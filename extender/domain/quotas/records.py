@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects import Meta
+from extender.api.objects.base import Meta
 from extender.api.quantities import Quantity
 
 Written = dict[str, Quantity]  # amounts as a Queue has them

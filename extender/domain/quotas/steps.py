@@ -6,11 +6,12 @@ its quota is gone         it is closed, and deleted once no group and no other q
 others made it            it is left alone
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 from extender.api import keys
-from extender.api.objects import Queue
+from extender.api.objects.queues import Queue
 from extender.api.quantities import BadQuantity, Quantity
 from extender.domain.model.resources import offered
 from extender.domain.quotas.records import QuotaQueue
@@ -54,6 +55,12 @@ def _ending(queue: Queue, empty: bool) -> QuotaStep:
 
 def is_ended(queue: Queue) -> bool:
     return (queue.metadata.annotations or {}).get(keys.QUOTA_ENDED) == "true"
+
+
+def entering(annotations: Mapping[str, str] | None) -> list[str]:
+    """The namespaces that enter a queue with these annotations, by its quota."""
+    noted = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
+    return noted.split(",") if noted else []
 
 
 def annotations_of(wanted: QuotaQueue) -> dict[str, str]:

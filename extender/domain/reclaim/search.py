@@ -7,10 +7,8 @@ to be needed stays, the last taken first. Members whose constraints concern othe
 planner, with more and more units out of the way.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,29 +16,16 @@ import numpy as np
 from extender.domain.lifecycle.quorum import Missing
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
 from extender.domain.reclaim.cheapest_first import CheapestFirst, Cost, free
 from extender.domain.reclaim.disruptions import Disruptions
 from extender.domain.reclaim.giver import Giver
 from extender.domain.reclaim.row_of_units import RowOfUnits
+from extender.domain.reclaim.takings import Taking, Takings, requests_together
+from extender.domain.reclaim.trial_search import TrialSearch
 from extender.domain.reclaim.units import Unit
 from extender.domain.snapshot.nodes import Mask
-
-_TRIALS = 64  # placements with which it is tried to leave units alone, where each one has to be planned
-
-
-class Taking(NamedTuple):
-    """A unit that gives its room."""
-
-    unit: Unit
-    pods: tuple[PodRecord, ...]  # those of it that no other taking has
-
-    @property
-    def requests(self) -> Resources:
-        """What these ask for together."""
-        is_all = len(self.pods) == len(self.unit.pods)
-        return self.unit.requests if is_all else _requests(self.pods)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -64,8 +49,7 @@ class Search:
         self._units = sorted(units, key=attrgetter("order"))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, RowOfUnits] = {}
-        self._taken: set[Uid] = set()
-        self._takings: list[Taking] = []
+        self._takings = Takings(planner, giver, disruptions)
         self._is_over = False  # the own queue may not hold the group before some of it has gone
         row = planner.nodes.row
         for unit in self._units:
@@ -81,9 +65,11 @@ class Search:
         found = self._by_node(wanted)
         if found is not None or other is None:
             return found
-        for taking in self._takings:
-            self._give(taking, -1)
-        return Search(other, self._giver, self._units, self._disruptions).by_trial(wanted)
+        for taking in self._takings.all:
+            self._takings.give(taking, -1)
+        takings = Takings(other, self._giver, self._disruptions)
+        plan = TrialSearch(other, self._giver, self._units, takings).find(wanted)
+        return None if plan is None else Found(tuple(takings.all), plan)
 
     # ---- node by node
 
@@ -92,7 +78,7 @@ class Search:
         if not all(self._place(batch, plan) for batch in self._batches(wanted)) or not self._settle_queue():
             return None
         self._fill_back(wanted)
-        return Found(tuple(self._takings), plan)
+        return Found(tuple(self._takings.all), plan)
 
     def _batches(self, wanted: Missing) -> list[list[PodRecord]]:
         """Members that may be placed together, largest requests first."""
@@ -117,7 +103,7 @@ class Search:
             if cost != known:
                 rows.push(cost)
                 continue
-            changed = self._take(takings) | {known.row}
+            changed = self._takings.take(takings) | {known.row}
             self._stand(left, known.row, plan)
             rows.renew(sorted(row for row in changed if suitable[row]))
         return not left
@@ -131,7 +117,7 @@ class Search:
             if have_room[row]:
                 yield free(row)
             elif there is not None:
-                unit, fewest = there.first(), 1 if self._taken else there.smallest
+                unit, fewest = there.first(), 1 if self._takings.all else there.smallest
                 yield Cost(unit.tier, fewest, unit.queue, unit.last_first, row) if unit else free(row)
 
     def _rows_for(self, pod: PodRecord) -> Mask:
@@ -152,23 +138,23 @@ class Search:
         given: list[Taking] = []
         there = self._on_row.get(row) if lacking else None
         for unit in there.in_turn(self._giver.share) if there is not None else ():
-            pods = self._left_of(unit, takings)
+            pods = self._takings.left_of(unit, takings)
             freed = self._freed(unit, pods, row)
             if not any(name in freed for name in lacking):
                 continue
             taking = Taking(unit, pods)
-            if not self._may_give(taking):
+            if not self._takings.may_give(taking):
                 continue
             takings.append(taking)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
             if lacking or self._is_over:  # then more is asked, on top of it
-                self._give(taking)
+                self._takings.give(taking)
                 given.append(taking)
             if not lacking:
                 break
         more = 1 if self._is_over and not self._giver.suffices() else 0
         for taking in given:
-            self._give(taking, -1)
+            self._takings.give(taking, -1)
         return None if lacking else (self._cost_of(takings, row, more), takings)
 
     def _cost_of(self, takings: Sequence[Taking], row: int, more: int) -> Cost:
@@ -188,41 +174,13 @@ class Search:
         there = ((name, n - int(left[columns[name]])) for name, n in requests.items() if n > 0)
         return {name: n for name, n in there if n > 0}
 
-    def _left_of(self, unit: Unit, also: Sequence[Taking]) -> tuple[PodRecord, ...]:
-        if len(unit.pods) == 1:
-            return () if unit.pods[0].uid in self._taken else unit.pods
-        now = {pod.uid for taking in also if taking.unit.group == unit.group for pod in taking.pods}
-        return tuple(pod for pod in unit.pods if pod.uid not in self._taken and pod.uid not in now)
-
     def _freed(self, unit: Unit, pods: tuple[PodRecord, ...], row: int) -> Resources:
         """What the row gets back with `pods`, which are those left of a unit."""
         if not pods or len(unit.pods) == 1:
             return unit.requests if pods else {}
         node = self._planner.nodes.nodes[row]
         there = unit.by_node[node.name] if node is not None else ()
-        return _requests(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
-
-    def _may_give(self, taking: Taking) -> bool:
-        queue = taking.unit.queue
-        if queue and not self._giver.may_give(queue, taking.requests):
-            return False
-        return self._disruptions.allow(taking.pods)
-
-    def _give(self, taking: Taking, times: int = 1) -> None:
-        self._giver.give(taking.unit.queue, taking.requests, times)
-        self._disruptions.take(taking.pods, times)
-
-    def _take(self, takings: Iterable[Taking]) -> set[int]:
-        """Take units; returns the rows on which that makes room."""
-        rows: set[int] = set()
-        for taking in takings:
-            pods = taking.pods
-            self._give(taking)
-            self._taken.update(pod.uid for pod in pods)
-            self._takings.append(taking)
-            self._planner.free(pods)
-            rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
-        return rows
+        return requests_together(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
 
     # ---- what the own queue may hold
 
@@ -231,9 +189,9 @@ class Search:
         for unit in self._units:
             if self._giver.suffices():
                 return True
-            pods = self._left_of(unit, ())
-            if pods and unit.queue and self._may_give(taking := Taking(unit, pods)):
-                self._take([taking])
+            pods = self._takings.left_of(unit)
+            if pods and unit.queue and self._takings.may_give(taking := Taking(unit, pods)):
+                self._takings.take([taking])
         return self._giver.suffices()
 
     # ---- filling back
@@ -241,65 +199,13 @@ class Search:
     def _fill_back(self, wanted: Missing) -> None:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
-        for taking in reversed(tuple(self._takings)):
-            if self._is_needed_whole(taking) or any(map(self._planner.affinity.minds, taking.pods)):
+        for taking in reversed(tuple(self._takings.all)):
+            if self._takings.is_needed_whole(taking) or any(map(self._planner.affinity.minds, taking.pods)):
                 continue
-            self._return(taking)
+            self._takings.give_back(taking)
             if not (self._fits(taking, columns) and self._giver.suffices()):
-                self._take([taking])
+                self._takings.take([taking])
 
     def _fits(self, taking: Taking, columns: list[int]) -> bool:
         rows = [row for pod in taking.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
         return bool((self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all())
-
-    def _is_needed_whole(self, taking: Taking) -> bool:
-        """Whether its group goes as a whole, of which it is a part."""
-        key = taking.unit.group
-        return bool(key) and any(
-            other.unit.group == key and other.unit.tier > taking.unit.tier for other in self._takings
-        )
-
-    def _return(self, taking: Taking) -> None:
-        self._takings.remove(taking)
-        self._taken.difference_update(pod.uid for pod in taking.pods)
-        self._give(taking, -1)
-        self._planner.hold((pod, pod.node) for pod in taking.pods)
-
-    # ---- by trial
-
-    def by_trial(self, wanted: Missing) -> Found | None:
-        """Twice as many units out of the way each time, until the planner finds a place for all: some may be
-        in the way by what they are, such as by a port."""
-        plan, step, units = None, 1, iter(self._units)
-        while plan is None:
-            before = len(self._takings)
-            for unit in units:
-                pods = self._left_of(unit, ())
-                if pods and self._may_give(taking := Taking(unit, pods)):
-                    self._take([taking])
-                if len(self._takings) - before >= step:
-                    break
-            if len(self._takings) == before:
-                return None
-            step *= 2
-            plan = self._planner.place(wanted.members) if self._giver.suffices() else None
-        return Found(*self._without_spare(wanted, plan))
-
-    def _without_spare(
-        self, wanted: Missing, plan: Mapping[Uid, str]
-    ) -> tuple[tuple[Taking, ...], Mapping[Uid, str]]:
-        for taking in tuple(reversed(self._takings))[:_TRIALS]:
-            if self._is_needed_whole(taking):
-                continue
-            self._planner.give_back(wanted.members, plan)
-            self._return(taking)
-            other = self._planner.place(wanted.members) if self._giver.suffices() else None
-            if other is None:
-                self._take([taking])
-                other = self._planner.place(wanted.members)
-            plan = plan if other is None else other
-        return tuple(self._takings), plan
-
-
-def _requests(pods: Iterable[PodRecord]) -> dict[str, int]:
-    return requests_of(Counter(pod.shape for pod in pods))

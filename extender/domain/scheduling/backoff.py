@@ -17,7 +17,7 @@ _FREE_MOVES = 2  # refusals after which the next node is tried at once
 def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
     """End a start that did not stand whole: its claims are free at once, bound members are undone."""
     retry_at = round_.snapshot.now + round_.limits.retry_after(group.start.failures)
-    round_.wake_at.append(retry_at)
+    round_.look_again_at(retry_at)
     return GroupDecision(
         group.key,
         group.queue,
@@ -34,7 +34,7 @@ def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None
 
 def back_off(round_: Round, group: GroupView) -> GroupDecision:
     """It waits until it may try again; members that are still bound are still to be undone."""
-    round_.wake_at.append(group.start.retry_at)
+    round_.look_again_at(group.start.retry_at)
     return GroupDecision(
         group.key,
         group.queue,

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_by_queue, recount, recount_local
+from extender.domain.decisions.queue_counts import columns_by_queue, in_local_queue, in_queue, recount
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.kept_totals import FEW
@@ -22,7 +22,7 @@ from extender.domain.scheduling.running_counts import pods_of
 from extender.domain.scheduling.shortages import Shortages
 from extender.domain.scheduling.starving import next_turn
 from extender.domain.scheduling.unschedulable import explain_shortage
-from extender.domain.snapshot.snapshot import Occupancy, Snapshot
+from extender.domain.snapshot.snapshot import Snapshot
 
 _Changed = dict[GroupKey, GroupDecision | None]  # None: the group is gone
 
@@ -75,7 +75,7 @@ def _is_alike(then: Snapshot, now: Snapshot) -> bool:
         and now.refused == then.refused
         and now.orphans == then.orphans
         and now.queues == then.queues
-        and _stand_alike(then.occupancy, now.occupancy)
+        and then.occupancy.is_alike(now.occupancy)
         and np.array_equal(now.allocatable, then.allocatable)
     )
 
@@ -88,15 +88,6 @@ def _may_be_given_room(shortages: Shortages, then: Snapshot, now: Snapshot) -> b
     return shortages.minds_disruptions and (
         budgets is not then.disruption_budgets
         or any(key.partition("/")[0] in budgets for key in now.touched)  # labels of its pods may have changed
-    )
-
-
-def _stand_alike(then: Occupancy, now: Occupancy) -> bool:
-    return (
-        now.terms is then.terms
-        and now.ports == then.ports
-        and now.selected == then.selected
-        and now.carried == then.carried
     )
 
 
@@ -160,14 +151,14 @@ def _with_new_numbers(previous: Decisions, before: Shortages, now: Shortages) ->
 
 def _decisions(snapshot: Snapshot, previous: Decisions, changed: _Changed, memory: Memory) -> Decisions:
     groups = _with_changes(previous.groups, changed)
-    counts = recount(previous.counts, previous.groups, groups, changed)
+    counts = recount(previous.counts, previous.groups, groups, changed, in_queue)
     return replace(
         previous,
         version=snapshot.version,
         groups=groups,
         queues=previous.queues if counts == previous.counts else _recounted(previous.queues, counts, memory),
         counts=counts,
-        local_counts=recount_local(previous.local_counts, previous.groups, groups, changed),
+        local_counts=recount(previous.local_counts, previous.groups, groups, changed, in_local_queue),
         wake_at=_wake_at(snapshot, previous, memory),
         serial=previous.serial + 1,
         turned=tuple(changed),

@@ -19,12 +19,14 @@ from extender.domain.scheduling.judging import Judge
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.order import TurnOrder, in_lines
+from extender.domain.scheduling.partial_starts import start_with_most, with_members
 from extender.domain.scheduling.reserving import Reserving
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.running_counts import Scope
 from extender.domain.scheduling.strategies import Strategies
 from extender.domain.snapshot.group_view import GroupView
 
+_TEMPORARY = (Reason.BACKING_OFF, Reason.WINDOW_FULL)  # no reason to start smaller
 _NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # a group that can never start holds up no other
 
 
@@ -78,9 +80,23 @@ class Admission:
         if head is not None:
             return waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
         decision = self._back_off(group) or self._judge.judge(group)
+        if group.least and decision is not None and decision.verdict is Verdict.WAITING:
+            group, decision = self._shrink(group, decision)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
         return self._with_claims(group, self._in_line(group, decision))
+
+    def _shrink(self, group: GroupView, whole: GroupDecision) -> tuple[GroupView, GroupDecision | None]:
+        """The start with the most members that can start. Where none can, what holds the group as it is, or
+        at its smallest if it can never start as it is."""
+        if whole.reason in _TEMPORARY:
+            return group, whole
+        smallest = with_members(group, group.least)
+        decision = self._judge.judge(smallest)
+        if decision is not None and decision.verdict is Verdict.STARTING:
+            self._budget.release(smallest, decision.plan)
+            return group, start_with_most(self._budget, self._judge.judge, group)
+        return (smallest, decision) if whole.reason in _NEVER else (group, whole)
 
     def _in_line(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
         """Those behind a group that waits may have to wait with it."""

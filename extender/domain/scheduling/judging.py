@@ -47,15 +47,18 @@ class Judge:
 
     def judge(self, group: GroupView) -> GroupDecision | None:
         own, passed = self._reserving.of(group), self._reserving.passed_by(group)
-        signature = None if group.once(_may_choose) else _signature(self._budget.planner, missing(group))
+        signature = None if group.once(may_choose) else _signature(self._budget.planner, missing(group))
         if own or signature is None:
             return self._judge_as_reserved(group, own, passed)
         alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
         equals = alike, len(passed), self._budget.running.whose(group)
-        if equals not in self._equals:
-            self._equals[equals] = self._judge_as_reserved(group, own, passed)
-        known = self._equals[equals]
-        return None if known is None else replace(known, key=group.key)
+        if equals in self._equals:
+            known = self._equals[equals]
+            return None if known is None else replace(known, key=group.key)
+        decision = self._judge_as_reserved(group, own, passed)
+        if decision is None or decision.verdict is not Verdict.STARTING:  # what starts has its own nodes
+            self._equals[equals] = decision
+        return decision
 
     # ---- reservations, of the group itself and of others
 
@@ -99,7 +102,7 @@ class Judge:
     def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""
         wanted, planner = missing(group), self._budget.planner
-        if not group.once(_may_choose) or planner.could_place(wanted.members, wanted.shapes):
+        if not group.once(may_choose) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
         self._round.shortages.are_all = False
         return missing_of(group, planner.fitting(group.waiting))
@@ -191,7 +194,7 @@ class Judge:
         return explain(self._round, unclaimed or self._budget.planner, group, wanted)
 
 
-def _may_choose(group: GroupView) -> bool:
+def may_choose(group: GroupView) -> bool:
     """Whether a group has more members than it needs, and it matters which of them start."""
     spare = len(missing(group).members) < len(group.waiting)
     return spare and len({pod.shape for pod in group.waiting}) > 1

@@ -75,6 +75,13 @@ class Lending:
         """The nodes on which room is kept for members of a group."""
         return next((plan for key, _, plan in self._kept if key == group.key), {})
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether nothing is kept for any claimant, nor would be if room were lent."""
+        claims = {wanted.signature: wanted for _, wanted in self._claimants}.values()
+        capacity = self._round.budget.planner.capacity
+        return not self._kept and not any(capacity.total(shape) for each in claims for shape in each.shapes)
+
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))

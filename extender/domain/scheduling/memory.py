@@ -1,17 +1,21 @@
 """What one round hands to the next to save work. It says nothing: with or without it, the same is decided."""
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import inf
 
 import numpy as np
 
-from extender.domain.decisions.decisions import Decisions
+from extender.domain.decisions.decisions import Decisions, GroupDecision
+from extender.domain.model.records import GroupKey
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.kept_totals import KeptTotals
 from extender.domain.placement.tally import Tally
+from extender.domain.scheduling.bystanders import Bystanders
 from extender.domain.scheduling.kept_shares import KeptShares
-from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shortages import Shortages
+from extender.domain.scheduling.steps import Judged
+from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -43,30 +47,72 @@ class Waiting:
 
 class Memory:
     """All memories are equal, since no decision depends on them. `waiting`: None where something else
-    depended on how much room there is."""
+    depended on how much room there is. `bystanders`: None where groups mattered to each other. `moments`: by
+    group when time alone could next change what is decided on it."""
 
     def __init__(
-        self, snapshot: Snapshot, totals: KeptTotals | None, shares: KeptShares, waiting: Waiting | None
+        self,
+        snapshot: Snapshot,
+        totals: KeptTotals | None,
+        shares: KeptShares,
+        waiting: Waiting | None,
+        bystanders: Bystanders | None,
+        moments: Mapping[GroupKey, float],
     ) -> None:
         self.snapshot = snapshot
         self.totals = totals
         self.shares = shares
         self.waiting = waiting
+        self.bystanders = bystanders
+        self.moments = moments
 
     @classmethod
-    def of(cls, round_: Round) -> "Memory":
+    def of(
+        cls,
+        judged: Judged,
+        groups: Mapping[GroupKey, GroupDecision],
+        lines: Mapping[str, Sequence[GroupView]],
+    ) -> "Memory":
+        round_ = judged.round_
         budget, shortages = round_.budget, round_.shortages
         totals = budget.totals.without_history() if budget.totals is not None else None
         holds = shortages.hold_after(budget.takings)
         waiting = Waiting(shortages, budget.planner.capacity, round_.snapshot) if holds else None
-        return cls(round_.snapshot, totals, budget.shares.kept, waiting)
+        bystanders = Bystanders.of(judged, groups, lines)
+        return cls(round_.snapshot, totals, budget.shares.kept, waiting, bystanders, round_.moments)
 
     def after(self, snapshot: Snapshot, waiting: Waiting) -> "Memory":
         """The memory once nothing but room has changed."""
         assert self.waiting is not None
         more = self.waiting.tally.difference(waiting.tally)
         totals = self.totals.after(snapshot.room, more) if self.totals is not None else None
-        return Memory(snapshot, totals, self.shares, waiting)
+        bystanders = self.bystanders and self.bystanders.after(self.snapshot.room, snapshot.room)
+        return Memory(snapshot, totals, self.shares, waiting, bystanders, self.moments)
+
+    def after_partial(
+        self,
+        snapshot: Snapshot,
+        judged: Judged,
+        bystanders: Bystanders | None,
+        others: Mapping[GroupKey, object],
+    ) -> "Memory":
+        """The memory once a round without the groups of `others` has been added to it."""
+        assert self.bystanders is not None
+        assert bystanders is not None
+        budget, now = judged.round_.budget, judged.round_.shortages
+        totals = budget.planner.capacity.totals_of_all()
+        waiting = None
+        if self.waiting is not None and now.hold_after(budget.takings):
+            shortages = self.waiting.shortages.together_with(now, others)
+            waiting = Waiting(shortages, budget.planner.capacity, snapshot)
+        return Memory(
+            snapshot,
+            totals,
+            budget.shares.kept,
+            waiting,
+            bystanders.no_longer_than(self.bystanders.same_until),
+            {key: at for key, at in self.moments.items() if key in others} | judged.round_.moments,
+        )
 
     def holds(self, snapshot: Snapshot, previous: Decisions) -> bool:
         """Whether nothing has changed since, and no time has come that would change a decision."""

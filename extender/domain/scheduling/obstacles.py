@@ -9,6 +9,7 @@ from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import show
 from extender.domain.queues.local_queue_records import LocalQueueRecord
+from extender.domain.queues.namespace_selectors import not_selected
 from extender.domain.queues.queue_records import QueueRecord
 from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.round import Round
@@ -46,9 +47,12 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     if not group.entitled:
         return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
     if not group.namespace_allowed:
-        namespace = group.key.partition("/")[0]
-        detail = f"spec.namespaceSelector of queue {group.queue} does not select namespace {namespace}"
+        detail = not_selected(group.queue, group.key.partition("/")[0])
         return waits(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
+    if group.crowded_out:
+        most = round_.limits.expected_pods
+        text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
+        return waits(group, Reason.BEHIND_OTHERS, text)
     if group.start_timeouts >= round_.limits.start_timeouts:
         times = f"{group.start_timeouts} times in a row"
         return waits(group, Reason.START_TIMED_OUT, f"its pods did not all run in time {times}")

@@ -4,14 +4,16 @@ Only groups that could start as things are stand in line: not those that lack me
 too large for the cluster, their queue or the window. Those that back off keep their place.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.strategies import Strategies
+from extender.domain.scheduling.steps import Judged
+from extender.domain.scheduling.strategies import Rank
 from extender.domain.snapshot.group_view import GroupView
 
 _EXACT_BELOW = 100
@@ -33,26 +35,51 @@ _NOT_IN_LINE = (
 class Positions(NamedTuple):
     of: Mapping[GroupKey, int]
     """By group its place, 1 for the next one."""
-    waiting: Mapping[str, int]
-    """By queue how many groups are in line."""
+    lines: Mapping[str, Sequence[GroupView]]
+    """By queue the groups that are in line, in their order."""
+
+    def waiting(self, queue: str) -> int:
+        """How many groups of a queue are in line."""
+        return len(self.lines.get(queue, ()))
 
 
-def positions_of(
-    round_: Round, strategies: Strategies, lines: Mapping[str, Sequence[GroupView]]
-) -> Positions:
-    """`lines`: by queue, in their order, the groups that were judged. Those that back off were not, unless
-    they let none pass; they are put in between."""
-    places: dict[GroupKey, int] = {}
-    waiting: dict[str, int] = {}
+def positions_of(judged: Judged) -> Positions:
+    """Those that back off were not judged, unless they let none pass; they are put in between."""
+    round_, rank = judged.round_, judged.strategies.rank
+    lines: dict[str, Sequence[GroupView]] = {}
     backing_off = _backing_off(round_)
-    for queue in lines.keys() | backing_off.keys():
-        line = lines.get(queue, ())
+    for queue in judged.lines.keys() | backing_off.keys():
+        line = judged.lines.get(queue, ())
         if queue in backing_off:
-            line = sorted({*line, *backing_off[queue]}, key=strategies.rank)
-        in_line = [each.key for each in line if _is_in_line(round_.decided[each.key])]
-        places.update((key, coarse(position)) for position, key in enumerate(in_line, 1))
-        waiting[queue] = len(in_line)
-    return Positions(places, waiting)
+            line = sorted({*line, *backing_off[queue]}, key=rank)
+        lines[queue] = [each for each in line if _is_in_line(round_.decided[each.key])]
+    return Positions(_places(lines.values()), lines)
+
+
+def among_bystanders(
+    now: Positions,
+    before: Mapping[str, Sequence[GroupView]],
+    bystanders: Container[GroupKey],
+    rank: Callable[[GroupView], Rank],
+) -> Positions:
+    """The same with the bystanders in the lines of `before`. A line in which nobody else has changed stays
+    the same object; only in others there are new places."""
+    lines: dict[str, Sequence[GroupView]] = {}
+    for queue in now.lines.keys() | before.keys():
+        line, ours = before.get(queue, ()), now.lines.get(queue, ())
+        if [each for each in line if each.key not in bystanders] == list(ours):
+            lines[queue] = line
+            continue
+        merged = [each for each in line if each.key in bystanders]
+        for group in ours:
+            insort(merged, group, key=rank)
+        lines[queue] = merged
+    renewed = (line for queue, line in lines.items() if line is not before.get(queue))
+    return Positions(_places(renewed), lines)
+
+
+def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:
+    return {each.key: coarse(place) for line in lines for place, each in enumerate(line, 1)}
 
 
 def _backing_off(round_: Round) -> Mapping[str, list[GroupView]]:

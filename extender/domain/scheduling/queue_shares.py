@@ -8,17 +8,54 @@ ceilings.
 from collections.abc import Iterator
 from functools import partial
 from math import inf
+from typing import NamedTuple
+
+import numpy as np
 
 from extender.domain.model.journal import Journal
 from extender.domain.model.resources import PODS, Resources, show
 from extender.domain.scheduling.kept_shares import KeptShares
 from extender.domain.shares.comparisons import EPSILON, Portions, exceeded, share
+from extender.domain.shares.division import Division
+from extender.domain.shares.holdings import Holdings
 from extender.domain.shares.share_tree import TOP
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
 _NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
 _NOTHING: Portions = {}
+
+
+class Standing(NamedTuple):
+    """Of all queues: what they deserve, may hold, and hold."""
+
+    division: Division
+    holdings: Holdings
+
+    def is_alike(self, other: "Standing") -> bool:
+        """Whether all is the same but for what queues deserve."""
+        return self.division.is_alike(other.division) and self.holdings.are_alike(other.holdings)
+
+    def deserving_otherwise(self, other: "Standing") -> Iterator[str]:
+        """The queues whose own groups deserve more or less than there of what is shared."""
+        shared = [column for column, name in enumerate(self.division.names) if name not in _NOT_SHARED]
+        deserved, then = self.division.deserved[:, shared], other.division.deserved[:, shared]
+        differs = np.any(deserved != then, axis=1)
+        return (queue for queue, seat in self.division.tree.seat.items() if differs[seat])
+
+    def is_above_share(self, queue: str, asked: Resources) -> bool:
+        seat = self.division.tree.seat[queue]
+        held, deserved = self.holdings.held(seat), self.deserved_at(seat)
+        return bool(exceeded(self.there(asked), held, deserved, _NOT_SHARED))
+
+    def deserved_at(self, node: int) -> Portions:
+        """Never less than what is kept for the queue."""
+        given = self.division.share(node)
+        return given.deserved if given else _NOTHING
+
+    def there(self, asked: Resources) -> Resources:
+        """Without what no node offers: that is no question of shares, the pods never fit."""
+        return {name: amount for name, amount in asked.items() if name in self.division.total}
 
 
 class QueueShares:
@@ -32,6 +69,8 @@ class QueueShares:
         self._cluster = self.kept.division.total
         self._division = self.kept.division
         self._holdings = self.kept.holdings.copy()
+        self.standing = Standing(self._division, self._holdings)
+        """By now; never changed, if nothing is taken any more."""
         self._ceilings: dict[int, Portions] = {}
         self._slacks: dict[str, Portions] = {}  # until anything is taken
         self._journal = Journal() if journal is None else journal
@@ -68,7 +107,7 @@ class QueueShares:
 
     def deserved(self, queue: str) -> Portions:
         """What a queue deserves: nothing where there is no such queue."""
-        return self._deserved_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
+        return self.standing.deserved_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
 
     def borrowed(self, queue: str) -> Resources:
         """What a queue held above what it deserves when the round began."""
@@ -85,9 +124,7 @@ class QueueShares:
     # ---- the share gate
 
     def is_above_share(self, queue: str, asked: Resources) -> bool:
-        seat = self.tree.seat[queue]
-        held, deserved = self._holdings.held(seat), self._deserved_at(seat)
-        return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
+        return self.standing.is_above_share(queue, asked)
 
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
         """How many more of `requests` keep the queue within what it deserves."""
@@ -95,21 +132,21 @@ class QueueShares:
 
     def headroom_at(self, node: int, requests: Resources, share: float) -> int:
         """How many more of `requests` a node may hold until it holds so much of what it deserves."""
-        limit = {name: due * share for name, due in self._deserved_at(node).items()}
-        return _times(self._there(requests), self._holdings.held(node), limit)
+        limit = {name: due * share for name, due in self.standing.deserved_at(node).items()}
+        return _times(self.standing.there(requests), self._holdings.held(node), limit)
 
     # ---- ceilings, all the way up
 
     def ceiling(self, queue: str) -> Portions:
-        """What limits a queue apart from the room. One as high as the whole cluster is no ceiling: what is
-        lacking there is room. A queue that is gone has none."""
+        """What limits a queue apart from the room. All that nodes offer is no ceiling, unless the queue is
+        limited to as much itself. A queue that is gone has none."""
         return self._ceiling_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
 
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """How many more of `requests` keep the queue and those above it within their ceilings."""
         parts = (
             (most + EPSILON) / amount
-            for name, amount in self._there(requests).items()
+            for name, amount in self.standing.there(requests).items()
             for most in self._bounds(queue, name)
         )
         return int(min((*parts, _NO_LIMIT)))
@@ -128,7 +165,7 @@ class QueueShares:
         """Whether `asked` is above the ceiling even if no queue held anything."""
         seat = self.tree.seat[queue]
         potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
-        return bool(exceeded(self._there(asked), {}, potential))
+        return bool(exceeded(self.standing.there(asked), {}, potential))
 
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
@@ -136,7 +173,7 @@ class QueueShares:
         slack = self._slack(queue)
         if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
             return ""
-        more = asked = self._there(asked)
+        more = asked = self.standing.there(asked)
         for node in self.tree.path(queue):
             if over := self._over(node, more, asked):
                 name = self.tree.queues[node]
@@ -191,7 +228,7 @@ class QueueShares:
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
             return ""
-        own = (demand.deserved or {}).get(name, self._deserved_at(node).get(name, 0.0))
+        own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
         if abs(own + borrowed - self._limit(node, name)) > 1:
             return ""
@@ -205,7 +242,7 @@ class QueueShares:
         if queue not in self.tree.seat:
             return 0.0
         seat = self.tree.seat[queue]
-        held, due = self._holdings.held(seat), self._deserved_at(seat)
+        held, due = self._holdings.held(seat), self.standing.deserved_at(seat)
         parts = (_part(n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
         return max(parts, default=0.0)
 
@@ -214,7 +251,7 @@ class QueueShares:
         if queue not in self.tree.seat:
             return False
         seat = self.tree.seat[queue]
-        return bool(exceeded(self._holdings.held(seat), {}, self._deserved_at(seat), _NOT_SHARED))
+        return bool(exceeded(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED))
 
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """What the queue, and each one above it, holds and deserves, and what of it is kept for it: up to
@@ -223,28 +260,21 @@ class QueueShares:
         for node in self.tree.path(queue):
             if node in gains:
                 return
-            yield self._holdings.held(node), self._deserved_at(node), self._holdings.kept(node)
+            yield self._holdings.held(node), self.standing.deserved_at(node), self._holdings.kept(node)
 
     # ---- inside
 
-    def _deserved_at(self, node: int) -> Portions:
-        """Never less than what is kept for the queue."""
-        given = self._division.share(node)
-        return given.deserved if given else _NOTHING
-
     def _ceiling_at(self, node: int) -> Portions:
+        """All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
+        same: pods may hold more than there is, on nodes that are gone or have become smaller."""
         if node not in self._ceilings:
             given = self._division.share(node)
-            most = given.ceiling if given else _NOTHING
+            most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
             self._ceilings[node] = {
-                name: limit if (limit := most.get(name, inf)) < there else inf
+                name: limit if (limit := most.get(name, inf)) < there else own.get(name, inf)
                 for name, there in self._cluster.items()
             }
         return self._ceilings[node]
-
-    def _there(self, asked: Resources) -> Resources:
-        """Without what no node offers: that is no question of shares, the pods never fit."""
-        return {name: amount for name, amount in asked.items() if name in self._cluster}
 
 
 def _part(held: int, due: float) -> float:

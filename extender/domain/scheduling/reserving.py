@@ -13,8 +13,9 @@ within theirs.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from math import inf
 
 from msgspec.structs import replace
 
@@ -37,6 +38,8 @@ _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next o
 _FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
 _MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
+InForce = Mapping[GroupKey, tuple[Reservation, bytes, bool]]
+"""By group its reservation, the amounts that are kept for it, and whether it is above its queue's share."""
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 
 
@@ -57,12 +60,16 @@ class Reserving:
         )
         self.mattered = False
         """Whether a reservation, or that none could be made, was part of what has been decided."""
+        self.longest_waiting: list[GroupView] = []
+        """By queue the group that is asked first whether it gets a reservation, once all are judged."""
+        self.same_until = inf
+        """Until when each group may pass the same reservations as now."""
 
     # ---- the reservations there are
 
     def begin(self, waiting: Iterable[GroupView]) -> None:
         """Keep the room of those of `waiting` that have a reservation."""
-        holders = [group for group in waiting if group.start.reservation is not None]
+        holders = [_as_reserved(group) for group in waiting if group.start.reservation is not None]
         self.mattered = bool(holders)
         for group in sorted(holders, key=_oldest_first)[: self._round.limits.reservations]:
             reservation = self._round.judge(self._renewed, group)
@@ -116,7 +123,7 @@ class Reserving:
     def _must_wait(self) -> bool:
         """Whether nodes were looked for in this round already."""
         if self._foresight.has_searched:
-            self._round.wake_at.append(self._round.snapshot.now + _AGAIN)
+            self._round.look_again_at(self._round.snapshot.now + _AGAIN)
         return self._foresight.has_searched
 
     def _room_besides(self) -> Planner:
@@ -125,6 +132,14 @@ class Reserving:
         for kept in self._kept.values():
             planner.take_amounts(kept.rows, kept.needs - kept.kept)
         return planner
+
+    @property
+    def in_force(self) -> InForce:
+        return {key: self._in_force(key, each) for key, (_, each) in self._reserved.items()}
+
+    def _in_force(self, key: GroupKey, reservation: Reservation) -> tuple[Reservation, bytes, bool]:
+        kept = self._kept[key].kept.tobytes() if key in self._kept else b""
+        return reservation, kept, key in self._above_share
 
     # ---- who may use the kept room
 
@@ -148,6 +163,7 @@ class Reserving:
     def _passes(self, group: GroupView, end: float, kept: KeptRoom) -> bool:
         until = kept.reservation.passable_until
         if until is not None and end <= until:
+            self.same_until = min(self.same_until, self._round.snapshot.now + until - end)
             return True
         is_free = not self._is_lent and kept.group.key in self._above_share
         return is_free and kept.group.queue != group.queue
@@ -212,8 +228,8 @@ class Reserving:
     def make(self) -> None:
         """At the end of a round one more reservation is made, which counts from the next one on."""
         served = {group.queue for group, _ in self._reserved.values()}
-        longest = [min(groups, key=_longest_wait_first) for groups in self._lacking.values()]
-        waited = [group for group in longest if self._round.judge(self._has_waited, group)]
+        self.longest_waiting = [min(each, key=_longest_wait_first) for each in self._lacking.values()]
+        waited = [group for group in self.longest_waiting if self._round.judge(self._has_waited, group)]
         due = [group for group in waited if group.queue not in served]
         if not due or len(self._reserved) >= self._round.limits.reservations:
             return
@@ -240,6 +256,13 @@ def _no_later(now: Reservation, before: Reservation) -> Reservation:
     if now.starts_at is not None:
         moments.append(now.starts_at)
     return replace(now, passable_until=min(moments, default=None))
+
+
+def _as_reserved(group: GroupView) -> GroupView:
+    """With as many members as nodes were found for: a job that may start with fewer, and fits only so."""
+    found = len(group.start.reservation.nodes) if group.start.reservation else 0
+    is_smaller = 0 < group.least <= found < group.min_member
+    return replace(group, min_member=found) if is_smaller else group
 
 
 def _longest_wait_first(group: GroupView) -> tuple[str, GroupKey]:

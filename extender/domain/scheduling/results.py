@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from extender.domain.decisions.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_by_queue, recount, recount_local
+from extender.domain.decisions.queue_counts import columns_by_queue, in_local_queue, in_queue, recount
 from extender.domain.lifecycle.phases import life_of
 from extender.domain.model.life import Life, Phase
 from extender.domain.model.records import GroupKey
@@ -17,6 +17,7 @@ from extender.domain.queues.queue_view import QueueView
 from extender.domain.scheduling.memory import Memory
 from extender.domain.scheduling.positions import Positions
 from extender.domain.scheduling.round import Round, broken
+from extender.domain.scheduling.steps import Judged
 from extender.domain.shares.holdings import summed_up
 from extender.domain.snapshot.group_view import GroupView
 
@@ -24,29 +25,47 @@ T = TypeVar("T")
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
-def decisions_of(round_: Round, previous: Decisions | None, positions: Positions) -> Decisions:
+def decisions_of(judged: Judged, previous: Decisions | None, positions: Positions) -> Decisions:
     """Decisions that say the same as before are the same objects, so that readers can skip them."""
-    before, snapshot = previous or Decisions(), round_.snapshot
-    groups = {
-        key: _same(
-            before.groups.get(key), _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
-        )
+    before, round_ = previous or Decisions(), judged.round_
+    groups = completed(round_, before, positions.of)
+    return assembled(round_, before, groups, positions, Memory.of(judged, groups, positions.lines))
+
+
+def completed(
+    round_: Round, before: Decisions, places: Mapping[GroupKey, int]
+) -> dict[GroupKey, GroupDecision]:
+    """What was decided in a round, with what belongs to it."""
+    groups = round_.snapshot.groups
+    return {
+        key: _same(before.groups.get(key), _completed(groups[key], decision, places.get(key, 0)))
         for key, decision in round_.decided.items()
     }
+
+
+def assembled(
+    round_: Round,
+    before: Decisions,
+    groups: Mapping[GroupKey, GroupDecision],
+    positions: Positions,
+    memory: Memory,
+) -> Decisions:
+    """`groups`: of all groups, whether they were judged in this round or not."""
+    snapshot = round_.snapshot
     turned = _turned(before.groups, groups, snapshot.touched)
-    counts = recount(before.counts, before.groups, groups, turned)
+    counts = recount(before.counts, before.groups, groups, turned, in_queue)
     return Decisions(
         version=snapshot.version,
         groups=groups,
         queues=_queues(round_, counts, before.queues, positions),
-        wake_at=min(round_.wake_at, default=None),
+        wake_at=min(memory.moments.values(), default=None),
         orphans=snapshot.orphans,
         evictions=round_.evictions,
         counts=counts,
-        local_counts=recount_local(before.local_counts, before.groups, groups, turned),
+        local_counts=recount(before.local_counts, before.groups, groups, turned, in_local_queue),
         serial=before.serial + 1,
         turned=turned,
-        memory=Memory.of(round_),
+        memory=memory,
     )
 
 
@@ -88,7 +107,7 @@ def _queues(
             before.get(name),
             replace(
                 _queue(round_, queue, requested[tree.node[name]], columns[name], reserved.get(name)),
-                waiting=positions.waiting.get(name, 0),
+                waiting=positions.waiting(name),
             ),
         )
         for name, queue in queues.items()

@@ -22,6 +22,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 T = TypeVar("T")
 _NOTHING: Mapping[Uid, str] = {}
+NOBODY = GroupKey("")
 
 
 class Round:
@@ -36,7 +37,14 @@ class Round:
         self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.evictions: dict[Uid, Eviction] = {}
-        self.wake_at = [] if snapshot.expires_at is None else [snapshot.expires_at]
+        self.has_begun_reclaim = False
+        """Whether room is being taken back for one more group."""
+        self.moments: dict[GroupKey, float] = {}
+        """By group the next moment at which time alone could change what is decided on it; by `NOBODY` that
+        of all else."""
+        self._judged = NOBODY
+        if snapshot.expires_at is not None:
+            self.look_again_at(snapshot.expires_at)
 
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
@@ -45,15 +53,19 @@ class Round:
         """Whether a moment has come; if not, it is looked at again when it does."""
         if self.snapshot.now >= moment:
             return True
-        self.wake_at.append(moment)
+        self.look_again_at(moment)
         return False
+
+    def look_again_at(self, moment: float) -> None:
+        """Time alone could change something then: of the group that is judged now, if one is."""
+        self.moments[self._judged] = min(moment, self.moments.get(self._judged, moment))
 
     def judge(
         self, work: Callable[..., T], group: GroupView, *more: object, held: Mapping[Uid, str] = _NOTHING
     ) -> T | None:
         """`work(round, group, *more)`. If that raises, the group waits, what it took meanwhile and what was
         `held` for it before is given back, and the others do not notice; None."""
-        mark = self._journal.mark()
+        mark, outer, self._judged = self._journal.mark(), self._judged, group.key
         try:
             return work(self, group, *more)
         except Exception as fault:  # whatever it is: one group never stops the rest
@@ -61,6 +73,8 @@ class Round:
             self.settle(broken(group, fault))
             self._give_back(group, held)
             return None
+        finally:
+            self._judged = outer
 
     def is_broken(self, group: GroupView) -> bool:
         """Whether its judging raised in this round."""

@@ -5,7 +5,7 @@ Users whom no admission noted count as one user of their namespace.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -45,6 +45,10 @@ class Excess(NamedTuple):
     """Whether it would even if nothing ran."""
 
 
+Sums = Mapping[Scope, Counter[str]]
+"""By what is limited: how many groups and pods run."""
+
+
 class RunningCounts:
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._limits = {name: limits for name, queue in snapshot.queues.items() if (limits := _limits(queue))}
@@ -64,6 +68,11 @@ class RunningCounts:
             self._journal.note(partial(self._add, group, -pods))
 
     # ---- looking
+
+    @property
+    def sums(self) -> Sums:
+        """Without what nothing runs of; never changed, if nothing is taken any more."""
+        return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
     def excess(self, group: GroupView, pods: int) -> Excess | None:
         """The limit that `pods` more members of a group would break; None: they may come."""

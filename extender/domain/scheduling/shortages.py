@@ -5,8 +5,10 @@ these shapes, so it can be carried over when room comes or goes somewhere.
 """
 
 from collections import Counter
+from collections.abc import Container
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.domain.lifecycle.quorum import Signature
 from extender.domain.model.reasons import Reason
@@ -25,6 +27,17 @@ class Shortage(msgspec.Struct, frozen=True):
     """Those that wait with just these words."""
     is_quoted: bool = False
     """Whether others wait, too, whose words contain these: they are those of one flavor of several."""
+
+    def only(self, groups: Container[GroupKey]) -> "Shortage":
+        """The same for no others than `groups`."""
+        return replace(self, groups=[key for key in self.groups if key in groups])
+
+    def and_of(self, other: "Shortage | None") -> "Shortage":
+        """The same for the groups of `other`, too."""
+        if other is None:
+            return self
+        quoted = self.is_quoted or other.is_quoted
+        return replace(self, groups=[*other.groups, *self.groups], is_quoted=quoted)
 
 
 class Shortages:
@@ -72,6 +85,15 @@ class Shortages:
     def hold_after(self, takings: int) -> bool:
         """Whether they still stood when the round ended, when room had been taken so often."""
         return self.are_all and self._takings in (None, takings)
+
+    def together_with(self, now: "Shortages", others: Container[GroupKey]) -> "Shortages":
+        """Those of a round in which `others` of these groups were not judged, together with theirs."""
+        both = {signature: each.only(others) for signature, each in self.known.items()}
+        for signature, each in now.known.items():
+            both[signature] = each.and_of(both.get(signature))
+        later = now.with_numbers({s: each for s, each in both.items() if each.groups or each.is_quoted})
+        later.keeps_first_room |= self.keeps_first_room
+        return later
 
     def with_numbers(self, known: dict[Signature, Shortage]) -> "Shortages":
         """The same gangs with other numbers."""

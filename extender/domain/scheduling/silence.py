@@ -38,7 +38,7 @@ def has_lasted(round_: Round, silence: SchedulerSilence) -> bool:
     """Whether the scheduler had its time."""
     due = _due(round_, silence)
     if _asked_since(round_, silence) is None:  # it may ask again, which alone is no reason to decide
-        round_.wake_at.append(round_.snapshot.now + round_.limits.arrival_grace)
+        round_.look_again_at(round_.snapshot.now + round_.limits.arrival_grace)
     return due is not None and round_.is_due(due)
 
 

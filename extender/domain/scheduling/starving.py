@@ -39,18 +39,20 @@ _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _ABOVE_SHARE = (EvictionCause.PREEMPT,)
 
 
-def begin(round_: Round, lending: Lending) -> None:
-    """Find victims for groups that starve, in their order; a bounded number of searches."""
+def begin(round_: Round, lending: Lending) -> list[GroupView]:
+    """Find victims for groups that starve, in their order; a bounded number of searches. Returns the first of
+    each kind of them: what they do not find, no other of their kind does."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
     starving = _starving(round_)
     round_.shortages.minds_others = any(_takes_from_others(round_, group) for group in starving)
-    seeking = _in_order(round_, filter(candidates.may_exist_for, starving))
+    seeking, first = _in_order(round_, filter(candidates.may_exist_for, starving)), _first(round_, starving)
     if not seeking or places <= 0:
-        return
+        return first
     mark = round_.budget.journal.mark()
     _Beginning(round_, lending, candidates).begin(seeking, places)
     round_.budget.journal.roll_back(mark)
     round_.shortages.minds_disruptions = candidates.disruptions.matter
+    return first
 
 
 def next_turn(now: float) -> float:
@@ -66,7 +68,23 @@ def _takes_from_others(round_: Round, group: GroupView) -> bool:
 
 def _starving(round_: Round) -> list[GroupView]:
     groups = [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
-    return [group for group in groups if _has_waited(round_, group)]
+    return [group for group in groups if round_.judge(_has_waited, group)]
+
+
+def _first(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
+    """The first of each kind: of one queue and priority, that miss the same for the same reason. A group that
+    has taken room from others is of its own kind, since these do not give to it again."""
+    first: dict[object, GroupView] = {}
+    for group in groups:
+        kind = group.key if group.took_from else _kind(round_, group)
+        if kind not in first or group.order < first[kind].order:
+            first[kind] = group
+    return list(first.values())
+
+
+def _kind(round_: Round, group: GroupView) -> object:
+    limits, reason = round_.budget.running.whose(group), round_.decided[group.key].reason
+    return group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
 
 
 def _has_waited(round_: Round, group: GroupView) -> bool:
@@ -122,11 +140,12 @@ class _Beginning:
 
     def begin(self, starving: Iterable[GroupView], places: int) -> None:
         starving = [group for group in starving if self._round.judge(self._may_find, group)]
-        for group in self._in_turn(starving):
+        kinds = self._kinds(starving)
+        for group in starving if len(kinds) <= _SEARCHES else self._in_turn(kinds):
             if places <= 0:
                 return
             if len(self._vain) > _SEARCHES:
-                self._come_back(starving)
+                self._come_back(len(kinds))
                 return
             if self._round.judge(self._try, group):
                 places -= 1
@@ -137,20 +156,23 @@ class _Beginning:
         turns = _causes(round_, group, missing(group))
         return self._candidates.may_exist_for(group, tuple(cause for causes in turns for cause in causes))
 
-    def _in_turn(self, starving: Sequence[GroupView]) -> Sequence[GroupView]:
-        """The first ones first; of very many, the others get their searches in turn."""
-        if len(starving) <= _SEARCHES:
-            return starving
-        head, rest = starving[:_IN_TURN], starving[_IN_TURN:]
+    def _in_turn(self, kinds: Sequence[GroupView]) -> Sequence[GroupView]:
+        """The first ones first; of very many kinds, the others get their searches in turn."""
+        head, rest = kinds[:_IN_TURN], kinds[_IN_TURN:]
         first = int(self._round.snapshot.now) * _IN_TURN % len(rest)
         return [*head, *rest[first:], *rest[:first]]
 
-    def _come_back(self, starving: Sequence[GroupView]) -> None:
+    def _kinds(self, starving: Sequence[GroupView]) -> Sequence[GroupView]:
+        """The first of each kind, in their order."""
+        first = {group.key for group in _first(self._round, starving)}
+        return [group for group in starving if group.key in first]
+
+    def _come_back(self, kinds: int) -> None:
         """With each second others have their turn, until all have had one since anything changed."""
         self._round.shortages.seek_in_turn = True
         snapshot = self._round.snapshot
-        if (int(snapshot.now) - int(snapshot.changed_at)) * _IN_TURN < len(starving) - _IN_TURN:
-            self._round.wake_at.append(next_turn(snapshot.now))
+        if (int(snapshot.now) - int(snapshot.changed_at)) * _IN_TURN < kinds - _IN_TURN:
+            self._round.look_again_at(next_turn(snapshot.now))
 
     def _try(self, round_: Round, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""
@@ -220,6 +242,7 @@ class _Beginning:
         reclaim = Reclaim(victims, found.plan, since, until, detail)
         round_.is_due(until)
         round_.shortages.are_all = False
+        round_.has_begun_reclaim = True
         round_.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         round_.evictions |= {each.victim.uid: each for each in evictions_for(round_, group, reclaim)}
 

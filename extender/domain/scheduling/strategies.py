@@ -112,6 +112,11 @@ _STRATEGIES: Mapping[str, type[Traverse]] = {
 }
 
 
+def lets_all_pass(queue: QueueRecord) -> bool:
+    """Whether what its groups do is no matter to those behind them, but for what they take."""
+    return _STRATEGIES.get(queue.strategy, Traverse) is Traverse
+
+
 class Strategies:
     """The strategies of all queues in one round."""
 

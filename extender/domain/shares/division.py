@@ -42,7 +42,7 @@ class Division:
         self.deserved: PortionRows = np.zeros_like(self.asked)
         self.ceilings: PortionRows = np.zeros_like(self.asked)
         self.potential: PortionRows = np.zeros_like(self.asked)  # ceilings, were borrowing not limited
-        self._said: list[Share | None] = [None] * len(tree)
+        self._built: list[Share | None] = [None] * len(tree)
 
     @classmethod
     def of(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
@@ -56,11 +56,25 @@ class Division:
 
     def share(self, node: int) -> Share | None:
         """None for a queue that does not take part."""
-        if self._said[node] is None and self.takes_part[node]:
+        if self._built[node] is None and self.takes_part[node]:
             deserved, ceilings = self.deserved[node].tolist(), self.ceilings[node].tolist()
             due = {name: amount for name, amount in zip(self.names, deserved, strict=True) if amount}
-            self._said[node] = Share(due, dict(zip(self.names, ceilings, strict=True)))
-        return self._said[node]
+            self._built[node] = Share(due, dict(zip(self.names, ceilings, strict=True)))
+        return self._built[node]
+
+    def own_limits(self, node: int) -> dict[str, float]:
+        """What a node may hold by its own specification; inf: it has no limit."""
+        return dict(zip(self.names, self.specified.most(node).tolist(), strict=True))
+
+    def is_alike(self, other: "Division") -> bool:
+        """Whether all may hold as much, in a tree that has not changed, of queues that say the same."""
+        rows = ("takes_part", "kept", "ceilings", "potential")
+        return self is other or (
+            self.tree is other.tree
+            and self.total == other.total
+            and self.names == other.names
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in rows)
+        )
 
     # ---- working it out
 
@@ -73,7 +87,8 @@ class Division:
         same = later.takes_part == self.takes_part
         same &= np.all(later.deserved == self.deserved, axis=1)
         same &= np.all(later.ceilings == self.ceilings, axis=1)
-        later._said = [said if keeps else None for said, keeps in zip(self._said, same.tolist(), strict=True)]
+        kept = zip(self._built, same.tolist(), strict=True)
+        later._built = [share if is_same else None for share, is_same in kept]
         return later
 
     def _work_out(self, changed: Sequence[str] | Demands) -> None:
@@ -119,8 +134,7 @@ class Division:
     def _divide(self, dirty: Mask) -> None:
         """From root down, below each node that `dirty` marks or whose own share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
-        limit = self.specified.limits[TOP] * self.specified.oversell[TOP]
-        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], limit)
+        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.most(TOP))
         self.potential[TOP] = self.ceilings[TOP]
         own = np.minimum(self.asked[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(own, self.kept[TOP])
@@ -146,8 +160,7 @@ class Division:
         allow."""
         kept = self.kept[rows]
         unclaimed = np.maximum(most - sums_by_parent(kept, of, len(most)), 0.0)
-        limits = self.specified.limits[rows] * self.specified.oversell[rows][:, None]
-        below: PortionRows = np.minimum(unclaimed[of] + kept, limits)
+        below: PortionRows = np.minimum(unclaimed[of] + kept, self.specified.most(rows))
         return below
 
     def _shares(self, parents: Nodes, rows: Nodes, of: Nodes, may_hold: PortionRows) -> PortionRows:

@@ -46,6 +46,10 @@ class Holdings:
 
     # ---- looking
 
+    def are_alike(self, other: "Holdings") -> bool:
+        """Whether all hold as much, where what is kept for them is the same."""
+        return self._held == other._held and self._filled == other._filled
+
     def held(self, node: int) -> Resources:
         """What the queue and those below it hold."""
         return self._held[node]

@@ -9,6 +9,7 @@ import numpy as np
 from extender.domain.shares.ceiling import borrowing_of, given_to, kept_for, limits_of
 from extender.domain.shares.demand import Portion, PortionRows, QueueDemand, put_row
 from extender.domain.shares.pouring import Mask
+from extender.domain.shares.share_tree import Nodes
 
 
 class Specified(msgspec.Struct, eq=False):
@@ -47,6 +48,11 @@ class Specified(msgspec.Struct, eq=False):
 
     def copy(self) -> "Specified":
         return Specified(*(getattr(self, name).copy() for name in self.__struct_fields__))
+
+    def most(self, nodes: Nodes | int) -> PortionRows:
+        """What they may hold by their own specification, with what may be oversold; inf: no limit."""
+        factors: PortionRows = self.limits[nodes] * self.oversell[nodes][..., None]
+        return factors
 
     def set(self, node: int, seat: int, demand: QueueDemand, names: Sequence[str]) -> None:
         put_row(self.requests, seat, demand.request, names)

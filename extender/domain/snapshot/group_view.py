@@ -89,6 +89,10 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """How the job ended that made its pods, which may be gone by now; None: it has not ended."""
     let_go: bool
     """Whether that job is not suspended any more, because Muster has let it go."""
+    least: int
+    """With how few members its job may start, where fewer than it needs find room; 0: with no fewer."""
+    crowded_out: bool
+    """Whether jobs of its namespace wait for as many pods as they may without this one."""
     start_timeouts: int
     """How often its job did not get going in time."""
     series: str

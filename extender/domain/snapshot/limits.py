@@ -43,6 +43,8 @@ class Limits(msgspec.Struct, frozen=True):
     """How many groups that have waited too long may have nodes reserved at the same time."""
     drain: int = 100
     """How many pods of a queue that is drained may be on their way out at once."""
+    expected_pods: int = 50_000
+    """For how many pods that are not made yet the jobs of one namespace may wait."""
     start_timeouts: int = 3
     """How often in a row a job may fail to get going in time before it is held."""
     refusal_memory: float = 60.0

@@ -34,6 +34,14 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     terms: TermIndex = TermIndex()
     """All terms in use, by the labels that they select; never changed."""
 
+    def is_alike(self, other: "Occupancy") -> bool:
+        return (
+            self.terms is other.terms
+            and self.ports == other.ports
+            and self.selected == other.selected
+            and self.carried == other.carried
+        )
+
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Nothing in it changes any more."""

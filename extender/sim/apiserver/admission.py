@@ -6,12 +6,15 @@ The scheduling gate of our pods is put on here, as the policy in manifests/gates
 from collections.abc import Iterable
 
 from extender.api.keys import ENDED_PHASES, GATE, POD_SCHEDULED, SCHEDULING_GATED
-from extender.api.objects import Node, Pod, PodGroup, Queue
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import Queue
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import asked, offered
 from extender.sim.apiserver.conditions import condition, set_condition
 from extender.sim.apiserver.decoding import UNREADABLE, typed
-from extender.sim.apiserver.field_errors import FieldError, forbidden_field, wrong_as_told
+from extender.sim.apiserver.field_errors import FieldError, forbidden_field, wrong_as_stated
 from extender.sim.apiserver.kinds import (
     JOBS,
     NAMESPACES,
@@ -88,8 +91,8 @@ def _pod_born(pod: Json, store: Store, gating: bool) -> None:
         _gate(pod)
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
-        told = "Scheduling is blocked due to non-empty scheduling gates"
-        set_condition(pod["status"], condition(POD_SCHEDULED, "False", SCHEDULING_GATED, told))
+        message = "Scheduling is blocked due to non-empty scheduling gates"
+        set_condition(pod["status"], condition(POD_SCHEDULED, "False", SCHEDULING_GATED, message))
 
 
 def _gate(pod: Json) -> None:
@@ -113,8 +116,8 @@ def _prioritize(pod: Json, store: Store) -> None:
         spec["priorityClassName"] = name
     computed = int(found.get("value", 0)) if found else 0
     if spec.get("priority", computed) != computed:
-        told = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
-        why = f"{told}; priority admission controller computed {computed} from the given PriorityClass name"
+        fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
+        why = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
         raise forbidden(PODS, pod["metadata"].get("name", ""), why)
     spec["priority"] = computed
     spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
@@ -130,14 +133,14 @@ def judge(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
         raise invalid(kind, name, found)
     if kind is PODS:
         for field, what in unsupported(obj.get("spec") or {}):
-            told = f"the embedded cluster does not play {field} with {what}"
-            raise invalid(kind, name, [forbidden_field(f"spec.{field}", told)])
-    if kind in WORKLOAD_KINDS and (told := too_many_pods(obj)):
-        raise invalid(kind, name, [forbidden_field("spec", told)])
+            message = f"the embedded cluster does not play {field} with {what}"
+            raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
+    if kind in WORKLOAD_KINDS and (message := too_many_pods(obj)):
+        raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
         _read(kind, obj)
     except UNREADABLE as fault:
-        raise invalid(kind, name, [wrong_as_told("spec", str(fault))]) from fault
+        raise invalid(kind, name, [wrong_as_stated("spec", str(fault))]) from fault
 
 
 def _read(kind: ResourceKind, obj: Json) -> None:
@@ -173,8 +176,8 @@ def _pod_updated(before: Json, pod: Json) -> None:
         raise invalid(PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")])
     free = (*_FREE, *(_FREE_WHILE_GATED if gates else ()))
     if _rest(old, free) != _rest(new, free):
-        told = f"pod updates may not change fields other than {', '.join(free)} and images"
-        raise invalid(PODS, name, [forbidden_field("spec", told)])
+        message = f"pod updates may not change fields other than {', '.join(free)} and images"
+        raise invalid(PODS, name, [forbidden_field("spec", message)])
 
 
 def _rest(spec: Json, free: Iterable[str]) -> Json:

@@ -29,7 +29,7 @@ def _check(pod: Json, uid: str | None) -> None:
     if "deletionTimestamp" in meta:
         raise conflict(PODS, meta["name"], f"pod {meta['name']} is being deleted, cannot be assigned")
     if spec.get("nodeName"):
-        told = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
-        raise conflict(PODS, meta["name"], told)
+        message = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
+        raise conflict(PODS, meta["name"], message)
     if spec.get("schedulingGates"):
         raise conflict(PODS, meta["name"], f"pod {meta['name']} has non-empty .spec.schedulingGates")

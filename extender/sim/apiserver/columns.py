@@ -7,6 +7,7 @@ from extender.api.durations import age
 from extender.api.keys import POD_SCHEDULED, SCHEDULED, SCHEDULING_GATED
 from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.kinds import (
+    ELASTIC_QUOTA_TREES,
     LEASES,
     LOCAL_QUEUES,
     NAMESPACES,
@@ -65,8 +66,8 @@ def _pod_status(pod: Json) -> str:
 
 def _node_status(node: Json) -> str:
     ready = find_stored_condition(node, "Ready").get("status")
-    said = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
-    return said + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
+    status = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    return status + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
 
 
 def _reason(group: Json) -> str:
@@ -152,6 +153,7 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         AGE,
         TableColumn("Reason", _active("reason"), wide=True),
     ),
+    ELASTIC_QUOTA_TREES: (TableColumn("Root", at("spec", "root", "name")),),
     POD_GROUPS: (
         TableColumn("Status", at("status", "phase")),
         TableColumn("minMember", at("spec", "minMember")),

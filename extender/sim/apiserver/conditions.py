@@ -25,8 +25,8 @@ def set_condition(status: Json, new: Json) -> bool:
     return True
 
 
-def _meaning(said: Json) -> tuple[Any, ...]:
-    return tuple(said.get(name) for name in ("status", "reason", "message"))
+def _meaning(condition: Json) -> tuple[Any, ...]:
+    return tuple(condition.get(name) for name in ("status", "reason", "message"))
 
 
 def find_stored_condition(obj: Json, type_: str) -> Json:

@@ -41,8 +41,8 @@ def _check(kind: ResourceKind, obj: Json, wanted: Json) -> None:
         found = obj["metadata"][field]
         if wanted.get(field) not in (None, found):
             what = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
-            told = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in record"
-            why = f"{told} ({found}). The object might have been deleted and then recreated"
+            message = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in record"
+            why = f"{message} ({found}). The object might have been deleted and then recreated"
             raise conflict(kind, obj["metadata"]["name"], why)
 
 

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 
 class FieldError(NamedTuple):
-    """`reason`: for machines, as in the causes of a Status. `told`: what people read after the field."""
+    """`reason`: for machines, as in the causes of a Status. `message`: what people read after the field."""
 
     field: str
     reason: str
-    told: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.told}"
+        return f"{self.field}: {self.message}"
 
 
 FieldErrors = Iterator[FieldError]
@@ -23,7 +23,7 @@ def wrong(field: str, value: Any, detail: str) -> FieldError:
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
 
 
-def wrong_as_told(field: str, detail: str) -> FieldError:
+def wrong_as_stated(field: str, detail: str) -> FieldError:
     """As rules in CEL say it of a whole object, whose value is not shown."""
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {detail}")
 
@@ -52,15 +52,15 @@ def duplicate(field: str, value: Any) -> FieldError:
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
     allowed = ", ".join(json.dumps(each) for each in supported)
-    told = f"Unsupported value: {_shown(value)}: supported values: {allowed}"
-    return FieldError(field, "FieldValueNotSupported", told)
+    message = f"Unsupported value: {_shown(value)}: supported values: {allowed}"
+    return FieldError(field, "FieldValueNotSupported", message)
 
 
 def too_long(field: str, longest: int, unit: str = "bytes") -> FieldError:
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {longest} {unit}")
 
 
-def told(errors: Iterable[FieldError]) -> str:
+def joined_errors(errors: Iterable[FieldError]) -> str:
     """One as it is, several in brackets; the same is said once."""
     texts = list(dict.fromkeys(map(str, errors)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -34,7 +34,7 @@ class StoreFollower(ABC):
         version."""
 
     @abstractmethod
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _take(self, changes: Sequence[Change]) -> None:
         """Some changes, or none within `_patience`."""
 
     def _patience(self) -> float:
@@ -49,6 +49,6 @@ class StoreFollower(ABC):
             except StatusError:
                 self._version = self._begin()
                 continue
-            self._hear(changes)
+            self._take(changes)
             if changes:
                 self._version = changes[-1].version

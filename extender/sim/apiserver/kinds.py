@@ -56,6 +56,24 @@ POD_GROUPS = ResourceKind(_VOLCANO, "v1beta1", "PodGroup", "podgroups", short=("
 LOCAL_QUEUES = ResourceKind(
     "kube-muster.io", "v1alpha1", "LocalQueue", "localqueues", short=("lq",), status=True, custom=True
 )
+ELASTIC_QUOTA_TREES = ResourceKind(
+    "scheduling.sigs.k8s.io",
+    "v1beta1",
+    "ElasticQuotaTree",
+    "elasticquotatrees",
+    short=("eqtree",),
+    status=True,
+    custom=True,
+)
+ELASTIC_QUOTAS = ResourceKind(
+    "scheduling.x-k8s.io",
+    "v1alpha1",
+    "ElasticQuota",
+    "elasticquotas",
+    short=("eq",),
+    status=True,
+    custom=True,
+)
 COMMANDS = ResourceKind("bus.volcano.sh", "v1alpha1", "Command", "commands", custom=True)
 JOBS = ResourceKind("batch", "v1", "Job", "jobs", status=True)
 CRON_JOBS = ResourceKind("batch", "v1", "CronJob", "cronjobs", short=("cj",), status=True)
@@ -97,7 +115,20 @@ def _of_operators() -> Iterator[ResourceKind]:
 
 OPERATOR_KINDS = tuple(_of_operators())
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
-_CLUSTER = (NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, LOCAL_QUEUES, COMMANDS, LEASES, EVENTS, POD_GROUPS)
+QUOTA_KINDS = (ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS)  # queues are made of them
+UNSHIPPED_KINDS = (*OPERATOR_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
+_CLUSTER = (
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    *QUOTA_KINDS,
+    LOCAL_QUEUES,
+    COMMANDS,
+    LEASES,
+    EVENTS,
+    POD_GROUPS,
+)
 KINDS = (*_CLUSTER, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 ACCESS = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)

@@ -37,8 +37,9 @@ def decoded(body: bytes) -> Json:
 
 
 def _unread(what: str) -> StatusError:
-    told = f"protobuf is not read here for {what} - accepted media types include: application/json"
-    return StatusError(415, "UnsupportedMediaType", f"{told}, application/yaml")
+    accepted = "application/json, application/yaml"
+    why = f"protobuf is not read here for {what} - accepted media types include: {accepted}"
+    return StatusError(415, "UnsupportedMediaType", why)
 
 
 def _object(data: bytes, name: str) -> Json:

@@ -78,7 +78,7 @@ def _change(service: Service, request: Request) -> Json:
 
 
 def _replacing(kind: ResourceKind, name: str, body: Json) -> Patch:
-    """Who replaces an object of a CRD says which version of it."""
+    """A client that replaces an object of a CRD has to give its version."""
 
     def change(_before: Json) -> Json:
         meta = body.get("metadata") or {}

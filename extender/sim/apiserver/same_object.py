@@ -25,16 +25,16 @@ def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
 
 def _another(kind: ResourceKind, field: str, old: Json, new: Json) -> StatusError:
     if field == "name":
-        told = f"the name of the object ({new['name']}) does not match the name on the URL ({old['name']})"
-        return bad_request(told)
+        message = f"the name of the object ({new['name']}) does not match the name on the URL ({old['name']})"
+        return bad_request(message)
     if field == "namespace":
         return other_namespace()
     return invalid(kind, old["name"], [wrong(f"metadata.{field}", new[field], "field is immutable")])
 
 
 def other_namespace() -> StatusError:
-    told = "the namespace of the provided object does not match the namespace sent on the request"
-    return bad_request(told)
+    message = "the namespace of the provided object does not match the namespace sent on the request"
+    return bad_request(message)
 
 
 def named_by(obj: Json) -> Json:

@@ -42,14 +42,14 @@ def scaling(name: str, change: Patch, strict: bool) -> Patch:
         wanted = read(SCALE, change(scale_of(before)), strict)
         meta = wanted["metadata"]
         if meta.get("name") != name:
-            told = (
+            message = (
                 f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
             )
-            raise bad_request(told)
+            raise bad_request(message)
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if replicas < 0:
-            told = "must be greater than or equal to 0"
-            raise invalid(SCALE, name, [wrong("spec.replicas", replicas, told)])
+            message = "must be greater than or equal to 0"
+            raise invalid(SCALE, name, [wrong("spec.replicas", replicas, message)])
         spec = {**before["spec"], "replicas": replicas}
         return {**before, "metadata": {**before["metadata"], **named_by(wanted)}, "spec": spec}
 

@@ -133,8 +133,10 @@ class Service:
         if manager.subresource:
             raise not_found(kind, name)
         if uid := wanted["metadata"].get("uid"):
-            told = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise conflict(kind, name, told)
+            message = (
+                f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            )
+            raise conflict(kind, name, message)
 
     # ---- delete, bind, evict
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from extender.sim.apiserver.field_errors import FieldError, told
+from extender.sim.apiserver.field_errors import FieldError, joined_errors
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
 
@@ -43,8 +43,8 @@ def exists(kind: ResourceKind, name: str) -> StatusError:
 
 
 def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
-    told = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
-    return StatusError(409, "Conflict", told, _of(kind, name))
+    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
+    return StatusError(409, "Conflict", message, _of(kind, name))
 
 
 def _of(kind: ResourceKind, name: str) -> Json:
@@ -57,15 +57,15 @@ def invalid(kind: ResourceKind, name: str, errors: Sequence[FieldError]) -> Stat
 
 def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """`kind`: of an object or of a request's options."""
-    causes = [{"reason": each.reason, "message": each.told, "field": each.field} for each in errors]
+    causes = [{"reason": each.reason, "message": each.message, "field": each.field} for each in errors]
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": causes}
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {told(errors)}', details)
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {joined_errors(errors)}', details)
 
 
 def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
-    told = f'{kind.qualified} "{name}" is forbidden: {why}'
-    return StatusError(403, "Forbidden", told, _of(kind, name))
+    message = f'{kind.qualified} "{name}" is forbidden: {why}'
+    return StatusError(403, "Forbidden", message, _of(kind, name))
 
 
 def bad_request(why: str) -> StatusError:
@@ -92,6 +92,6 @@ _PATCHES = (
 
 
 def _unsupported(accepted: Sequence[str]) -> StatusError:
-    told = f"accepted media types include: {', '.join(accepted)}"
-    message = f"the body of the request was in an unknown format - {told}"
+    known = f"accepted media types include: {', '.join(accepted)}"
+    message = f"the body of the request was in an unknown format - {known}"
     return StatusError(415, "UnsupportedMediaType", message)

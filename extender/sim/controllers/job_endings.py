@@ -26,7 +26,7 @@ class JobEndings:
         self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID, each by the UID of the pod
         self._withdrawn = set[str]()
 
-    def hear(self, change: Change) -> None:
+    def see(self, change: Change) -> None:
         uid = change.object["metadata"]["uid"]
         if change.kind is JOBS and change.type == "DELETED":
             self._by_job.pop(uid, None)

@@ -59,7 +59,7 @@ class JobPods:
     def compared(self) -> ComparedOffspring:
         """What is to be made and to be deleted. Raises MALFORMED."""
         wanted = self._wanted()
-        kept, surplus = self._told_apart()
+        kept, surplus = self._kept_and_surplus()
         surplus += kept[wanted:]
         if surplus:  # a pod goes before another one comes in its place
             return ComparedOffspring([], surplus, [])
@@ -75,7 +75,7 @@ class JobPods:
             return len(self.active) if self.succeeded else parallel
         return min(max(int(completions) - self.succeeded, 0), parallel)
 
-    def _told_apart(self) -> tuple[list[Json], list[Json]]:
+    def _kept_and_surplus(self) -> tuple[list[Json], list[Json]]:
         """Pods to keep, and those whose index another one has, or nobody asks for any more."""
         if not self.indexed:
             return self.active, []

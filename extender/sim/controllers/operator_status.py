@@ -24,7 +24,7 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
     elif outcome := _outcome(owned):
         _show(status, (row.succeeded if outcome is JobOutcome.SUCCEEDED else row.failed)[0])
     else:
-        _tell_suspension(status, row, is_suspended=suspended(workload))
+        _show_suspension(status, row, is_suspended=suspended(workload))
     return status
 
 
@@ -49,7 +49,7 @@ def _show(status: Json, sign: Sign) -> None:
         _put(status, tuple(path), values[0])
 
 
-def _tell_suspension(status: Json, row: WorkloadRow, *, is_suspended: bool) -> None:
+def _show_suspension(status: Json, row: WorkloadRow, *, is_suspended: bool) -> None:
     """As a condition, which one that was never suspended lacks, or as the stage at which it is."""
     for _, *path in row.succeeded[0].fields:
         _put(status, tuple(path), _SUSPENDED if is_suspended else _RUNNING)

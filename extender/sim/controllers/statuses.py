@@ -56,8 +56,8 @@ def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     }
     enough = ready >= wanted
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
-    told = f"Deployment {'has' if enough else 'does not have'} minimum availability."
-    set_condition(made, condition("Available", str(enough), reason, told))
+    message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
+    set_condition(made, condition("Available", str(enough), reason, message))
     return made
 
 

@@ -51,31 +51,31 @@ class WorkloadControllers(StoreFollower):
         self._work(everything, set())
         return version
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _take(self, changes: Sequence[Change]) -> None:
         if changes:
             self._look(changes)
             self._stopping.wait(_PACE)
 
     def _look(self, changes: Iterable[Change]) -> None:
-        gone, remade, told = set[str](), set[str](), set[str]()
+        gone, remade, restated = set[str](), set[str](), set[str]()
         for change in changes:
-            self._endings.hear(change)
+            self._endings.see(change)
             uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
             if change.type == "DELETED":
                 gone.add(uid)
             if change.kind in WORKLOAD_KINDS and _asks_for_more(change):
                 remade.add(uid)
             leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
-            (remade if leaves or has_ended(change.object) else told).add(owner)
+            (remade if leaves or has_ended(change.object) else restated).add(owner)
         collect(self._service, gone)
-        self._work(remade, told)
+        self._work(remade, restated)
 
-    def _work(self, remade: set[str], told: set[str]) -> None:
+    def _work(self, remade: set[str], restated: set[str]) -> None:
         """By UID, which workloads' offspring to compare, and whose statuses to write as well, with those of
         their owners."""
         owned = self._owned()
         above = {
-            owner_uid(each) for each in chain(*owned.values()) if each["metadata"]["uid"] in remade | told
+            owner_uid(each) for each in chain(*owned.values()) if each["metadata"]["uid"] in remade | restated
         }
         for kind in WORKLOAD_KINDS:
             for obj in self._store.all(kind):
@@ -85,8 +85,8 @@ class WorkloadControllers(StoreFollower):
                 ):  # it is gone, or of an odd form: it costs its own turn
                     if uid in remade:
                         self._remake(kind, obj, owned[uid])
-                    if uid in remade | told | above:
-                        self._say(kind, obj, list(_ending(owned, uid)))
+                    if uid in remade | restated | above:
+                        self._write_status(kind, obj, list(_ending(owned, uid)))
 
     def _owned(self) -> dict[str, list[Json]]:
         """By the UID of the controller, what is there and stays."""
@@ -149,7 +149,7 @@ class WorkloadControllers(StoreFollower):
 
     # ---- what it says
 
-    def _say(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
+    def _write_status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         meta = obj["metadata"]
 
         def change(before: Json) -> Json:

@@ -13,7 +13,7 @@ from extender.sim.apiserver.kinds import BY_NAME, Json
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.controllers.offspring import children_of
-from extender.sim.files.manifests import Manifest, words_of
+from extender.sim.files.manifests import Manifest, fault_text
 from extender.sim.files.namespaces import of
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -48,7 +48,7 @@ class Creation:
         except StatusError as refusal:
             self.faults.append(f"{where}: {refusal.message}")
         except MALFORMED as fault:
-            self.faults.append(f"{where}: {words_of(fault)}")
+            self.faults.append(f"{where}: {fault_text(fault)}")
 
     def _create(self, given: Json, where: str) -> None:
         kind = BY_NAME.get((given["apiVersion"], given["kind"]))

@@ -59,7 +59,7 @@ def _faults_of_object(
             yield from _faults(file, part, value.get(name), known, inside)
     for name, part in form.items():
         if isinstance(part, Needed) and not value.get(name):
-            yield f"{where(file, node)}: {_below(at, name)}: missing; {part.words}"
+            yield f"{where(file, node)}: {_below(at, name)}: missing; {part.why}"
 
 
 def _below(at: str, name: Any) -> str:

@@ -19,10 +19,10 @@ class Leaf(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A field that must be there and not be empty; the words say why."""
+    """A field that must be there and not be empty; `why` says so."""
 
     form: Any
-    words: str
+    why: str
 
 
 Form = Leaf | Needed | list[Any] | dict[str, Any]

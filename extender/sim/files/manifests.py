@@ -128,19 +128,19 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
         workload = kind_of(each.object)
         if workload is None:
             continue
-        told = f'{each.where}: {workload.kind} "{each.name}"'
+        subject = f'{each.where}: {workload.kind} "{each.name}"'
         try:
             count, remark = count_pods(each.object), workload.remark(each.object)
         except MALFORMED as fault:
-            yield f"{told}: its pods cannot be told: {words_of(fault)}"
+            yield f"{subject}: its pods are not known: {fault_text(fault)}"
             continue
         if count > left:
-            yield f"{told}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
+            yield f"{subject}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
         left -= min(count, left)
-        notes += [f"{told}: {words}" for words in _remarks(each.object, count, remark) if words]
+        notes += [f"{subject}: {note}" for note in _remarks(each.object, count, remark) if note]
 
 
-def words_of(fault: Exception) -> str:
+def fault_text(fault: Exception) -> str:
     """What Python says of a field of another form than its kind has helps nobody."""
     return str(fault) if type(fault) is ValueError else "a field has a form that this kind does not know"
 

@@ -111,7 +111,7 @@ def _why(path: Path, fault: OSError) -> str:
 
 
 def _advice(problem: str) -> str:
-    return next((words for sign, words in _ADVICE.items() if sign in problem), "")
+    return next((advice for sign, advice in _ADVICE.items() if sign in problem), "")
 
 
 def _parsed(file: str, text: str, faults: list[str]) -> Iterator[Document]:

@@ -12,12 +12,13 @@ _WITHOUT_PODS = frozenset({
     "HorizontalPodAutoscaler", "Ingress", "IngressClass", "Issuer", "LimitRange", "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration", "NetworkPolicy", "PersistentVolume",
     "PersistentVolumeClaim", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ResourceClaim",
-    "ResourceClaimTemplate", "ResourceQuota", "Role", "RoleBinding", "RuntimeClass", "Secret", "Service",
+    "ResourceClaimTemplate", "Role", "RoleBinding", "RuntimeClass", "Secret", "Service",
     "ServiceAccount", "ServiceMonitor", "StorageClass", "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VerticalPodAutoscaler"
 })  # fmt: skip
 _OTHERWISE = {
     "DaemonSet": "its pods belong to nodes and wait in no queue",
+    "ResourceQuota": "it makes queues only with --quota-sources=resourcequota, and is not enforced here",
     "PodTemplate": "a template alone makes no pods",
     "TrainingRuntime": "no pods follow from it alone",
     "ClusterTrainingRuntime": "no pods follow from it alone",

@@ -13,7 +13,7 @@ from extender.sim.files.fields import fields_of, metadata, spec_of
 from extender.sim.files.forms import ANY, COUNT, OTHERS, TEXT, TEXTS, Form, Needed, one_of
 
 _REPLICATION_CONTROLLER = ("v1", "ReplicationController")  # not served; a ReplicaSet with another selector
-_WORDS = "the pods are made of it"
+_PURPOSE = "the pods are made of it"
 
 
 @cache
@@ -23,12 +23,12 @@ def form_of(name: KindName) -> dict[str, Any]:
     for offspring in WORKLOADS[name].offspring:
         _mark(form, offspring)
     for path in WORKLOADS[name].templates:
-        _put(form, path, Needed(_template(), _WORDS))
+        _put(form, path, Needed(_template(), _PURPOSE))
     for path in WORKLOADS[name].counts:
         _put(form, path, COUNT)
     for path, values in _choices(WORKLOADS[name]).items():
         _put(form, path, one_of(sorted(values)))
-    return {**form, "spec": Needed(form["spec"], _WORDS)}
+    return {**form, "spec": Needed(form["spec"], _PURPOSE)}
 
 
 def _known_fields(name: KindName) -> dict[str, Form]:
@@ -42,7 +42,7 @@ def _known_fields(name: KindName) -> dict[str, Form]:
 
 @cache
 def _template() -> dict[str, Form]:
-    return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _WORDS)}
+    return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _PURPOSE)}
 
 
 def _part_of_template() -> dict[str, Form]:
@@ -73,15 +73,15 @@ def _mark(form: dict[str, Form], offspring: Offspring) -> None:
 def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
     if isinstance(offspring.spec, Mapping):
         path = offspring.spec.get("template")
-        return [(path, Needed(_template(), _WORDS))] if path else []
+        return [(path, Needed(_template(), _PURPOSE))] if path else []
     if offspring.optional:
         return [(offspring.template, _part_of_template())]
     if offspring.made == POD:
-        return [(offspring.template, Needed(_template(), _WORDS))]
+        return [(offspring.template, Needed(_template(), _PURPOSE))]
     spec = form_of(offspring.made)["spec"]
     if offspring.spec:
         return [(offspring.spec, spec)]
-    return [(offspring.template, Needed({"metadata": metadata(), "spec": spec}, _WORDS))]
+    return [(offspring.template, Needed({"metadata": metadata(), "spec": spec}, _PURPOSE))]
 
 
 def _reach(form: dict[str, Form], path: Path) -> dict[str, Form]:
@@ -105,5 +105,6 @@ def _put(form: dict[str, Form], path: Path, leaf: Form) -> None:
     there = form.get(first)
     inside = there.form if isinstance(there, Needed) else there
     inside = {**inside} if isinstance(inside, dict) else {OTHERS: ANY}
-    form[first] = Needed(inside, _WORDS) if isinstance(leaf, Needed) or isinstance(there, Needed) else inside
+    is_needed = isinstance(leaf, Needed) or isinstance(there, Needed)
+    form[first] = Needed(inside, _PURPOSE) if is_needed else inside
     _put(inside, tuple(rest), leaf)

@@ -17,7 +17,7 @@ CHOOSING_TIMEOUT = 3.0  # httpTimeout of the two entries in scheduler-config/sid
 BINDING_TIMEOUT = 600.0
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}
 
-Heard = Callable[[str, Json, Any], None]
+Observer = Callable[[str, Json, Any], None]
 encode = msgspec.json.Encoder().encode
 
 
@@ -32,22 +32,22 @@ class Filtered:
         self.nodes: list[str] = answer.get("NodeNames") or []
         failed, unresolvable = (answer.get(f"Failed{kind}Nodes") or {} for kind in ("", "AndUnresolvable"))
         self.rejections = {
-            **{node: Rejection((words,)) for node, words in failed.items()},
-            **{node: Rejection((words,), lasting=True) for node, words in unresolvable.items()},
+            **{node: Rejection((message,)) for node, message in failed.items()},
+            **{node: Rejection((message,), lasting=True) for node, message in unresolvable.items()},
         }
 
 
 class Extender:
-    """`address` is HOST:PORT. `heard` is told every call with its answer. `bind_mark`: the resource that the
+    """`address` is HOST:PORT. `observer` gets every call with its answer. `bind_mark`: the resource that the
     entry for binding manages; empty: it binds all pods."""
 
     def __init__(
-        self, address: str, heard: Heard | None = None, scores: bool = False, bind_mark: str = ""
+        self, address: str, observer: Observer | None = None, scores: bool = False, bind_mark: str = ""
     ) -> None:
         self.scores = scores  # whether prioritize is configured
         self._bind_mark = bind_mark
         self._address = address
-        self._heard = heard or (lambda *_: None)
+        self._observer = observer or (lambda *_: None)
         self._choosing = http.client.HTTPConnection(address, timeout=CHOOSING_TIMEOUT)
         self._lock = threading.Lock()
 
@@ -116,5 +116,5 @@ class Extender:
         if response.status != 200:
             raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
         answer = msgspec.json.decode(body)
-        self._heard(verb, args, answer)
+        self._observer(verb, args, answer)
         return answer

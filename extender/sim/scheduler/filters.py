@@ -16,7 +16,7 @@ from extender.sim.scheduler.nodes import Nodes, PodInfo, used_by
 class Rejection(NamedTuple):
     """What speaks against a node. `lasting`: it would even if others went."""
 
-    words: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     lasting: bool = False
 
 
@@ -58,8 +58,8 @@ def _room_rejection(nodes: Nodes, pod: PodInfo, name: str, beside: list[PodInfo]
     short = [each for each in asked if used[each] > room.get(each, 0)]
     if not short:
         return None
-    words = tuple("Too many pods" if each == PODS else f"Insufficient {each}" for each in short)
-    return Rejection(words, lasting=any(asked[each] > room.get(each, 0) for each in short))
+    reasons = tuple("Too many pods" if each == PODS else f"Insufficient {each}" for each in short)
+    return Rejection(reasons, lasting=any(asked[each] > room.get(each, 0) for each in short))
 
 
 def _affinity_rejection(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:

@@ -38,35 +38,35 @@ class Informer(StoreFollower):
             nodes, version = self._store.listing(NODES)
             pods, _ = self._store.listing(PODS)
         for kind, objects in ((NODES, nodes), (PODS, pods)):
-            self._hear([Change(version, "ADDED", kind, obj, None) for obj in objects])
+            self._take([Change(version, "ADDED", kind, obj, None) for obj in objects])
         return version
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
             with self._lock:
                 if change.kind is NODES:
-                    self._hear_of_node(change)
+                    self._take_node(change)
                 elif change.kind is PODS:
-                    self._hear_of_pod(change)
+                    self._take_pod(change)
 
     # ---- nodes
 
-    def _hear_of_node(self, change: Change) -> None:
+    def _take_node(self, change: Change) -> None:
         node = change.object
         if change.type == "DELETED":
             self._nodes.drop_node(node["metadata"]["name"])
             return self._queue.wake(concerns_all=False)
         self._nodes.set_node(node)
-        if change.before is None or _told(node) != _told(change.before):
+        if change.before is None or _without_heartbeat(node) != _without_heartbeat(change.before):
             self._queue.wake()
 
     # ---- pods
 
-    def _hear_of_pod(self, change: Change) -> None:
+    def _take_pod(self, change: Change) -> None:
         pod = change.object
         gone = change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES
         if pod["spec"].get("nodeName"):
-            self._hear_of_assigned(change, gone)
+            self._take_assigned(change, gone)
         elif gone:
             self._queue.forget(pod["metadata"]["uid"])
             if self._nodes.remove(pod["metadata"]["uid"]):
@@ -75,7 +75,7 @@ class Informer(StoreFollower):
             self._nodes.nominate(pod)
             self._queue.see(pod, concerns_all=_concerns_all(change))
 
-    def _hear_of_assigned(self, change: Change, gone: bool) -> None:
+    def _take_assigned(self, change: Change, gone: bool) -> None:
         pod = change.object
         uid = pod["metadata"]["uid"]
         self._queue.forget(uid)
@@ -97,7 +97,7 @@ def _wanted(pod: Json, part: str) -> object:
     return pod["spec"] if part == "spec" else pod["metadata"].get(part)
 
 
-def _told(node: Json) -> Json:
+def _without_heartbeat(node: Json) -> Json:
     """What of a node is news: all but its heartbeat."""
     status, meta = node.get("status") or {}, node["metadata"]
     conditions = [(each.get("type"), each.get("status")) for each in status.get("conditions") or []]

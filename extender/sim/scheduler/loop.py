@@ -36,10 +36,10 @@ class Unschedulable(Exception):
         self.rejections = rejections  # by node; the extender may have left some out
         self.by_extender = by_extender
 
-    def words(self, nodes: int) -> str:
-        counted = Counter(words for fault in self.rejections.values() for words in fault.words)
-        told = ", ".join(sorted(f"{count} {words}" for words, count in counted.items()))
-        return f"0/{nodes} nodes are available:" + (f" {told}." if told else "")
+    def message(self, nodes: int) -> str:
+        counted = Counter(reason for fault in self.rejections.values() for reason in fault.reasons)
+        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
+        return f"0/{nodes} nodes are available:" + (f" {listed}." if listed else "")
 
 
 class Scheduler:
@@ -60,7 +60,7 @@ class Scheduler:
         self._lock = threading.RLock()
         self._nodes = Nodes()
         self._preemption = Preemption(self._nodes, extender)
-        self._telling = StatusRecorder(service)
+        self._recorder = StatusRecorder(service)
         self.queue = SchedulingQueue()
         self._informer = Informer(service.store, self._nodes, self._lock, self.queue, extended | plain)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
@@ -93,7 +93,7 @@ class Scheduler:
             self._refuse(item, fault)
         except ExtenderError as fault:
             self.queue.punish(item)
-            self._telling.failed(pod, "SchedulerError", str(fault))
+            self._recorder.failed(pod, "SchedulerError", str(fault))
         else:
             self._assume(item, node)
 
@@ -102,11 +102,11 @@ class Scheduler:
             count = self._nodes.count
         if not count:
             self.queue.park(item, by_extender=False)
-            return self._telling.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
+            return self._recorder.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
         outcome = self._preempt(item.pod, fault.rejections, count)
         self.queue.park(item, by_extender=fault.by_extender)
-        words = f"{fault.words(count)} {outcome.words}".rstrip()
-        self._telling.failed(item.pod, "Unschedulable", words, outcome.node)
+        message = f"{fault.message(count)} {outcome.message}".rstrip()
+        self._recorder.failed(item.pod, "Unschedulable", message, outcome.node)
         if outcome.node and outcome.victims:
             self._clear(item.pod, outcome.node, outcome.victims)
 
@@ -173,7 +173,7 @@ class Scheduler:
         try:
             return best(self._preemption.agreed(pod, candidates, self._is_extended(pod)))
         except ExtenderError as fault:
-            return PostFilterResult(None, words=f"preemption: {fault}")
+            return PostFilterResult(None, message=f"preemption: {fault}")
 
     def _clear(self, pod: Json, node: str, victims: Iterable[PodInfo]) -> None:
         """Pods of lower priority that were nominated to that node look for another."""
@@ -183,10 +183,10 @@ class Scheduler:
         known = {each["metadata"]["uid"]: each for each in self._service.store.all(PODS)}
         for uid in lesser:
             if uid in known:
-                self._telling.forget_nomination(known[uid])
+                self._recorder.forget_nomination(known[uid])
         for victim in victims:
             if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
-                self._telling.evict(known[victim.uid], pod, node)
+                self._recorder.evict(known[victim.uid], pod, node)
 
     # ---- binding
 
@@ -202,7 +202,7 @@ class Scheduler:
         except (ExtenderError, StatusError) as fault:
             self._unassume(item, str(fault))
         else:
-            self._telling.scheduled(item.pod, node)
+            self._recorder.scheduled(item.pod, node)
 
     def _post(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
@@ -221,4 +221,4 @@ class Scheduler:
             self._nodes.remove(item.uid)
         self.queue.wake(but=item)
         self.queue.punish(item)
-        self._telling.failed(item.pod, "SchedulerError", f"binding rejected: {error}")
+        self._recorder.failed(item.pod, "SchedulerError", f"binding rejected: {error}")

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from extender.api.objects import Node, Pod, Taint
+from extender.api.objects.nodes import Node, Taint
+from extender.api.objects.pods import Pod
 from extender.domain.model.resources import CPU, MEMORY, add, offered
 from extender.domain.model.shapes import Shape, Shapes, Term, node_taints
 from extender.sim.apiserver.decoding import typed

@@ -25,15 +25,15 @@ Victims = list[PodInfo]
 
 class PostFilterResult(NamedTuple):
     """`node`: to be cleared of `victims` (empty: the pod loses its nomination; None: it keeps it).
-    `words`: why nobody is evicted."""
+    `message`: why nobody is evicted."""
 
     node: str | None
     victims: Victims = []
-    words: str = ""
+    message: str = ""
 
     @classmethod
     def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":
-        return cls(node, words=f"{_NO_DEVICES}, preemption: {why}")
+        return cls(node, message=f"{_NO_DEVICES}, preemption: {why}")
 
 
 class Preemption:
@@ -104,10 +104,10 @@ class Preemption:
 
 
 def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
-    counted = Counter(words for fault in against.values() for words in fault.words)
+    counted = Counter(reason for fault in against.values() for reason in fault.reasons)
     counted[NOT_HELPFUL] += nodes - len(against)
-    told = ", ".join(sorted(f"{count} {words}" for words, count in counted.items() if count))
-    return PostFilterResult.refused(f"0/{nodes} nodes are available: {told}.", node="")
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items() if count))
+    return PostFilterResult.refused(f"0/{nodes} nodes are available: {listed}.", node="")
 
 
 def best(candidates: Mapping[str, Victims]) -> PostFilterResult:

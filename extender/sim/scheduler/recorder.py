@@ -44,8 +44,8 @@ class StatusRecorder:
         """Say why on the pod, then delete it; its kubelet ends it."""
         meta, scheduler = victim["metadata"], preemptor["spec"]["schedulerName"]
         why = f"{scheduler}: preempting to accommodate a higher priority pod"
-        told = condition("DisruptionTarget", "True", PREEMPTED, why)
-        self._change_status(meta, lambda status: set_condition(status, told))
+        target = condition("DisruptionTarget", "True", PREEMPTED, why)
+        self._change_status(meta, lambda status: set_condition(status, target))
         with suppress(StatusError):
             self._service.delete(
                 PODS, meta["namespace"], meta["name"], {"preconditions": {"uid": meta["uid"]}}
@@ -69,8 +69,8 @@ class StatusRecorder:
 
     def _event(self, pod: Json, kind: str, reason: str, action: str, note: str, speaker: str = "") -> None:
         meta, note = pod["metadata"], note[:_LONGEST_NOTE]
-        said = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
-        name = f"{meta['name']}.{said:08x}"
+        digest = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
+        name = f"{meta['name']}.{digest:08x}"
         with suppress(StatusError):
             if self._service.store.get(EVENTS, meta["namespace"], name):
                 self._service.amend(EVENTS, meta["namespace"], name, _once_more)

@@ -6,11 +6,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.api.keys import ENDED_PHASES
-from extender.api.objects import LocalQueue, Namespace, Node, Pod, PodGroup
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.queues.local_queue_records import records_by_key
+from extender.domain.quotas.steps import entering
 from extender.sim.apiserver.decoding import typed
 from extender.sim.apiserver.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.store import Store
@@ -78,9 +83,9 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
         {queue["metadata"]["name"] for queue in objects.queues},
     )
     loose = [loose_pod(pod, known) for pod in members.pop("", [])]
-    named = [typed(each, Namespace) for each in objects.namespaces]
+    named = {each.metadata.name: namespace_queue(each) for each in _namespaces(objects)}
     ways = WaysIn(
-        {each.metadata.name: namespace_queue(each) for each in named},
+        _by_quota(objects.queues) | {name: queue for name, queue in named.items() if queue},
         records_by_key(typed(each, LocalQueue) for each in objects.local_queues),
     )
     gangs = [
@@ -96,6 +101,16 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     holding = [gang for gang in gangs if gang.state in ("runs", "starts")]
     in_line = {queue["name"]: queue.get("waiting", 0) for queue in shares}
     return ClusterState(report, gangs, loose, holding, in_line)
+
+
+def _namespaces(objects: ShownObjects) -> list[Namespace]:
+    return [typed(each, Namespace) for each in objects.namespaces]
+
+
+def _by_quota(queues: Iterable[Json]) -> dict[str, str]:
+    """The queue that its quota gives a namespace, by the namespace."""
+    metas = (queue["metadata"] for queue in queues)
+    return {each: meta["name"] for meta in metas for each in entering(meta.get("annotations"))}
 
 
 def _completed(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> Gang:

@@ -7,7 +7,9 @@ import msgspec
 
 from extender.api.conditions import condition
 from extender.api.keys import ENDED_PHASES, SCHEDULED
-from extender.api.objects import Meta, Pod, PodGroup
+from extender.api.objects.base import Meta
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.pods import Pod
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.local_queue_label import local_queue_label
 from extender.domain.model.pod_owners import controller_of, group_name_of

@@ -13,7 +13,7 @@ import msgspec
 
 from extender.api.conditions import condition
 from extender.api.keys import ENDED_PHASES, GATE
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.model.ownership import group_name
 from extender.domain.model.pod_owners import auto_name
 from extender.domain.model.reasons import Reason

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, ROOT_QUEUE
-from extender.api.objects import Node, Pod, Queue
+from extender.api.objects.nodes import Node
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import Queue
 from extender.api.quantities import Quantity
 from extender.domain.model.requests import pod_requests
 from extender.domain.model.resources import CPU, Resources, offered, total

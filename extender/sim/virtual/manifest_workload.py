@@ -13,17 +13,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from extender.api.keys import GATE
-from extender.api.objects import (
-    LocalQueue,
-    Meta,
-    Namespace,
-    Node,
-    Pod,
-    PodGroup,
-    PriorityClass,
-    Queue,
-    Workload,
-)
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace, PriorityClass
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.workloads.shape import KindName
 from extender.domain.model.ownership import group_name
 from extender.sim.apiserver.kinds import (
@@ -43,6 +39,7 @@ from extender.sim.embedded import node
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import Manifests
 from extender.sim.kubelets import fails, run_seconds
+from extender.sim.virtual.quotas import make_queues
 from extender.sim.virtual.suspended_jobs import let_go, not_played
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
@@ -67,7 +64,8 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
     """Raises InvalidWorkload with what the API server says."""
     creation = Creation(Service(Store(), random.Random(seed)))
     creation.create(manifests.objects)
-    let_go(creation)
+    quotas = make_queues(creation)
+    let_go(creation, quotas.namespaces)
     made = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
@@ -79,10 +77,11 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
         priority_classes=_all(made[_name(PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(NAMESPACES)], Namespace),
         local_queues=_all(made[_name(LOCAL_QUEUES)], LocalQueue),
+        entering=tuple(quotas.namespaces.items()),
         owners=_all((each for name in _OWNERS for each in made[name]), Workload),
         groups=tuple(groups),
         members=tuple(_member(each, comes) for each in made[_name(PODS)]),
-        notes=(*manifests.notes, *not_played(creation)),
+        notes=(*manifests.notes, *quotas.notes, *not_played(creation)),
     )
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.decisions.decisions import Decisions, QueueDecision
 from extender.domain.model.ownership import spoken_group_name
 from extender.domain.model.pod_owners import owner_record

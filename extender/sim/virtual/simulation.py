@@ -7,7 +7,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from extender.api.objects import PodStatus
+from extender.api.objects.pods import PodStatus
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.limits import Limits

@@ -2,13 +2,14 @@
 that they make at once have room. Their pods are there from the beginning; nobody sees the difference.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from extender.api.configuration import Configuration
 from extender.api.keys import QUEUE
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
+from extender.api.workloads.partial import changes_its_count
 from extender.api.workloads.shape import Json, at
 from extender.api.workloads.table import WORKLOADS
 from extender.api.workloads.template_paths import annotation_paths
@@ -27,8 +28,9 @@ from extender.sim.virtual.workload import stamp
 _IN_TIME = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
 
 
-def let_go(creation: Creation) -> None:
-    """Make the groups and the pods of the suspended jobs that Muster manages unless it is told otherwise."""
+def let_go(creation: Creation, by_quota: Mapping[str, str]) -> None:
+    """Make the groups and the pods of the suspended jobs that Muster manages unless it is told otherwise.
+    `by_quota`: the queues that quotas give to namespaces."""
     schedulers = Configuration().scheduler_names
     queues = _queues_of_namespaces(creation)
     for place, (obj, where) in enumerate([*creation.objects]):
@@ -36,24 +38,26 @@ def let_go(creation: Creation) -> None:
             continue
         try:
             record = _record(obj, schedulers)
-            queue = record.queue or queues.get(record.namespace, "")
+            queue = record.queue or queues.get(record.namespace) or by_quota.get(record.namespace, "")
             if JobRules().manage(record, queue) and not record.fault:
                 _let_one_go(creation, place, record, queue)
         except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
-            creation.faults.append(f"{where}: its pods cannot be told: {fault}")
+            creation.faults.append(f"{where}: its pods are not known: {fault}")
 
 
 def not_played(creation: Creation) -> Iterator[str]:
     """What controllers would make of jobs later: nobody is there for that in virtual time."""
     for obj, where in creation.objects:
-        told = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
+        subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
         if suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME:
-            yield f"{told}: suspended: no pods are made"
+            yield f"{subject}: suspended: no pods are made"
         elif (
             obj["kind"] == JOBS.name
             and (rest := (at(obj, ("spec", "completions")) or 0) - count_pods(obj)) > 0
         ):
-            yield f"{told}: only its first pods are made; {rest} more, made as those succeed, are not"
+            yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"
+        if (row := WORKLOADS.get((obj["apiVersion"], obj["kind"]))) and changes_its_count(row, obj):
+            yield f"{subject}: starts with all its pods or not at all; with fewer it does in a cluster"
 
 
 def _queues_of_namespaces(creation: Creation) -> dict[str, str]:
@@ -74,10 +78,10 @@ def _let_one_go(creation: Creation, place: int, record: JobRecord, queue: str) -
     obj, where = creation.objects[place]
     row, group = WORKLOADS[record.kind], unit(record, queue)
     given = (obj["metadata"].get("annotations") or {}).items()
-    told = {name: text for name, text in given if name.startswith(_IN_TIME)}
-    creation.add({**group, "metadata": {**group["metadata"], "annotations": told}}, where)
+    annotations = {name: text for name, text in given if name.startswith(_IN_TIME)}
+    creation.add({**group, "metadata": {**group["metadata"], "annotations": annotations}}, where)
     name = group["metadata"]["name"]
-    operations = changes.let_go(obj, row.suspend, annotation_paths(row, obj), name, stamp(0))
+    operations = changes.let_go(obj, row, annotation_paths(row, obj), name, stamp(0))
     creation.objects[place] = Created(json_patched(obj, operations), where)
     for child in children_of(creation.objects[place].object):
         creation.add(child, where)

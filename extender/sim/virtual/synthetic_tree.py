@@ -8,7 +8,8 @@ comes than the cluster can do. The same seed makes the same trace.
 import random
 from collections.abc import Iterator
 
-from extender.api.objects import Meta, Queue, QueueSpec
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import Queue, QueueSpec
 from extender.sim.virtual.synthetic import ClusterSize
 from extender.sim.virtual.trace import Row
 

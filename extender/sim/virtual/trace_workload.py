@@ -5,18 +5,10 @@ from itertools import chain
 
 from extender.api import keys
 from extender.api.durations import as_duration
-from extender.api.objects import (
-    Container,
-    Meta,
-    Pod,
-    PodGroup,
-    PodGroupSpec,
-    PodSpec,
-    PodStatus,
-    Queue,
-    QueueSpec,
-    ResourceRequirements,
-)
+from extender.api.objects.base import Meta
+from extender.api.objects.groups import PodGroup, PodGroupSpec
+from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from extender.api.objects.queues import Queue, QueueSpec
 from extender.sim.virtual.trace import Row
 from extender.sim.virtual.workload import GroupArrival, PodArrival, VirtualWorkload, stamp
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from extender.api.objects import Pod, PodStatus
+from extender.api.objects.pods import Pod, PodStatus
 from extender.domain.cache.claims import Claim
 from extender.domain.cache.ledger import Ledger
 from extender.domain.decisions.decisions import Decisions
@@ -53,6 +53,7 @@ class VirtualCluster:
             self.ledger.set_namespace(namespace)
         for local in workload.local_queues:
             self.ledger.set_local_queue(local)
+        self.ledger.set_quota_namespaces(dict(workload.entering))
         for owner in workload.owners:
             self.ledger.set_owner(owner)
 

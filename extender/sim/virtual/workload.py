@@ -5,7 +5,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects import LocalQueue, Namespace, Node, Pod, PodGroup, PriorityClass, Queue, Workload
+from extender.api.objects.cluster import Namespace, PriorityClass
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 
@@ -33,13 +38,15 @@ class GroupArrival(NamedTuple):
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
-    """`owners`: the controllers of pods; `notes`: what is to be told of the files."""
+    """`entering`: namespaces, each with the queue that its quota gives it; `owners`: the controllers of pods;
+    `notes`: what is to be told of the files."""
 
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
+    entering: tuple[tuple[str, str], ...] = ()
     owners: tuple[Workload, ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()

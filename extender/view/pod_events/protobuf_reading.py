@@ -57,14 +57,14 @@ def page(body: bytes) -> PodPage:
         kind, raw = _opened(body)
         parts = [(number, value) for number, value in fields(raw) if isinstance(value, bytes)]
         metadata = b"".join(value for number, value in parts if number == its.LIST_METADATA)
-        told = texts(metadata, _OF_LIST).get
+        text_of = texts(metadata, _OF_LIST).get
     except BrokenMessage as fault:
         raise BrokenPods(f"this is no list of pods: {fault}") from fault
     if kind != "PodList":
         raise BrokenPods("this is a list of another kind")
     pods = [ListedPod(_facts(value), value) for number, value in parts if number == its.LIST_ITEMS]
-    version = version_number(told(its.LIST_META_VERSION, ""))
-    return PodPage(version, told(its.LIST_META_CONTINUE, ""), metadata, pods)
+    version = version_number(text_of(its.LIST_META_VERSION, ""))
+    return PodPage(version, text_of(its.LIST_META_CONTINUE, ""), metadata, pods)
 
 
 def _event(frame: bytes) -> PodEvent:

@@ -13,7 +13,7 @@ from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.relaying import view_case
 from tests.bench.cases.sharing import sharing
 from tests.bench.cases.starting import start
-from tests.bench.cases.telling import tell
+from tests.bench.cases.telling import run
 from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
 from tests.bench.sizes import Bench
@@ -33,6 +33,6 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "waiting": waiting,
     "start": start,
     "view": view_case,
-    "tell": tell,
+    "tell": run,
     "wire": wire,
 }

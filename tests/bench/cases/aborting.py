@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from tests.bench.fleet import Fleet, Side, pods
 from tests.bench.load import BoundWatch, count_bound, create
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.e2e.harness import objects
 from tests.e2e.harness.muster import Muster
@@ -51,7 +51,7 @@ def _aborted(fleet: Fleet, side: Side, namespace: str, bound: BoundWatch, size: 
     _single(fleet, namespace, bound, "warm-up")
     idle = _single(fleet, namespace, bound, "idle")
     _hold_all_but_one(fleet, side.muster, namespace, size)
-    say(f"{size - 1} binds are held, their last member goes")
+    show(f"{size - 1} binds are held, their last member goes")
     deleted = time.monotonic()
     fleet.cluster.admin.delete(PODS, NEVER_COMES, namespace, grace=0)
     wait_for(lambda: _aborts(side.muster), _ABORTED, "the abort")

@@ -13,11 +13,11 @@ from random import Random
 
 from msgspec.structs import replace
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.scheduling.decide import decide
 from extender.domain.shares.demand import QueueDemand
 from extender.domain.shares.deserved import divide
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.domain.builders import apart, node, on_nodes, pod, stranger
 from tests.domain.world import World, gang
@@ -30,7 +30,7 @@ _DAEMON_SETS = 8
 def count_case(bench: Bench) -> Iterator[Row]:
     most = bench.sizes.pods
     for parts in (10, 3, 1):
-        say(f"count: {most // parts} queues, {most // parts // 10} jobs with terms")
+        show(f"count: {most // parts} queues, {most // parts // 10} jobs with terms")
         yield _divided(most // parts)
         yield _with_terms(most // parts // 10)
         yield _with_strangers(bench.sizes.most_nodes // parts)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.domain import builders
 from tests.domain.world import World, gang
@@ -24,7 +24,7 @@ def decide_case(bench: Bench) -> Iterator[Row]:
     nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting
     for full in (True, False):
         for shapes in sorted({1, min(20, groups), min(1000, groups), groups}):
-            say(f"decide: {groups} groups of {shapes} shapes on {nodes} nodes")
+            show(f"decide: {groups} groups of {shapes} shapes on {nodes} nodes")
             yield _timed(_world(nodes, groups, shapes, full), nodes, groups, shapes, full)
 
 

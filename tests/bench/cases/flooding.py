@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tests.bench.fleet import Fleet, pods
 from tests.bench.line import Line
 from tests.bench.load import create
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
@@ -42,7 +42,7 @@ def flood_case(bench: Bench) -> Iterator[Row]:
         body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
         yield _row("none", 0, nodes, _calls(muster, body, _CALM))
         for port in ("verbs", "health", "debug"):
-            say(f"{CONNECTIONS} connections to the port of {port}")
+            show(f"{CONNECTIONS} connections to the port of {port}")
             with _flood(muster, port):
                 yield _row(port, CONNECTIONS, nodes, _calls(muster, body, _LASTS))
 

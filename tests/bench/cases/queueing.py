@@ -19,7 +19,7 @@ from tests.bench.job_runner import JobRunner
 from tests.bench.line import Line
 from tests.bench.load import Wish, create
 from tests.bench.meters import Reading, cpu_microseconds, megabytes, peak_megabytes, read
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.e2e.harness import manifests
 from tests.e2e.harness.muster import Muster
@@ -38,11 +38,11 @@ def queueing(bench: Bench) -> Iterator[Row]:
     count = job_load.total(part)
     with _fleet(CAPACITY) as fleet, fleet.muster() as muster:
         space = fleet.namespace()
-        say(f"{count} Jobs; their run times alone take {job_load.work(part):.0f} s")
+        show(f"{count} Jobs; their run times alone take {job_load.work(part):.0f} s")
         before = _read(fleet, muster)
         with JobRunner(fleet.access, space) as runner:
             started = create(fleet.access, arrivals(space, part, runner.note_sent))
-            say(f"all have arrived; {len(runner.finished)} have finished")
+            show(f"all have arrived; {len(runner.finished)} have finished")
             _await(runner, count)
             cost = _read(fleet, muster) - before
             yield _whole(runner, started, cost, peak_megabytes(muster.process.pid))
@@ -50,7 +50,7 @@ def queueing(bench: Bench) -> Iterator[Row]:
 
 
 def waiting(bench: Bench) -> Iterator[Row]:
-    for count in bench.sizes.told:
+    for count in bench.sizes.written:
         yield _waiting(count)
 
 
@@ -114,7 +114,7 @@ def _waiting(count: int) -> Row:
         create(fleet.access, [(JOBS, suspended_job("large-0", space, "p0-0", large))])
         wait_for(lambda: not _job(fleet, space, "large-0")["spec"]["suspend"], what="the node taken")
         before = megabytes(pid)
-        say(f"{count} Jobs wait")
+        show(f"{count} Jobs wait")
         create(fleet.access, _waiters(space, count))
         wait_for(lambda: _known(fleet, space) > count, _PATIENCE, "a PodGroup for each")
         wait_for(lambda: _spent(pid, lambda _: None) < _QUIET * _CALM, _PATIENCE, "all told that they wait")

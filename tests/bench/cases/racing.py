@@ -24,7 +24,7 @@ from statistics import mean, median
 from tests.bench.fleet import OURS, STOCK, Fleet, Side, gang, pods
 from tests.bench.load import BoundWatch, Wish, count_bound, create
 from tests.bench.meters import Reading, api_requests, peak_megabytes, read
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench, Sizes
 from tests.e2e.harness.policy import in_force
 
@@ -127,7 +127,7 @@ class Races:
 
 
 def run(fleet: Fleet, race: Race, patience: float) -> Result:
-    say(f"{race.pods} pods: {race.name}")
+    show(f"{race.pods} pods: {race.name}")
     namespace = fleet.namespace()
     view = race.variant == "view"
     side = fleet.stock(sampled=race.variant == "stock") if race.alone else fleet.ours(view=view)

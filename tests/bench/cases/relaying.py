@@ -19,7 +19,7 @@ from tests.bench.fleet import STOCK, Fleet, pods
 from tests.bench.line import Line
 from tests.bench.load import create
 from tests.bench.meters import cpu_seconds
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.bench.upstream import CODECS, PODS
 from tests.e2e.harness.access import ADMIN
@@ -39,14 +39,14 @@ def view_case(bench: Bench) -> Iterator[Row]:
     """The sizes of the other cases do not matter here."""
     with Fleet(1) as fleet:
         samples = _samples(fleet)
-        with _telling(fleet, samples) as access:
+        with _sending(fleet, samples) as access:
             kubeconfig = fleet.cluster.kubeconfig(ADMIN, access.server)
             with Muster(fleet.cluster, kubeconfig, view=True) as muster:
                 yield from (_row(muster, access, name) for name in _ACCEPTED)
 
 
 def _row(muster: Muster, access: Access, encoding: str) -> Row:
-    say(f"{RATE} events a second for {SECONDS} s, twice: {encoding}")
+    show(f"{RATE} events a second for {SECONDS} s, twice: {encoding}")
     own = _spent(muster, access)
     accept = _ACCEPTED[encoding]
     assert muster.view_kubeconfig is not None
@@ -125,7 +125,7 @@ def _samples(fleet: Fleet) -> Sequence[Path]:
 
 
 @contextmanager
-def _telling(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
+def _sending(fleet: Fleet, samples: Sequence[Path]) -> Iterator[Access]:
     cluster = fleet.cluster
     (port,) = free_ports(1)
     given = [str(each) for each in (port, cluster.certificate, cluster.key, *samples)]

@@ -9,9 +9,9 @@ takes longer than one without the gang that is owed room.
 from collections.abc import Iterator
 
 from extender.domain.decisions.decisions import Decisions
-from extender.host.garbage import LongLived
+from extender.host.garbage import LongLived, collect_less_often
 from tests.bench.cases.deciding import decided_once
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.domain import builders
 from tests.domain.world import World, gang
@@ -27,6 +27,7 @@ _REPEATS = 5
 def sharing(bench: Bench) -> Iterator[Row]:
     nodes, groups = bench.sizes.most_nodes, bench.sizes.waiting
     yield from _waiting(nodes, groups, queues=max(10, groups // 10))
+    yield from _waiting(nodes, groups=10 * groups, queues=max(10, groups // 10))
     yield from _reclaiming(nodes, members=max(bench.sizes.gangs))
 
 
@@ -47,7 +48,7 @@ def parent_of(name: str) -> str:
 
 
 def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
-    say(f"sharing: {groups} groups wait in {queues} queues on {nodes} full nodes")
+    show(f"sharing: {groups} groups wait in {queues} queues on {nodes} full nodes")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     world.add(*(builders.stranger(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
     names = tree_of(queues)
@@ -74,6 +75,7 @@ def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
 
 def _collect_as_served() -> None:
     """Garbage, as the process does that serves once it has read the cluster."""
+    collect_less_often()
     LongLived(lambda: True)()
 
 
@@ -91,7 +93,7 @@ def _after_group(world: World, queue: str, number: int) -> float:
 def _reclaiming(nodes: int, members: int) -> Iterator[Row]:
     """All nodes are full with gangs of a queue that has borrowed all of it."""
     running = nodes * _PODS_ON_NODE
-    say(f"sharing: a gang of {members} takes room back among {running} running pods")
+    show(f"sharing: a gang of {members} takes room back among {running} running pods")
     world = World(*(builders.node(f"n{n}", cpu=str(_PODS_ON_NODE)) for n in range(nodes)))
     world.add(builders.queue("lender"), builders.queue("borrower"))
     for number in range(running // _MEMBERS):

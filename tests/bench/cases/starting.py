@@ -15,7 +15,7 @@ from tests.bench.fleet import OURS, STOCK, Fleet, gang, pods
 from tests.bench.line import Line
 from tests.bench.load import BoundWatch, Wish, count_bound, create
 from tests.bench.meters import peak_megabytes
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.e2e.harness import objects
 from tests.e2e.harness.muster import Muster
@@ -32,7 +32,7 @@ def start(bench: Bench) -> Iterator[Row]:
     sizes = bench.sizes
     with Fleet(sizes.most_nodes) as fleet:
         standing = fleet.namespace()
-        say(f"{sizes.standing} bound pods in groups of {MEMBERS}")
+        show(f"{sizes.standing} bound pods in groups of {MEMBERS}")
         create(fleet.access, _standing(standing, sizes.standing, fleet.size))
         _report(fleet, standing)
         facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, standing)}
@@ -47,7 +47,7 @@ def _report(fleet: Fleet, namespace: str) -> None:
         groups = json.loads(Line.to(fleet.access).want("GET", POD_GROUPS.path(namespace)))["items"]
         return all(SCHEDULED in {each["type"] for each in group["status"]["conditions"]} for group in groups)
 
-    say("an earlier Muster reports them")
+    show("an earlier Muster reports them")
     with fleet.muster():
         wait_for(reported, _PATIENCE)
 

@@ -9,7 +9,7 @@ waiting, is it told within one look that it starts?
 import time
 from collections.abc import Iterator
 
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.controllers.podgroup_desk import Desk, crowd, stir
 from tests.domain.builders import node
@@ -17,9 +17,9 @@ from tests.domain.builders import node
 _SECONDS = 30
 
 
-def tell(bench: Bench) -> Iterator[Row]:
-    for groups in bench.sizes.told:
-        say(f"{groups} groups wait for {_SECONDS} s")
+def run(bench: Bench) -> Iterator[Row]:
+    for groups in bench.sizes.written:
+        show(f"{groups} groups wait for {_SECONDS} s")
         yield _row(groups)
 
 

@@ -17,7 +17,7 @@ from kubernetes.client import Configuration
 
 from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
-from tests.bench.report import Row, say
+from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 
 _BODY = b'{"metadata":{"uid":"0d1f6a0c-3a52-4a44-8c7e-5d2f4c7b9e11"},"spec":{"schedulingGates":[]}}'
@@ -42,7 +42,7 @@ _WARM_UP = 200
 
 def wire(bench: Bench) -> Iterator[Row]:
     requests = bench.sizes.pods
-    say(f"{requests} small writes over one connection, by each library")
+    show(f"{requests} small writes over one connection, by each library")
     rows = {}
     for name, make in (("ours", _ours), ("http.client", _http_client), ("urllib3", _urllib3)):
         with _peer() as port:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from extender.domain.model.evictions import EvictionCause
@@ -55,7 +56,7 @@ def _heads_of_queues(case: Case) -> list[Given]:
 def _first_flavors(case: Case, head: Given) -> Given:
     given = (*case.input["queues"], *case.input["cohorts"])
     totals = Counter[tuple[str, str]]()
-    for pair, limit in (said for each in given for said in limits(each)):
+    for pair, limit in chain.from_iterable(map(limits, given)):
         totals[pair] += limit["nominal"]
     queue = next(each for each in case.input["queues"] if each["name"] == head["queue"])
     chosen: dict[str, dict[str, Given]] = {}

@@ -61,7 +61,7 @@ def _limit(flavor: Given) -> Given:
 
 
 def _amounts(each: Iterable[Given]) -> dict[tuple[str, str], int]:
-    return {(said["flavor"], said["resource"]): said["amount"] for said in each}
+    return {(one["flavor"], one["resource"]): one["amount"] for one in each}
 
 
 def _without(

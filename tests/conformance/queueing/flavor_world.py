@@ -8,18 +8,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from extender.api.objects import (
+from extender.api.objects.base import Quantities
+from extender.api.objects.nodes import Node, Taint
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import Queue, QueueFlavor
+from extender.api.objects.selectors import (
     Affinity,
-    Node,
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
-    Pod,
-    Quantities,
-    Queue,
-    QueueFlavor,
     Requirement,
-    Taint,
     Toleration,
 )
 from extender.domain.model.reasons import Verdict
@@ -127,13 +125,13 @@ class FlavorWorld:
 
     def _flavor(self, queue: Given, name: str) -> QueueFlavor:
         """The nominal quota is what it deserves, where a flavor without borrowing is looked for first."""
-        said = {resource: limit for (of, resource), limit in limits(queue) if of == name}
+        shown = {resource: limit for (of, resource), limit in limits(queue) if of == name}
         fungible = queue.get("flavor_fungibility", {})
         prefers_own = fungible.get("when_can_borrow") == "TryNextFlavor"
-        own = {resource: limit["nominal"] for resource, limit in said.items()}
+        own = {resource: limit["nominal"] for resource, limit in shown.items()}
         most = {
             resource: limit["nominal"] + limit["borrowing_limit"]
-            for resource, limit in said.items()
+            for resource, limit in shown.items()
             if "borrowing_limit" in limit
         }
         labels = {_FLAVOR: name, _use(queue["name"]): "yes"}

@@ -11,7 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Meta, PriorityClass, QueueLimits, RunningLimit
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import PriorityClass
+from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.order import in_lines

@@ -75,5 +75,5 @@ def limits(given: Given) -> Iterable[tuple[tuple[str, str], Given]]:
     """What a queue or cohort says of each flavor and resource."""
     for group in given.get("resource_groups", ()):
         for flavor in group:
-            for resource, said in flavor["resources"].items():
-                yield (flavor["flavor"], resource), said
+            for resource, shown in flavor["resources"].items():
+                yield (flavor["flavor"], resource), shown

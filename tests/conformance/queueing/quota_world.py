@@ -12,7 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects import Pod, Queue, QueuePreemption
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import Queue, QueuePreemption
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict

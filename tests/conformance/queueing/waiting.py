@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from extender.api import keys
-from extender.api.objects import Node, Pod, PodGroup, PriorityClass
+from extender.api.objects.cluster import PriorityClass
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.pods import Pod
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.order import in_lines
 from tests.conformance.volcano.objects import group, node, pod, priority_class
@@ -30,9 +33,9 @@ def waiting(
         priority = int(each.get("priority", 0))
         level = f"p{priority}"
         yield priority_class({"name": level, "value": priority})
-        told = {"namespace": _NAMESPACE, "name": each["id"], "queue": each.get("queue", queue)}
-        told |= {"annotations": {keys.HOLD: "true"}} if is_held else {}
-        yield group({**told, "priorityClassName": level}, created=moment(each["created"]))
+        metadata = {"namespace": _NAMESPACE, "name": each["id"], "queue": each.get("queue", queue)}
+        metadata |= {"annotations": {keys.HOLD: "true"}} if is_held else {}
+        yield group({**metadata, "priorityClassName": level}, created=moment(each["created"]))
 
 
 def members(workloads: Iterable[Given]) -> Iterator[Pod | Node]:

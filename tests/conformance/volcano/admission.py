@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from extender.api import keys
-from extender.api.objects import Meta, Namespace, Queue
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.queues import Queue
 from extender.domain.admission.access import Subject
 from extender.domain.cache.ledger import Ledger
 from extender.domain.model.ownership import Ownership

@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects import Pod, PodGroup, Workload
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
 from extender.api.quantities import at_least
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
@@ -67,8 +69,8 @@ def check_build(case: Case) -> Iterator[str]:
     grouper = AutoPodGroupsController(
         ControllerContext(ledger, api, _AtOnce(), leads=lambda: True), UnnamedPods()
     )
-    told = [given["pod"]] if "pod" in given else given["pods"]
-    pods = [_pod(each, number) for number, each in enumerate(told)]
+    specs = [given["pod"]] if "pod" in given else given["pods"]
+    pods = [_pod(each, number) for number, each in enumerate(specs)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):
         ledger.set_owner(_owner(given["owner"], pods))
     if given.get("existingGroup"):
@@ -128,7 +130,7 @@ def _differences(expect: Given, made: dict[str, dict[str, Any]]) -> Iterator[str
 
 def _unlike(expect: Given, group: dict[str, Any]) -> Iterator[str]:
     meta, spec = group["metadata"], group["spec"]
-    said = {
+    shown = {
         "name": meta["name"],
         "ownerReferences": meta.get("ownerReferences", []),
         "ownerReferencesCount": len(meta.get("ownerReferences", [])),
@@ -137,8 +139,8 @@ def _unlike(expect: Given, group: dict[str, Any]) -> Iterator[str]:
         "priorityClassName": spec.get("priorityClassName", ""),
         "phase": group.get("status", {}).get("phase", ""),
     }
-    for name in said.keys() & expect.keys():
-        yield from unequal(name, expect[name], said[name])
+    for name in shown.keys() & expect.keys():
+        yield from unequal(name, expect[name], shown[name])
     for name in ("annotations", "labels"):
         present = meta.get(name) or {}
         yield from _lacking(name, expect.get(name) or {}, present)

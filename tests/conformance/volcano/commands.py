@@ -65,7 +65,7 @@ def _table(desk: Desk, case: Case) -> Iterator[str]:
         _make_queue(desk, each, case.input.get("counts", {}).get(each["name"], {}))
     for each in case.input.get("podGroups", ()):
         desk.group(each["name"], each.get("phase", ""), queue=each["queue"])
-    head, *rows = map(_cells, desk.says("queue", "list", "-o", "wide").splitlines())
+    head, *rows = map(_cells, desk.output("queue", "list", "-o", "wide").splitlines())
     columns = case.expect.get("header") or _HEADER
     found = [[row[head.index(name.upper())] for name in columns] for row in rows]
     if found != case.expect["rows"]:

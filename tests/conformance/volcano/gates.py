@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.objects import Node, Pod
+from extender.api.objects.nodes import Node
+from extender.api.objects.pods import Pod
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.objects import PodGroup
+from extender.api.objects.groups import PodGroup
 from extender.domain.queues.queue_records import QueueRecord, queue_record
 from extender.domain.queues.queue_states import QueueAction, read_state, state_of, wish
 from tests.conformance.amounts import unequal

@@ -9,7 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.objects import Pod, PodGroup
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.pods import Pod
 from extender.domain.model.marks import whole_condition
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import CPU

@@ -3,7 +3,8 @@
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from extender.api.objects import Meta, PodGroup
+from extender.api.objects.base import Meta
+from extender.api.objects.groups import PodGroup
 from extender.controllers.controller import ControllerContext
 from extender.controllers.object_store import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController

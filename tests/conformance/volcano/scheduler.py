@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from extender.api.objects import Pod
+from extender.api.objects.pods import Pod
 from extender.domain.cache.claims import Claim
 from extender.domain.model.records import Uid
 from tests.domain.world import World

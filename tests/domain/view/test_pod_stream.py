@@ -52,7 +52,7 @@ class Pair:
         self.muster.send_bookmark(connection)
         return self.api.version
 
-    def told(self, connection: Connection) -> list[tuple[str, str]]:
+    def events(self, connection: Connection) -> list[tuple[str, str]]:
         frames = [(frame.type, frame.nominated) for frame in connection.outbox if frame.type != "BOOKMARK"]
         connection.outbox.clear()
         return frames
@@ -71,7 +71,7 @@ def test_a_watch_that_was_superseded_says_nothing_of_what_the_client_has(pair: P
     version = pair.move_on(alive)
     pair.muster.connections.remove(alive)
     pair.muster.pass_changes_on()
-    assert pair.told(pair.muster.watch(version, version)) == [("ADDED", "n1")]
+    assert pair.events(pair.muster.watch(version, version)) == [("ADDED", "n1")]
 
 
 def test_a_list_that_was_superseded_says_nothing_of_what_the_client_has(pair: Pair) -> None:
@@ -87,7 +87,7 @@ def test_a_list_that_was_superseded_says_nothing_of_what_the_client_has(pair: Pa
     pair.muster.connections.remove(alive)
     pair.muster.ledger.take_back(pair.uid)
     pair.muster.pass_changes_on()
-    assert pair.told(pair.muster.watch(version, version)) == [("DELETED", "")]
+    assert pair.events(pair.muster.watch(version, version)) == [("DELETED", "")]
 
 
 def test_what_is_repeated_brings_no_bound_pod_back(pair: Pair) -> None:
@@ -102,14 +102,14 @@ def test_what_is_repeated_brings_no_bound_pod_back(pair: Pair) -> None:
     pair.muster.read(again)  # the first change, and not the second
     fresh = pair.watch_list()
     pair.read(fresh)
-    assert pair.told(fresh) == [("ADDED", "")], "the bound pod alone"
+    assert pair.events(fresh) == [("ADDED", "")], "the bound pod alone"
 
 
 def test_a_list_ends_a_pod_that_an_informer_may_have_in_another_way(pair: Pair) -> None:
     """As it was shown by the process before this one, in the same version of the pod."""
     pair.muster.ledger.release(pair.uid, N1)
     assert pair.muster.list(2, 2) == []
-    assert pair.told(pair.muster.watch(2, 2)) == [("ADDED", "n1")]
+    assert pair.events(pair.muster.watch(2, 2)) == [("ADDED", "n1")]
 
 
 def test_a_list_leaves_no_pod_out_that_the_scheduler_is_binding(pair: Pair) -> None:

@@ -30,5 +30,5 @@ def process(cluster: ControlPlane, gates: str = "") -> Process:
     """Not yet started. The gates are as its flag --feature-gates takes them. It may do everything: its rights
     are not what is tried."""
     program = build.tool(MODULE, "kube-muster.io/cert-manager")
-    told = {"KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "FEATURE_GATES": gates}
-    return Process("cert-manager", [str(program)], cluster.folder / "cert-manager.log", env=told)
+    environment = {"KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "FEATURE_GATES": gates}
+    return Process("cert-manager", [str(program)], cluster.folder / "cert-manager.log", env=environment)

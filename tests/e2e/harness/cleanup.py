@@ -17,7 +17,7 @@ from tests.e2e.harness.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
 
 NOT_FOUND = 404
@@ -31,27 +31,32 @@ SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one w
 def clean(client: Client, namespace: str) -> None:
     """Owners before what they own. The empty namespace stays: only a controller could end it."""
     for resource in IN_NAMESPACE:
-        _empty(client, resource, namespace)
+        empty(client, resource, namespace)
     for resource in IN_CLUSTER:
-        _empty(client, resource, "")
+        empty(client, resource, "")
     for name in SCHEDULER_LEASES:
         _delete(client, LEASES, name, "kube-system")
 
 
-def _empty(client: Client, resource: Resource, namespace: str) -> None:
-    wait_for(lambda: _emptied(client, resource, namespace), what=f"{resource.plural} gone")
-
-
-def _emptied(client: Client, resource: Resource, namespace: str) -> bool:
+def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS) -> None:
     """Kinds that are not installed have nothing to take away. A policy that was deleted a moment ago is asked
     by the API server until its own watch has told it so."""
+    refusals: list[ApiError] = []
+
+    def emptied() -> bool:
+        try:
+            client.delete_all(resource, namespace)
+            return _gone(client, resource, namespace)
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, NOT_YET, *REFUSED_BY_POLICY):
+                raise
+            refusals[:] = [error]
+            return error.status == NOT_FOUND
+
     try:
-        client.delete_all(resource, namespace)
-        return _gone(client, resource, namespace)
-    except ApiError as error:
-        if error.status not in (NOT_FOUND, NOT_YET, *REFUSED_BY_POLICY):
-            raise
-        return error.status == NOT_FOUND
+        wait_for(emptied, timeout, what=f"{resource.plural} gone")
+    except TimeoutError as late:
+        raise (TimeoutError(f"{late}; last refusal: {refusals[0]}") if refusals else late) from None
 
 
 def _gone(client: Client, resource: Resource, namespace: str) -> bool:

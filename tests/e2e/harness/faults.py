@@ -19,7 +19,7 @@ class Fault:
 
     method: str
     path: str
-    said: bytes = b""
+    in_body: bytes = b""
     asked: str = ""
     agent: str = ""
     status: int | None = None
@@ -34,7 +34,7 @@ class Fault:
     hit: threading.Event = field(default_factory=threading.Event)
 
     def matches(self, method: str, target: str, body: bytes = b"", agent: str = "") -> bool:
-        if self.times <= 0 or self.method != method or self.said not in body:
+        if self.times <= 0 or self.method != method or self.in_body not in body:
             return False
         path, _, query = target.partition("?")
         return bool(re.search(self.path, path)) and self.asked in query and agent.startswith(self.agent)

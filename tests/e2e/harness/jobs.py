@@ -114,9 +114,9 @@ class StagedJobs:
     def wait_status(self, name: str, **status: Any) -> Json:
         """Until its status says this: `wait_status("work", active=2, succeeded=1)`; what is absent is 0."""
 
-        def said() -> bool:
+        def has_status() -> bool:
             found = self.get(name).get("status", {})
             return all(found.get(key, 0) == value for key, value in status.items())
 
-        wait_for(said, what=f"Job {name} {status}")
+        wait_for(has_status, what=f"Job {name} {status}")
         return dict(self.get(name)["status"])

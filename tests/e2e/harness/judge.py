@@ -214,10 +214,10 @@ class Judge:
         asked = [name for name, value in event.requests.items() if value]
         over = {name: held[name] for name in asked if held[name] > most[name]}
         if over:
-            told = ", ".join(
+            listed = ", ".join(
                 f"{name} {value / MILLI:g} of {most[name] / MILLI:g}" for name, value in over.items()
             )
-            what = f"node {event.node} over its allocatable when {event.key} came: {told}"
+            what = f"node {event.node} over its allocatable when {event.key} came: {listed}"
             self.found.append(Violation(event.at, event.node, what))
 
     def _held(self, node: str, since: float) -> Amounts:

@@ -29,7 +29,7 @@ class Kubelet:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._pods = Follower(client, PODS, self._heard)
+        self._pods = Follower(client, PODS, self._take)
         self._work: queue.Queue[str | None] = queue.Queue()
         self._on = threading.Event()
         self._on.set()
@@ -79,7 +79,7 @@ class Kubelet:
         for name in names:
             self._patch(namespace, name, {"phase": phase, "containerStatuses": [_container(_ended(phase))]})
 
-    def _heard(self, kind: str, pod: Json, _version: int) -> None:
+    def _take(self, kind: str, pod: Json, _version: int) -> None:
         if kind != "DELETED" and pod["spec"].get("nodeName"):
             self._work.put(pod["metadata"]["uid"])
 
@@ -131,8 +131,8 @@ def _running() -> Json:
 def _refusal(pod: Json) -> Json:
     """What a real kubelet writes when its own admission finds no room: no container was ever started."""
     node = pod["spec"]["nodeName"]
-    told = f"Pod was rejected: Node {node} didn't have enough resource: cpu"
-    return {"phase": "Failed", "reason": "OutOfcpu", "message": told, "startTime": _now()}
+    message = f"Pod was rejected: Node {node} didn't have enough resource: cpu"
+    return {"phase": "Failed", "reason": "OutOfcpu", "message": message, "startTime": _now()}
 
 
 def _ended(phase: str) -> Json:

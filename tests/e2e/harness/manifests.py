@@ -1,6 +1,7 @@
 """Applies the repository's own manifests, so that the tests run with what users install."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,16 @@ def remove(client: Client, written: Iterable[Json]) -> None:
         client.delete(resource_of(client, document), metadata["name"], metadata.get("namespace", ""))
 
 
+@contextmanager
+def applied(client: Client, *patterns: str) -> Iterator[None]:
+    """While it is entered, what the files say is there."""
+    written = apply(client, *patterns)
+    try:
+        yield
+    finally:
+        remove(client, written)
+
+
 def find(client: Client, document: Json) -> Json | None:
     """The object as the API server has it; None where even its kind is gone."""
     try:
@@ -116,14 +127,14 @@ def _objects(document: Json | None) -> Iterator[Json]:
 def _wait_established(client: Client, name: str) -> None:
     """Until its objects can be listed, too: for a moment the API server says that it gets ready for that."""
 
-    def established() -> bool:
+    def is_ready() -> bool:
         found = client.get(CRDS, name)
         conditions = found.get("status", {}).get("conditions") or []
-        told = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+        established = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
         served = [each["name"] for each in found["spec"]["versions"] if each["served"]]
-        return told and all(_lists(client, found, version) for version in served)
+        return established and all(_lists(client, found, version) for version in served)
 
-    wait_for(established, what=f"{name} established")
+    wait_for(is_ready, what=f"{name} established")
 
 
 def _lists(client: Client, crd: Json, version: str) -> bool:

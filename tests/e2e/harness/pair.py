@@ -47,8 +47,8 @@ class Pair:
         for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
             self._stage.api.delete_all(resource)
 
-    def wait_told(self, words: str) -> None:
-        wait_for(lambda: words in self.muster.readyz(), what=f"/readyz tells: {words}")
+    def wait_reported(self, message: str) -> None:
+        wait_for(lambda: message in self.muster.readyz(), what=f"/readyz tells: {message}")
 
     def _config(self) -> Json:
         maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._reads()

@@ -29,12 +29,11 @@ def gating(kubernetes: str) -> tuple[str, ...]:
 
 @contextmanager
 def in_force(client: Client, namespace: str, file: str) -> Iterator[None]:
-    written = manifests.apply(client, file)
     try:
-        wait_for(lambda: gates_pods(client, namespace), what=f"{file} in force")
-        yield
+        with manifests.applied(client, file):
+            wait_for(lambda: gates_pods(client, namespace), what=f"{file} in force")
+            yield
     finally:
-        manifests.remove(client, written)
         wait_for(lambda: not gates_pods(client, namespace), what=f"{file} out of force")
 
 

@@ -19,7 +19,7 @@ _UNANSWERED = "(no answer yet)"
 
 
 @dataclass
-class Told:
+class Answered:
     """One call: the verb, the pod, the nodes that it names, and what became of it."""
 
     verb: str
@@ -36,7 +36,7 @@ class Recorder:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self._calls: list[Told] = []
+        self._calls: list[Answered] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -55,13 +55,13 @@ class Recorder:
         self._thread.join()
         self._server.server_close()
 
-    def note(self, verb: str, args: Json) -> Told:
-        told = Told(verb, _pod(args), frozenset(_nodes(verb, args)))
+    def note(self, verb: str, args: Json) -> Answered:
+        call = Answered(verb, _pod(args), frozenset(_nodes(verb, args)))
         with self._lock:
-            self._calls.append(told)
-        return told
+            self._calls.append(call)
+        return call
 
-    def calls(self) -> list[Told]:
+    def calls(self) -> list[Answered]:
         with self._lock:
             return list(self._calls)
 
@@ -75,8 +75,8 @@ class Recorder:
         wait_for(answered, what=f"{verb} answered for {sorted(wanted)}")
 
 
-def _done(told: Told) -> bool:
-    return told.answer != _UNANSWERED
+def _done(call: Answered) -> bool:
+    return call.answer != _UNANSWERED
 
 
 def _pod(args: Json) -> str:
@@ -98,7 +98,7 @@ def kind_of(verb: str, answer: Any) -> str:
     match verb:
         case "filter":
             refused = (answer.get("FailedNodes") or {}) | (answer.get("FailedAndUnresolvableNodes") or {})
-            return _told_of_filter(answer, sorted(set(refused.values())))
+            return _answered_by_filter(answer, sorted(set(refused.values())))
         case "bind":
             return answer["Error"] or "bound"
         case "preempt":
@@ -106,7 +106,7 @@ def kind_of(verb: str, answer: Any) -> str:
     return "scored"
 
 
-def _told_of_filter(answer: Json, refusals: list[str]) -> str:
+def _answered_by_filter(answer: Json, refusals: list[str]) -> str:
     if answer.get("Error"):
         return f"error {answer['Error']}"
     return f"passed {sorted(answer['NodeNames'])}" if answer.get("NodeNames") else f"refused {refusals}"
@@ -130,11 +130,11 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             verb = self.path.rpartition("/")[2]
-            told = recorder.note(verb, json.loads(body))
+            call = recorder.note(verb, json.loads(body))
             self._muster.request("POST", self.path, body, {"Content-Type": "application/json"})
             answer = self._muster.getresponse()
             content = answer.read()
-            told.answer = kind_of(verb, json.loads(content)) if answer.status == 200 else str(answer.status)
+            call.answer = kind_of(verb, json.loads(content)) if answer.status == 200 else str(answer.status)
             self._pass_back(answer.status, content)
 
         def _pass_back(self, status: int, content: bytes) -> None:

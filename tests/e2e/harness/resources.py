@@ -46,6 +46,9 @@ SERVICES = Resource("/api/v1", "services")
 ENDPOINT_SLICES = Resource("/apis/discovery.k8s.io/v1", "endpointslices")
 CONFIG_MAPS = Resource("/api/v1", "configmaps")
 SECRETS = Resource("/api/v1", "secrets")
+MUTATING_POLICIES = Resource(
+    "/apis/admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", namespaced=False
+)
 CRDS = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 VALIDATING_WEBHOOKS = Resource(
     "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False

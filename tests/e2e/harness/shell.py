@@ -28,7 +28,7 @@ class Shell:
             command, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
         )
 
-    def says(self, *arguments: str) -> str:
+    def output(self, *arguments: str) -> str:
         done = self(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout

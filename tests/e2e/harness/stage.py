@@ -111,9 +111,9 @@ class Stage:
         """Open or close a queue, and wait until Muster says so: it learns of queues and of groups by two
         watches, so a group created at once might be seen before the queue's new state."""
         self.api.patch(QUEUES, name, {"spec": {"state": state}})
-        said = {"Open"} if state == "Open" else {"Closing", "Closed"}
+        found = {"Open"} if state == "Open" else {"Closing", "Closed"}
         wait_for(
-            lambda: self.api.get(QUEUES, name).get("status", {}).get("state") in said,
+            lambda: self.api.get(QUEUES, name).get("status", {}).get("state") in found,
             what=f"queue {name} is {state}",
         )
 
@@ -169,11 +169,11 @@ class Stage:
     def wait_group(self, name: str, **status: Any) -> Json:
         """Until the PodGroup is there and says this: `wait_group("a", phase="Running", running=3)`."""
 
-        def said() -> Json | None:
+        def with_status() -> Json | None:
             found = self.api.find(POD_GROUPS, name, self.namespace)
             return found if found and status.items() <= found.get("status", {}).items() else None
 
-        found = wait_for(said, what=f"PodGroup {name} {status}")
+        found = wait_for(with_status, what=f"PodGroup {name} {status}")
         assert found is not None
         return found
 
@@ -185,13 +185,13 @@ class Stage:
     def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
         """Until the PodGroup says one of these reasons."""
 
-        def said() -> str | None:
+        def one_of_them() -> str | None:
             return reason if (reason := self.reason(group)) in reasons else None
 
         try:
-            return str(wait_for(said, timeout))
+            return str(wait_for(one_of_them, timeout))
         except TimeoutError:
-            what = f"{group} said {self.reason(group)!r}, never one of {reasons}"
+            what = f"{group} has {self.reason(group)!r}, never one of {reasons}"
             raise TimeoutError(f"{what}: {self.pod_group(group).get('status')}") from None
 
     def first_to_say(self, groups: Iterable[str], reason: str) -> str:

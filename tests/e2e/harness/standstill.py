@@ -40,8 +40,8 @@ class LastCall:
         self, stage: Stage, muster: Muster, verbs: FaultProxy, name: str = "a", size: int = 3, **gang: Any
     ) -> None:
         self._released = threading.Event()
-        said = f'"PodName":"{name}-{size - 1}"'.encode()
-        called = Fault("POST", r"/bind$", said, before=self._released.wait, while_awaited=True)
+        in_body = f'"PodName":"{name}-{size - 1}"'.encode()
+        called = Fault("POST", r"/bind$", in_body, before=self._released.wait, while_awaited=True)
         verbs.inject(called)
         self.pods = stage.gang(name, size, **gang)
         *self.held, self.last = self.pods

@@ -54,7 +54,7 @@ class Volcano:
         self._made = programs()
         self._programs: dict[str, Process] = {}
         self._config = cluster.folder / "volcano.scheduler"
-        self._pods = Follower(cluster.admin, PODS, self._heard)
+        self._pods = Follower(cluster.admin, PODS, self._take)
 
     def __enter__(self) -> "Volcano":
         client = self._cluster.admin
@@ -96,7 +96,7 @@ class Volcano:
         for name, text in config["data"].items():
             (self._config / name).write_text(text)
 
-    def _heard(self, kind: str, pod: Json, _version: int) -> None:
+    def _take(self, kind: str, pod: Json, _version: int) -> None:
         if pod["metadata"]["namespace"] != SYSTEM:
             return
         uid = pod["metadata"]["uid"]

@@ -79,13 +79,13 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
         return
     if len(conflicts) == 1:
         ((entry, path),) = conflicts
-        told = f"1 conflict: conflict with {_named(entry)}: {shown(path)}"
+        message = f"1 conflict: conflict with {_named(entry)}: {shown(path)}"
     else:
         lines = []
         for entry, paths in lost.items():
             if paths:
                 lines += [f"conflicts with {_named(entry)}:", *(f"- {shown(path)}" for path in paths)]
-        told = f"{len(conflicts)} conflicts: " + "\n".join(lines)
+        message = f"{len(conflicts)} conflicts: " + "\n".join(lines)
     causes = [
         {
             "reason": "FieldManagerConflict",
@@ -94,12 +94,12 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
         }
         for entry, path in conflicts
     ]
-    raise StatusError(409, "Conflict", f"Apply failed with {told}", {"causes": causes})
+    raise StatusError(409, "Conflict", f"Apply failed with {message}", {"causes": causes})
 
 
 def _named(entry: Entry) -> str:
     name, operation, api_version, subresource = entry.manager
-    told = f'"{name}"' + (f' with subresource "{subresource}"' if subresource else "")
+    manager = f'"{name}"' + (f' with subresource "{subresource}"' if subresource else "")
     if operation == APPLY:
-        return told
-    return f"{told} using {api_version}"
+        return manager
+    return f"{manager} using {api_version}"

@@ -34,24 +34,24 @@ def entries_of(obj: Json) -> dict[Manager, Entry]:
     return {entry.manager: entry for entry in map(_entry, obj["metadata"].get("managedFields") or ())}
 
 
-def _entry(told: Json) -> Entry:
+def _entry(item: Json) -> Entry:
     manager = Manager(
-        told.get("manager", ""),
-        told.get("operation", UPDATE),
-        told.get("apiVersion", ""),
-        told.get("subresource", ""),
+        item.get("manager", ""),
+        item.get("operation", UPDATE),
+        item.get("apiVersion", ""),
+        item.get("subresource", ""),
     )
-    return Entry(manager, told.get("time", ""), read(told.get("fieldsV1") or {}))
+    return Entry(manager, item.get("time", ""), read(item.get("fieldsV1") or {}))
 
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
     """`obj` with these entries; whoever owns nothing any more is left out."""
-    told = [_told(entry) for entry in entries if entry.paths]
+    items = [_as_item(entry) for entry in entries if entry.paths]
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    return {**obj, "metadata": metadata | ({"managedFields": told} if told else {})}
+    return {**obj, "metadata": metadata | ({"managedFields": items} if items else {})}
 
 
-def _told(entry: Entry) -> Json:
+def _as_item(entry: Entry) -> Json:
     name, operation, api_version, subresource = entry.manager
     return {
         "manager": name,
@@ -69,10 +69,10 @@ def kept_account(before: Json, after: Json, subresource: str) -> Json:
 
     Through a subresource nobody can.
     """
-    told = after["metadata"].get("managedFields")
-    if told in ([], [{}]) and not subresource:
+    managed = after["metadata"].get("managedFields")
+    if managed in ([], [{}]) and not subresource:
         return with_entries(after, ())
-    if told and not subresource:
+    if managed and not subresource:
         return after
     return with_entries(after, entries_of(before).values())
 

@@ -56,12 +56,12 @@ def shown(path: Path) -> str:
 
 
 def _shown_step(step: str) -> str:
-    sort, _, told = step.partition(":")
+    sort, _, content = step.partition(":")
     if sort == "f":
-        return f".{told}"
+        return f".{content}"
     if sort == "v":
-        return f"[={told}]"
-    return "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in json.loads(told).items()) + "]"
+        return f"[={content}]"
+    return "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in json.loads(content).items()) + "]"
 
 
 # ---- what is at the end of a step

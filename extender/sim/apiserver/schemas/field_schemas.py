@@ -86,8 +86,8 @@ def _referred(published: Json) -> str:
 
 def _resolved(published: Json, name: str) -> Json:
     """With what it refers to, beside a default and a description of its own."""
-    said = {key: value for key, value in published.items() if key != "allOf"}
-    return {**definitions()[name], **said} if name else said
+    own = {key: value for key, value in published.items() if key != "allOf"}
+    return {**definitions()[name], **own} if name else own
 
 
 def _compact(value: Any) -> str:

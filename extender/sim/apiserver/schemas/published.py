@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from extender.shipped import CRDS
-from extender.sim.apiserver.kinds import OPERATOR_KINDS, Json, ResourceKind
+from extender.sim.apiserver.kinds import UNSHIPPED_KINDS, Json, ResourceKind
 
 KUBERNETES = Path(__file__).with_name("kubernetes.json")
 REFERENCE = "#/components/schemas/"
@@ -26,7 +26,7 @@ def definitions() -> dict[str, Json]:
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for path in CRDS:
         known |= _of_crd(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
-    for kind in OPERATOR_KINDS:
+    for kind in UNSHIPPED_KINDS:
         known |= _of_crd(_stand_in(kind))
     return known
 

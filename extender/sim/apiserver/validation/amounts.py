@@ -51,8 +51,8 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
 
 def _name_errors(name: str, field: str) -> FieldErrors:
     bad = label_key(name)
-    for told in bad:
-        yield wrong(field, name, told)
+    for message in bad:
+        yield wrong(field, name, message)
     if "/" not in name:
         if not bad and not _is_standard(name) and name not in _OF_OTHERS:
             yield wrong(field, name, "must be a standard resource type or fully qualified")
@@ -72,8 +72,8 @@ def _against_limit(name: str, amount: Any, limits: Json, at: str) -> FieldErrors
     if asked != limit and not overcommits:
         yield wrong(f"{at}.requests", str(amount), f"must be equal to {name} limit of {limits[name]}")
     elif asked > limit:
-        told = f"must be less than or equal to {name} limit of {limits[name]}"
-        yield wrong(f"{at}.requests", str(amount), told)
+        message = f"must be less than or equal to {name} limit of {limits[name]}"
+        yield wrong(f"{at}.requests", str(amount), message)
 
 
 def _is_standard(name: str) -> bool:

@@ -48,11 +48,11 @@ def filled(metadata: Json) -> Json:
 def _check_kind(kind: ResourceKind, body: Json) -> None:
     version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.name
     if version != kind.api_version:
-        told = f"the API version in the data ({version}) does not match the expected API version"
-        raise bad_request(f"{told} ({kind.api_version})")
+        message = f"the API version in the data ({version}) does not match the expected API version"
+        raise bad_request(f"{message} ({kind.api_version})")
     if name != kind.name:
-        told = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
-        raise bad_request(f"{told}: converting (v1.{name}) to (core.{kind.name}): unknown conversion")
+        message = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
+        raise bad_request(f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion")
 
 
 def _raise_unreadable(kind: ResourceKind, faults: Iterator[str]) -> None:

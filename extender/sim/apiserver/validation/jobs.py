@@ -15,7 +15,7 @@ _FIXED = (
     "successPolicy",
 )
 _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest
-_TOLD = "field is immutable"
+_IMMUTABLE = "field is immutable"
 
 
 def job_change_errors(before: Json, job: Json) -> FieldErrors:
@@ -23,12 +23,12 @@ def job_change_errors(before: Json, job: Json) -> FieldErrors:
     yield from _completions(old, new)
     for name in _FIXED:
         if old.get(name) != new.get(name):
-            yield wrong(f"spec.{name}", new.get(name), _TOLD)
+            yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
     kept, wanted = old.get("template") or {}, new.get("template") or {}
     if _is_at_rest(before):
         kept, wanted = _without_free_parts(kept), _without_free_parts(wanted)
     if kept != wanted:
-        yield wrong("spec.template", new.get("template"), _TOLD)
+        yield wrong("spec.template", new.get("template"), _IMMUTABLE)
 
 
 def _completions(old: Json, new: Json) -> FieldErrors:
@@ -37,7 +37,7 @@ def _completions(old: Json, new: Json) -> FieldErrors:
     if given == old.get("completions"):
         return
     if new.get("completionMode") != "Indexed":
-        yield wrong("spec.completions", given, _TOLD)
+        yield wrong("spec.completions", given, _IMMUTABLE)
     elif given is not None and given != new.get("parallelism"):
         yield wrong("spec.completions", given, "can only be modified in tandem with spec.parallelism")
 
@@ -45,9 +45,9 @@ def _completions(old: Json, new: Json) -> FieldErrors:
 def _is_at_rest(job: Json) -> bool:
     """Whether it is suspended, its controller knows that or has never started it, and no pod is left."""
     status = job.get("status") or {}
-    told = find_stored_condition(job, "Suspended").get("status") == "True"
+    reported = find_stored_condition(job, "Suspended").get("status") == "True"
     suspended = bool((job.get("spec") or {}).get("suspend"))
-    return suspended and (told or "startTime" not in status) and not status.get("active")
+    return suspended and (reported or "startTime" not in status) and not status.get("active")
 
 
 def _without_free_parts(template: Json) -> Json:

@@ -23,9 +23,9 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
     rule: NameRule = {NAMESPACES: dns_label, EVENTS: path_segment}.get(kind, subdomain)
     prefix, name = metadata.get("generateName") or "", metadata.get("name") or ""
     if prefix:
-        yield from _told("metadata.generateName", prefix, rule(_completed(prefix)))
+        yield from _wrongs("metadata.generateName", prefix, rule(_completed(prefix)))
     if name:
-        yield from _told("metadata.name", name, rule(name))
+        yield from _wrongs("metadata.name", name, rule(name))
     else:
         yield required("metadata.name", "name or generateName is required")
     yield from labels_errors("metadata.labels", metadata.get("labels"))
@@ -33,7 +33,7 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
     for owner in metadata.get("ownerReferences") or ():
         yield from _owner(owner)
     for finalizer in metadata.get("finalizers") or ():
-        yield from _told("metadata.finalizers", finalizer, label_key(finalizer))
+        yield from _wrongs("metadata.finalizers", finalizer, label_key(finalizer))
 
 
 def _completed(prefix: str) -> str:
@@ -44,23 +44,23 @@ def _completed(prefix: str) -> str:
 def labels_errors(field: str, labels: Json | None) -> FieldErrors:
     """Of labels, and of a selector that is written like them."""
     for key, value in (labels or {}).items():
-        yield from _told(field, key, label_key(key))
-        yield from _told(field, value, label_value(value))
+        yield from _wrongs(field, key, label_key(key))
+        yield from _wrongs(field, value, label_value(value))
 
 
 def _annotations(annotations: Json) -> FieldErrors:
     for key in annotations:
-        yield from _told("metadata.annotations", key, label_key(key.lower()))
+        yield from _wrongs("metadata.annotations", key, label_key(key.lower()))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _LARGEST_ANNOTATIONS:
         yield too_long("metadata.annotations", _LARGEST_ANNOTATIONS)
 
 
 def _owner(owner: Json) -> FieldErrors:
-    for field, told in _OWNER_FIELDS.items():
+    for field, message in _OWNER_FIELDS.items():
         if not owner.get(field):
-            yield wrong(f"metadata.ownerReferences.{field}", "", told)
+            yield wrong(f"metadata.ownerReferences.{field}", "", message)
 
 
-def _told(field: str, value: Any, told: list[str]) -> list[FieldError]:
-    return [wrong(field, value, each) for each in told]
+def _wrongs(field: str, value: Any, message: list[str]) -> list[FieldError]:
+    return [wrong(field, value, each) for each in message]

@@ -21,10 +21,10 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 
 def subdomain(name: str) -> list[str]:
     """RFC 1123 subdomain: what most kinds are named by."""
-    told = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
+    rule = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
     return [
         *_too_long(name, _LONGEST_SUBDOMAIN, "characters"),
-        *_unlike(name, _SUBDOMAIN, told, "example.com"),
+        *_unlike(name, _SUBDOMAIN, rule, "example.com"),
     ]
 
 
@@ -35,8 +35,8 @@ def dns_label(name: str) -> list[str]:
         return wrong
     if re.fullmatch(_SUBDOMAIN, name):
         return [*wrong, "must not contain dots"]
-    told = f"a lowercase RFC 1123 label {_LOWER} or '-', {_ENDS}"
-    return [*wrong, *_unlike(name, _LABEL, told, "my-name", "123-abc")]
+    rule = f"a lowercase RFC 1123 label {_LOWER} or '-', {_ENDS}"
+    return [*wrong, *_unlike(name, _LABEL, rule, "my-name", "123-abc")]
 
 
 def path_segment(name: str) -> list[str]:
@@ -49,21 +49,21 @@ def path_segment(name: str) -> list[str]:
 def label_key(key: str) -> list[str]:
     """A name, after a prefix that is a subdomain and a slash if it has one: also of resources and gates."""
     prefix, slash, name = key.rpartition("/")
-    told = _unlike(name, _KEY, _KEY_RULE, "MyName", "my.name", "123-abc")
+    errors = _unlike(name, _KEY, _KEY_RULE, "MyName", "my.name", "123-abc")
     if "/" in prefix:
-        told = _unlike("", _KEY, f"a valid label key {_KEY_RULE}", "MyName", "my.name", "123-abc")
-        return [f"{told[0]} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        errors = _unlike("", _KEY, f"a valid label key {_KEY_RULE}", "MyName", "my.name", "123-abc")
+        return [f"{errors[0]} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     wrong = [f"prefix part {each}" for each in subdomain(prefix)] if prefix else []
     if slash and not prefix:
         wrong.append("prefix part must be non-empty")
     if not name:
         wrong.append("name part must be non-empty")
-    return [*wrong, *(f"name part {each}" for each in [*_too_long(name, _LONGEST_LABEL), *told])]
+    return [*wrong, *(f"name part {each}" for each in [*_too_long(name, _LONGEST_LABEL), *errors])]
 
 
 def label_value(value: str) -> list[str]:
-    told = f"a valid label must be an empty string or {_KEY_CHARACTERS}"
-    wrong = _unlike(value, _VALUE, told, "MyValue", "my_value", "12345")
+    rule = f"a valid label must be an empty string or {_KEY_CHARACTERS}"
+    wrong = _unlike(value, _VALUE, rule, "MyValue", "my_value", "12345")
     return [*_too_long(value, _LONGEST_LABEL), *wrong]
 
 
@@ -71,8 +71,8 @@ def _too_long(text: str, longest: int, unit: str = "bytes") -> list[str]:
     return [f"must be no more than {longest} {unit}"] if len(text.encode()) > longest else []
 
 
-def _unlike(text: str, pattern: str, told: str, *examples: str) -> list[str]:
+def _unlike(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
     if re.fullmatch(pattern, text):
         return []
     shown = " or ".join(f"'{example}', " for example in examples)
-    return [f"{told} (e.g. {shown}regex used for validation is '{pattern}')"]
+    return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]

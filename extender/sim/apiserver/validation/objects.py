@@ -75,11 +75,11 @@ def _class_errors(priority: Json) -> FieldErrors:
     if name in SYSTEM_CLASSES:
         return
     if name.startswith(_SYSTEM):
-        told = f"priority class names with '{_SYSTEM}' prefix are reserved for system use only."
-        yield forbidden_field("metadata.name", f"{told} error: {name} is not a known system priority class")
+        rule = f"priority class names with '{_SYSTEM}' prefix are reserved for system use only."
+        yield forbidden_field("metadata.name", f"{rule} error: {name} is not a known system priority class")
     elif priority.get("value", 0) > _HIGHEST_PRIORITY:
-        told = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
-        yield forbidden_field("value", told)
+        message = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+        yield forbidden_field("value", message)
     policies = ("PreemptLowerPriority", "Never")
     if priority.get("preemptionPolicy", policies[0]) not in policies:
         yield not_supported("preemptionPolicy", priority["preemptionPolicy"], policies)

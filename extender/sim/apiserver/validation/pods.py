@@ -111,13 +111,13 @@ def _toleration(toleration: Json, at: str) -> FieldErrors:
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
     yield from _named(f"{at}.key", key, label_key)
     if not key and operator != "Exists":
-        told = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        yield wrong(f"{at}.operator", operator, told)
+        message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield wrong(f"{at}.operator", operator, message)
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         yield wrong(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator in ("Equal", ""):
-        if told := ";".join(label_value(value)):
-            yield wrong(f"{at}.operator", value, told)
+        if message := ";".join(label_value(value)):
+            yield wrong(f"{at}.operator", value, message)
     elif operator != "Exists":
         yield not_supported(f"{at}.operator", operator, ("Equal", "Exists"))
     elif value:
@@ -129,8 +129,8 @@ def taint_errors(node: Json) -> FieldErrors:
     for place, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
         at = f"metadata.taints[{place}]"  # Kubernetes' own slip: they are in the spec
         yield from _named(f"{at}.key", taint.get("key"), label_key, needed=True)
-        if told := ";".join(label_value(taint.get("value", ""))):
-            yield wrong(f"{at}.value", taint.get("value", ""), told)
+        if message := ";".join(label_value(taint.get("value", ""))):
+            yield wrong(f"{at}.value", taint.get("value", ""), message)
         if not taint.get("effect"):
             yield required(f"{at}.effect")
         yield from _choice(f"{at}.effect", taint.get("effect"), EFFECTS)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from extender.api.quantities import BadQuantity, at_least
-from extender.sim.apiserver.field_errors import FieldErrors, wrong_as_told
+from extender.sim.apiserver.field_errors import FieldErrors, wrong_as_stated
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.schemas.field_schemas import FieldSchema
 
@@ -19,7 +19,7 @@ def queue_errors(queue: Json, schema: FieldSchema) -> FieldErrors:
     rules = schema.field("spec").published["x-kubernetes-validations"]
     for (lower, upper), rule in zip(compared, rules, strict=True):
         if any(name in upper and _above(lower[name], upper[name]) for name in lower):
-            yield wrong_as_told(f"spec{rule['fieldPath']}", rule["message"])
+            yield wrong_as_stated(f"spec{rule['fieldPath']}", rule["message"])
 
 
 def _above(one: Any, other: Any) -> bool:

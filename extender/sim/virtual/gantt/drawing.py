@@ -48,11 +48,11 @@ def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> I
     """While nodes were reserved for a group, and when members of it were evicted for others."""
     for span in timeline.reserved:
         x = panel.x(span.begin)
-        said = f"{timeline.name}: nodes were reserved for {two_units(span.end - span.begin)}"
-        yield svg.box(x, top, panel.x(span.end) - x, height / 2, RESERVED, said)
+        title = f"{timeline.name}: nodes were reserved for {two_units(span.end - span.begin)}"
+        yield svg.box(x, top, panel.x(span.end) - x, height / 2, RESERVED, title)
     for moment, members in timeline.gave_back.items():
-        said = f"{timeline.name}: {many(members, 'pod')} evicted for others"
-        yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, said)
+        title = f"{timeline.name}: {many(members, 'pod')} evicted for others"
+        yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, title)
 
 
 def all_marks(panel: Panel, scene: Scene, top: float) -> Iterator[str]:

@@ -19,8 +19,8 @@ def text(x: float, y: float, content: str, kind: str = "", anchor: str = "") -> 
 
 def box(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
     place = f'x="{number(x)}" y="{number(y)}" width="{max(width, 0.3):.2f}" height="{max(height, 0.1):.2f}"'
-    said = f"<title>{escape(title)}</title>" if title else ""
-    return f'<rect class="{kind}" {place}>{said}</rect>' if said else f'<rect class="{kind}" {place}/>'
+    shown = f"<title>{escape(title)}</title>" if title else ""
+    return f'<rect class="{kind}" {place}>{shown}</rect>' if shown else f'<rect class="{kind}" {place}/>'
 
 
 def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:

@@ -1,0 +1,103 @@
+"""Pods."""
+
+from typing import Any
+
+import msgspec
+
+from extender.api.objects.base import Condition, Labels, Meta, Quantities, Wire
+from extender.api.objects.selectors import Affinity, Toleration
+
+
+class ResourceRequirements(Wire, frozen=True):
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class Port(Wire, frozen=True):
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = ""
+
+
+class Container(Wire, frozen=True):
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: list[Port] | None = None
+    restart_policy: str = ""
+    name: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether this init container keeps running alongside the pod's main containers."""
+        return self.restart_policy == "Always"
+
+
+class Gate(Wire, frozen=True):
+    name: str
+
+
+class SchedulingGroup(Wire, frozen=True):
+    pod_group_name: str = ""
+
+
+class Volume(Wire, frozen=True):
+    """Only the sources that may tie a pod to certain nodes. The scheduler judges them; Muster only compares
+    them, to see whether two pods are alike."""
+
+    persistent_volume_claim: msgspec.Raw = msgspec.Raw()
+    ephemeral: msgspec.Raw = msgspec.Raw()
+
+
+class PodSpec(Wire, frozen=True):
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    overhead: Quantities | None = None
+    resources: ResourceRequirements | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    host_network: bool = False
+    node_selector: Labels | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    scheduling_gates: list[Gate] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    preemption_policy: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
+    resource_claims: msgspec.Raw = msgspec.Raw()
+    volumes: list[Volume] | None = None
+    active_deadline_seconds: int | None = None
+
+
+class Terminated(Wire, frozen=True):
+    started_at: str | None = None
+
+
+class ContainerState(Wire, frozen=True):
+    running: Any = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Wire, frozen=True):
+    """`resources` are the ones in force, `allocated_resources` those that the kubelet has set aside."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: Quantities | None = None
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
+class PodStatus(Wire, frozen=True):
+    phase: str = ""
+    conditions: list[Condition] | None = None
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(Wire, frozen=True):
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()

@@ -1,0 +1,143 @@
+"""Queues, the LocalQueues that lead to them, and commands to them."""
+
+from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
+from extender.api.objects.selectors import LabelSelector
+from extender.api.quantities import Quantity
+
+
+class Guarantee(Wire, frozen=True):
+    resource: Quantities | None = None
+
+
+class RunningLimit(Wire, frozen=True):
+    """How much may run at the same time; None: no limit."""
+
+    groups: int | None = None
+    pods: int | None = None
+
+
+class QueueLimits(RunningLimit, frozen=True):
+    """`groups` and `pods`: of the whole queue."""
+
+    per_user: RunningLimit | None = None
+    per_namespace: RunningLimit | None = None
+
+
+class QueuePreemption(Wire, frozen=True):
+    """`Never` or `LowerPriority`, and how long a victim has run at least, as a duration."""
+
+    within_queue: str = ""
+    unmanaged: str = ""
+    min_runtime: str = ""
+    after: str = ""
+
+
+class QueueFlavor(Wire, frozen=True):
+    """A part of the queue's amounts, on nodes with these labels."""
+
+    name: str = ""
+    node_labels: Labels | None = None
+    capability: Quantities | None = None
+    deserved: Quantities | None = None
+
+
+class Provisioning(Wire, frozen=True):
+    """How a queue asks an autoscaler for nodes: by ProvisioningRequests."""
+
+    class_name: str = ""  # empty: not at all
+    parameters: dict[str, str] | None = None
+
+
+class QueueSpec(Wire, frozen=True):
+    weight: int = 1
+    capability: Quantities | None = None
+    deserved: Quantities | None = None
+    guarantee: Guarantee | None = None
+    reclaimable: bool | None = None
+    parent: str = ""
+    restricted: bool = False
+    priority: int = 0
+    dequeue_strategy: str = ""
+    priority_threshold: int | None = None
+    ageing: int = 0
+    state: str = ""
+    stop_policy: str = ""
+    oversell: Quantity | None = None
+    limits: QueueLimits | None = None
+    default_request: Quantities | None = None
+    borrowing_limit: Quantities | None = None
+    lending_limit: Quantities | None = None
+    reserve_after: str = ""
+    start_timeout: str = ""
+    max_run_time: str = ""
+    preemption: QueuePreemption | None = None
+    flavors: list[QueueFlavor] | None = None
+    provisioning: Provisioning | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class QueueReservation(Wire, frozen=True):
+    """What is reserved for a group of the queue that has waited too long."""
+
+    nodes: list[str] | None = None
+    resource: Quantities | None = None
+
+
+class QueueFlavorStatus(Wire, frozen=True):
+    """What the queue holds of a flavor."""
+
+    name: str
+    allocated: Quantities | None = None
+
+
+class QueueStatus(Wire, frozen=True):
+    state: str = ""
+    allocated: Quantities | None = None
+    deserved: Quantities | None = None
+    flavors: list[QueueFlavorStatus] | None = None
+    borrowed: Quantities | None = None
+    share: float | None = None
+    pending: int | None = None
+    inqueue: int | None = None
+    running: int | None = None
+    unknown: int | None = None
+    completed: int | None = None
+    failed: int | None = None
+    aborted: int | None = None
+    reservation: QueueReservation | None = None
+    conditions: list[Condition] | None = None
+
+
+class Queue(Wire, frozen=True):
+    metadata: Meta
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+class LocalQueueSpec(Wire, frozen=True):
+    queue: str = ""
+    stop_policy: str = ""
+
+
+class LocalQueueStatus(Wire, frozen=True):
+    waiting: int | None = None
+    admitted: int | None = None
+    reserved: Quantities | None = None
+    conditions: list[Condition] | None = None
+
+
+class LocalQueue(Wire, frozen=True):
+    """A namespace's way into a queue (kube-muster.io/v1alpha1)."""
+
+    metadata: Meta
+    spec: LocalQueueSpec = LocalQueueSpec()
+    status: LocalQueueStatus = LocalQueueStatus()
+
+
+class Command(Wire, frozen=True):
+    """A Command of bus.volcano.sh: an action requested for `target`, which has the form of an owner
+    reference."""
+
+    metadata: Meta
+    action: str = ""
+    target: OwnerReference | None = None

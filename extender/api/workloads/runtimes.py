@@ -1,0 +1,72 @@
+"""Objects that have the templates of jobs which have none themselves."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from extender.api.workloads.shape import Json, RuntimeKind, RuntimeReference, WorkloadRow, at, with_spec
+
+_RUNTIME = "runtime"
+
+
+class RuntimeName(NamedTuple):
+    """Which object it is. `namespace` is empty for kinds that are in none."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def spoken_name(self) -> str:
+        """`ClusterTrainingRuntime torch-distributed`, as people say it."""
+        return f"{self.kind} {self.name}"
+
+
+def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
+    """None for a kind that has its templates itself. One of a kind that is not known is found nowhere."""
+    reference = row.runtime
+    if reference is None:
+        return None
+    kind, group = _kind_in(reference, obj)
+    known = next((each for each in reference.kinds if (each.kind, each.group) == (kind, group)), None)
+    namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
+    name = str(at(obj, reference.name) or "")
+    return RuntimeName(kind if known else f"{kind}.{group}", str(namespace), name)
+
+
+def runtime_kind(row: WorkloadRow, name: RuntimeName) -> RuntimeKind | None:
+    """None for one that is not known."""
+    kinds = row.runtime.kinds if row.runtime else ()
+    return next((each for each in kinds if each.kind == name.kind), None)
+
+
+def runtime_kinds(rows: Iterable[WorkloadRow]) -> list[RuntimeKind]:
+    """All that jobs of these kinds may name."""
+    kinds = (kind for row in rows if row.runtime for kind in row.runtime.kinds)
+    return list({kind.kind: kind for kind in kinds}.values())
+
+
+def with_runtime(obj: Json, spec: Json | None) -> Json:
+    """A copy that has the spec of its runtime as `spec.runtime`; None: there is no such runtime."""
+    return with_spec(obj, **{_RUNTIME: spec})
+
+
+def is_whole(row: WorkloadRow, obj: Json) -> bool:
+    """Whether an object has its templates, or its runtime was looked for."""
+    return row.runtime is None or _RUNTIME in (obj.get("spec") or {})
+
+
+def runtime_in(row: WorkloadRow, obj: Json) -> Json | None:
+    """What `with_runtime` has put in; None if it has put in nothing. Raises ValueError if there is no such
+    runtime."""
+    spec = obj.get("spec") or {}
+    if _RUNTIME in spec and spec[_RUNTIME] is None:
+        named = runtime_named_by(row, obj)
+        raise ValueError(f"there is no {named.spoken_name if named else 'such runtime'}")
+    found = spec.get(_RUNTIME)
+    return dict(found) if found is not None else None
+
+
+def _kind_in(reference: RuntimeReference, obj: Json) -> tuple[str, str]:
+    first = reference.kinds[0]
+    kind, group = at(obj, reference.kind) or first.kind, at(obj, reference.group) or first.group
+    return str(kind), str(group)

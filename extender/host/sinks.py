@@ -1,0 +1,167 @@
+"""What becomes of the objects that watches report.
+
+They go to the ledger, and to the controllers that work with the objects themselves.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from extender.api.objects.cluster import Namespace, PodDisruptionBudget, PriorityClass
+from extender.api.objects.groups import PodGroup
+from extender.api.objects.nodes import Node
+from extender.api.objects.owners import Workload
+from extender.api.objects.pods import Pod
+from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.workloads.runtimes import RuntimeName
+from extender.controllers.object_store import QueueCopy
+from extender.domain.cache.ledger import Ledger
+from extender.domain.jobs.job_record import JobKind
+from extender.domain.jobs.reading import AnyJob, JobRuntime, owner_of_pods
+from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
+from extender.host.controllers import Controllers
+from extender.kube.inventory import Removed, Sink
+
+T = TypeVar("T")
+_OWNER_AND_JOB = JobKind("batch/v1", "Job")
+
+
+class _Callbacks(Generic[T]):
+    """Where the objects of one kind go."""
+
+    def __init__(self, upsert: Callable[[T], None], remove: Callable[[Removed], None]) -> None:
+        self.upsert = upsert
+        self.remove = remove
+
+
+class Sinks:
+    """One for each kind. Without `auto_groups`, the owners of pods are not read."""
+
+    def __init__(self, ledger: Ledger, controllers: Controllers, auto_groups: bool) -> None:
+        self._ledger = ledger
+        self._objects = controllers.objects
+        self._volcano = controllers.volcano
+        self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
+        self._jobs = controllers.jobs
+
+    def namespaces(self) -> Sink[Namespace]:
+        return _Callbacks(self._ledger.set_namespace, lambda gone: self._ledger.drop_namespace(gone.name))
+
+    def priority_classes(self) -> Sink[PriorityClass]:
+        return _Callbacks(
+            self._ledger.set_priority_class, lambda gone: self._ledger.drop_priority_class(gone.name)
+        )
+
+    def nodes(self) -> Sink[Node]:
+        return _Callbacks(self._ledger.set_node, lambda gone: self._ledger.drop_node(gone.name))
+
+    def disruption_budgets(self) -> Sink[PodDisruptionBudget]:
+        return _Callbacks(
+            self._ledger.set_disruption_budget,
+            lambda gone: self._ledger.drop_disruption_budget(gone.namespace, gone.name),
+        )
+
+    # ---- queues
+
+    def queues(self) -> Sink[Queue]:
+        return _Callbacks(self._set_queue, self._drop_queue)
+
+    def _set_queue(self, queue: Queue) -> None:
+        self._ledger.set_queue(queue)
+        self._objects.queues.put(queue.metadata.name, QueueCopy(queue, self._ledger.version))
+
+    def _drop_queue(self, gone: Removed) -> None:
+        self._objects.queues.drop(gone.name)
+        self._ledger.drop_queue(gone.name)
+
+    def local_queues(self) -> Sink[LocalQueue]:
+        return _Callbacks(self._set_local_queue, self._drop_local_queue)
+
+    def _set_local_queue(self, local: LocalQueue) -> None:
+        self._ledger.set_local_queue(local)
+        self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
+
+    def _drop_local_queue(self, gone: Removed) -> None:
+        key = f"{gone.namespace}/{gone.name}"
+        self._objects.local_queues.drop(key)
+        self._ledger.drop_local_queue(key)
+
+    # ---- groups
+
+    def groups(self) -> Sink[PodGroup]:
+        return _Callbacks(self._set_group, self._drop_group)
+
+    def _set_group(self, group: PodGroup) -> None:
+        key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
+        self._objects.podgroups.put(key, group)
+        self._ledger.set_group(group)
+        if self._auto_podgroups:
+            self._auto_podgroups.notice(key)
+
+    def _drop_group(self, gone: Removed) -> None:
+        self._objects.podgroups.drop(_key(gone))
+        self._ledger.drop_group(_key(gone))
+        if self._auto_podgroups:
+            self._auto_podgroups.notice(_key(gone), gone=True)
+
+    def groups_of_others(self, origin: Origin) -> Sink[Any]:
+        return _Callbacks(self._ledger.set_group, lambda gone: self._ledger.drop_group(_key(gone), origin))
+
+    # ---- pods, their owners and jobs
+
+    def pods(self) -> Sink[Pod]:
+        return _Callbacks(self._set_pod, self._drop_pod)
+
+    def _set_pod(self, pod: Pod) -> None:
+        self._volcano.see_pod(pod)
+        self._ledger.set_pod(pod)
+        if self._auto_podgroups:
+            self._auto_podgroups.see_pod(pod)
+
+    def _drop_pod(self, gone: Removed) -> None:
+        self._volcano.forget_pod(Uid(gone.uid), gone.namespace)
+        record = self._ledger.pod(Uid(gone.uid))
+        self._ledger.drop_pod(Uid(gone.uid))
+        if self._auto_podgroups and record is not None:
+            self._auto_podgroups.forget_pod(record)
+
+    def owners(self) -> Sink[Workload]:
+        return _Callbacks(self._set_owner, self._drop_owner)
+
+    def _set_owner(self, owner: Workload) -> None:
+        if self._ledger.set_owner(owner) and self._auto_podgroups:
+            self._auto_podgroups.notice(group_of_owner(owner.metadata.namespace, owner.metadata.uid))
+
+    def _drop_owner(self, gone: Removed) -> None:
+        self._ledger.drop_owner(gone.namespace, gone.uid)
+
+    def jobs(self, kind: JobKind) -> Sink[AnyJob]:
+        return _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
+
+    def runtimes(self, kind: str) -> Sink[JobRuntime]:
+        return _Callbacks(partial(self._set_runtime, kind), partial(self._drop_runtime, kind))
+
+    def _set_runtime(self, kind: str, runtime: JobRuntime) -> None:
+        meta = runtime.metadata
+        for key in self._ledger.set_runtime(RuntimeName(kind, meta.namespace, meta.name), runtime.spec):
+            self._ledger.read_job_again(key)
+
+    def _drop_runtime(self, kind: str, gone: Removed) -> None:
+        for key in self._ledger.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
+            self._ledger.read_job_again(key)
+
+    def _set_job(self, kind: JobKind, job: AnyJob) -> None:
+        self._ledger.set_job(kind, job)
+        self._jobs.see(kind, job)
+        if kind == _OWNER_AND_JOB and self._auto_podgroups:
+            self._set_owner(owner_of_pods(job))
+
+    def _drop_job(self, kind: JobKind, gone: Removed) -> None:
+        self._ledger.drop_job(gone.namespace, gone.uid)
+        self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
+        if kind == _OWNER_AND_JOB:
+            self._drop_owner(gone)
+
+
+def _key(gone: Removed) -> GroupKey:
+    return GroupKey(f"{gone.namespace}/{gone.name}")

@@ -1,0 +1,208 @@
+"""The pods-to-be of TrainJobs, as the controller of Kubeflow Trainer makes them of a runtime: by
+pkg/runtime/core/trainingruntime.go and pkg/runtime/framework/plugins (jobset, plainml, torch, mpi, volcano
+and coscheduling) of kubeflow/trainer v2.1.0, and v2.3.0 where it says so."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.api.keys import GROUP_ANNOTATION
+from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.pod_sets import JobPodSet, pod_sets
+from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
+from extender.api.workloads.shape import Json, at, with_spec
+from extender.api.workloads.trainer import TRAIN_JOB
+from tests.api.job_files import put, waiting
+
+RUNTIMES = Path(__file__).parent / "runtimes"
+TORCH, MPI, TUNE = "torch-distributed", "deepspeed-distributed", "torchtune"
+NODE = ("template", "spec", "replicatedJobs", "0")
+
+
+def runtime(name: str) -> Json:
+    spec: Json = yaml.safe_load((RUNTIMES / f"{name}.yaml").read_text())["spec"]
+    return spec
+
+
+def train_job(**trainer: Any) -> Json:
+    return with_spec(waiting("trainjob"), trainer=trainer)
+
+
+def sets(job: Json, spec: Json) -> list[JobPodSet]:
+    return pod_sets(with_runtime(job, spec))
+
+
+def counts(job: Json, spec: Json) -> dict[str, int]:
+    return {each.role: each.count for each in sets(job, spec)}
+
+
+def resources(each: JobPodSet) -> Any:
+    return each.template["spec"]["containers"][0].get("resources")
+
+
+def test_a_train_job_is_what_it_says_on_top_of_its_runtime() -> None:
+    """Requests are merged by resource since v2.3.0; before, those of the job took the place of all."""
+    (nodes,) = sets(waiting("trainjob"), runtime(TORCH))
+    assert (nodes.role, nodes.count) == ("node", 4)
+    assert resources(nodes) == {"requests": {"cpu": "3", "memory": "1Gi"}}
+    assert nodes.template["spec"]["schedulerName"] == "muster"
+    assert nodes.template["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] == "torch"
+
+
+def test_what_a_train_job_leaves_open_its_runtime_says() -> None:
+    (nodes,) = sets(train_job(), runtime(TORCH))
+    assert (nodes.count, resources(nodes)["requests"]["cpu"]) == (2, "1")
+    with pytest.raises(ValueError, match=r"spec\.trainer\.numNodes: missing"):
+        pod_sets(train_job())
+
+
+def test_a_runtime_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="there is no ClusterTrainingRuntime torch-distributed"):
+        pod_sets(with_runtime(waiting("trainjob"), None))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        (None, {"launcher": 1, "node": 1}),
+        (1, {"launcher": 1, "node": 1}),
+        (5, {"launcher": 1, "node": 4}),  # the launcher is one of them
+    ],
+)
+def test_the_nodes_of_mpi_are_the_job_of_this_name(nodes: int | None, expected: dict[str, int]) -> None:
+    assert counts(train_job(numNodes=nodes), runtime(MPI)) == expected
+
+
+def test_without_a_launcher_among_them_all_nodes_are_workers() -> None:
+    spec = put(runtime(MPI), ("mlPolicy", "mpi", "runLauncherAsNode"), False)
+    assert counts(train_job(numNodes=5), spec) == {"launcher": 1, "node": 5}
+
+
+def test_the_launcher_and_the_nodes_of_mpi_get_the_resources_of_nodes() -> None:
+    asked = {"requests": {"cpu": "2"}}
+    assert [resources(each) for each in sets(train_job(resourcesPerNode=asked), runtime(MPI))] == [asked] * 2
+
+
+def test_several_replicas_of_the_trainer_are_one() -> None:
+    assert counts(train_job(numNodes=3), put(runtime(TORCH), (*NODE, "replicas"), 7)) == {"node": 3}
+
+
+def test_other_jobs_have_as_many_pods_as_they_say_and_one_at_least() -> None:
+    spec = runtime(TUNE)
+    spec["template"]["spec"]["replicatedJobs"][1]["template"]["spec"]["parallelism"] = 3
+    assert counts(train_job(numNodes=2), spec) == {
+        "dataset-initializer": 1,
+        "model-initializer": 3,
+        "node": 2,
+    }
+
+
+def test_nodes_come_after_the_initializers_have_ended() -> None:
+    job = train_job(numNodes=2)
+    assert [each.role for each in sets(job, runtime(TUNE)) if not each.later] == [
+        "dataset-initializer",
+        "model-initializer",
+    ]
+    ended = [{"name": f"{each}-initializer", "succeeded": 1} for each in ("dataset", "model")]
+    left = sets({**job, "status": {"jobsStatus": ended}}, runtime(TUNE))
+    assert [(each.role, each.count, each.later) for each in left] == [("node", 2, False)]
+
+
+# ---- what the TrainJob changes of its runtime
+
+
+GPU, FAST = {"nvidia.com/gpu.product": "A100"}, {"key": "fast", "operator": "Exists"}
+ON_GPU = {"nodeSelector": GPU, "tolerations": [FAST], "containers": [{"name": "node", "env": []}]}
+TARGETS = {"targetJobs": [{"name": "node"}, {"name": "unknown"}]}
+POD = {"metadata": {"annotations": {"note": "x"}}, "spec": ON_GPU}
+OF_NODE = {"name": "node", "template": {"spec": {"template": POD}}}
+PATCH = {"template": {"spec": {"replicatedJobs": [OF_NODE]}}}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "note"),
+    [  # pkg/apis/trainer/v1alpha1/trainjob_types.go
+        ("podSpecOverrides", {**TARGETS, **ON_GPU}, None),  # v2.0.1
+        ("podTemplateOverrides", {**TARGETS, **POD}, "x"),  # v2.1.0
+        ("runtimePatches", {"manager": "a.example/b", "trainingRuntimeSpec": PATCH}, "x"),  # v2.2.0
+    ],
+)
+def test_changes_of_the_runtime_by_field(field: str, value: Json, note: str | None) -> None:
+    job = with_spec(waiting("trainjob"), **{field: [value]})
+    (nodes,) = sets(job, runtime(TORCH))
+    spec = nodes.template["spec"]
+    assert (spec["nodeSelector"], spec["tolerations"], spec["schedulerName"]) == (GPU, [FAST], "muster")
+    assert [each["name"] for each in spec["containers"]] == ["node"]
+    assert resources(nodes) == {"requests": {"cpu": "3", "memory": "1Gi"}}
+    assert at(nodes.template, ("metadata", "annotations", "note")) == note
+
+
+def test_later_changes_come_on_top_of_earlier_ones() -> None:
+    both = [{**TARGETS, "spec": {"nodeSelector": {"zone": zone, zone: "x"}}} for zone in ("a", "b")]
+    (nodes,) = sets(with_spec(waiting("trainjob"), podTemplateOverrides=both), runtime(TORCH))
+    assert nodes.template["spec"]["nodeSelector"] == {"zone": "b", "a": "x", "b": "x"}
+
+
+# ---- the group of its pods
+
+
+def test_a_runtime_may_have_groups_made_by_somebody_else() -> None:
+    for policy, field, key in (
+        ({"volcano": {}}, "annotations", GROUP_ANNOTATION),
+        ({"coscheduling": {"scheduleTimeoutSeconds": 9}}, "labels", "scheduling.x-k8s.io/pod-group"),
+    ):
+        (nodes,) = sets(waiting("trainjob"), {**runtime(TORCH), "podGroupPolicy": policy})
+        assert nodes.template["metadata"][field][key] == "torch"
+
+
+@pytest.mark.parametrize("kept", ["podTemplateOverrides", "runtimePatches"])
+@pytest.mark.parametrize("name", [TORCH, MPI, TUNE])
+def test_all_pods_get_an_annotation_by_the_field_that_the_api_server_keeps(kept: str, name: str) -> None:
+    mine = {kept: [{"manager": "a.example/b", **TARGETS}]}
+    job = with_spec(waiting("trainjob"), **mine)
+    fields = TRAIN_JOB.annotate(with_runtime(job, runtime(name)), GROUP_ANNOTATION, "g")
+    completed = with_runtime(with_spec(job, **{kept: fields[kept]}), runtime(name))
+    assert {
+        at(each.template, ("metadata", "annotations", GROUP_ANNOTATION)) for each in pod_sets(completed)
+    } == {"g"}
+    assert TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "g") == {}
+    assert completed["spec"][kept][:1] == mine[kept], "what others wrote stays"
+    anew = TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "other")
+    assert len(anew[kept]) <= 3
+
+
+# ---- which runtime
+
+
+@pytest.mark.parametrize(
+    ("reference", "named"),
+    [
+        ({"name": "x"}, RuntimeName("ClusterTrainingRuntime", "", "x")),
+        ({"name": "x", "kind": "TrainingRuntime"}, RuntimeName("TrainingRuntime", "ours", "x")),
+        ({"name": "x", "kind": "Other"}, RuntimeName("Other.trainer.kubeflow.org", "", "x")),
+        ({"name": "x", "apiGroup": "a.example"}, RuntimeName("ClusterTrainingRuntime.a.example", "", "x")),
+        ({}, RuntimeName("ClusterTrainingRuntime", "", "")),
+        ([], RuntimeName("ClusterTrainingRuntime", "", "")),
+    ],
+)
+def test_the_runtime_that_a_train_job_names(reference: Any, named: RuntimeName) -> None:
+    job = {"metadata": {"namespace": "ours"}, "spec": {"runtimeRef": reference}}
+    assert runtime_named_by(TRAIN_JOB, job) == named
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"mlPolicy": []},
+        {"template": []},
+        {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": None}]}}},
+        {"template": {"spec": {"replicatedJobs": {}}}},
+        {"template": {"spec": {"replicatedJobs": [[]]}}},
+    ],
+)
+def test_odd_runtimes_are_malformed_or_make_no_pods(spec: Json) -> None:
+    with contextlib.suppress(*MALFORMED):
+        assert sets(train_job(), spec) == []

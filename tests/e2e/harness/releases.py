@@ -1,0 +1,32 @@
+"""The CRDs of operators, from their releases."""
+
+from typing import Any, NamedTuple
+
+import yaml
+
+from tests.e2e import build
+
+Json = dict[str, Any]
+MODULE = build.MODULES / build.DEFAULT
+
+
+class Release(NamedTuple):
+    """A Go module, and the folder in it that has the CRDs."""
+
+    module: str
+    crds: str
+
+    def crd(self, group: str, kind: str) -> Json:
+        """The files are large: those that name the kind are read, by the fast loader where there is one."""
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        folder = build.sources(self.module, MODULE) / self.crds
+        texts = [text for path in folder.glob("*.yaml") if f"kind: {kind}" in (text := path.read_text())]
+        found = [each for text in texts for each in yaml.load_all(text, Loader=loader)]
+        (crd,) = (
+            each
+            for each in found
+            if each
+            and each["kind"] == "CustomResourceDefinition"
+            and (each["spec"]["group"], each["spec"]["names"]["kind"]) == (group, kind)
+        )
+        return dict(crd)

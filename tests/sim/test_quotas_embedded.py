@@ -1,0 +1,60 @@
+"""Quotas in the cluster of `muster run`: Muster makes queues of them, and their namespaces enter those."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from extender.sim.apiserver.kinds import ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS, NAMESPACES, PODS, QUEUES, Json
+from extender.sim.embedded import Embedded
+from extender.sim.kubelets import RUN_SECONDS
+from extender.sim.show.cluster_state import ShownObjects, observe
+from tests.e2e.harness.objects import namespace, pod
+from tests.e2e.harness.waiting import wait_for
+
+
+@pytest.fixture
+def cluster() -> Iterator[Embedded]:
+    with Embedded(speed=10, seed=1) as cluster:
+        cluster.make_nodes(1, "4", "16Gi")
+        cluster.start()
+        yield cluster
+
+
+def tree() -> Json:
+    leaf = {"name": "vision", "max": {"cpu": 1}, "namespaces": ["team"]}
+    root = {"name": "root", "max": {"cpu": 4}, "min": {"cpu": 2}, "children": [leaf]}
+    meta = {"name": "tree", "namespace": "kube-system"}
+    head = {"apiVersion": ELASTIC_QUOTA_TREES.api_version, "kind": ELASTIC_QUOTA_TREES.name}
+    return {**head, "metadata": meta, "spec": {"root": root}}
+
+
+def elastic_quota() -> Json:
+    head = {"apiVersion": ELASTIC_QUOTAS.api_version, "kind": ELASTIC_QUOTAS.name}
+    return {**head, "metadata": {"name": "quota", "namespace": "team"}, "spec": {"max": {"cpu": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "quota", "name"),
+    [(ELASTIC_QUOTA_TREES, tree(), "vision"), (ELASTIC_QUOTAS, elastic_quota(), "team")],
+)
+def test_a_quota_makes_queues_that_its_namespace_enters(
+    cluster: Embedded, kind: Any, quota: Json, name: str
+) -> None:
+    cluster.create([(NAMESPACES, namespace("team")), (kind, quota)])
+    wait_for(lambda: cluster.store.get(QUEUES, "", name), what="the queue")
+    assert cluster.service.get(QUEUES, "", name)["spec"]["capability"] == {"cpu": 1}
+    notes = {RUN_SECONDS: "20"}
+    cluster.create([(PODS, pod(each, namespace="team", annotations=notes)) for each in ("a", "b")])
+    wait_for(lambda: {gang.reason for gang in shown(cluster)} == {"", "QueueCeiling"}, what="one waits")
+    assert {gang.queue for gang in shown(cluster)} == {name}
+    cluster.service.delete(kind, quota["metadata"]["namespace"], quota["metadata"]["name"], {})
+    wait_for(lambda: closed(cluster, name), what="the queue is closed")
+
+
+def closed(cluster: Embedded, name: str) -> bool:
+    return bool(cluster.service.get(QUEUES, "", name)["spec"].get("state") == "Closed")
+
+
+def shown(cluster: Embedded) -> list[Any]:
+    return observe(ShownObjects.of(cluster.store), cluster.muster.look).report.pod_groups
