@@ -5,6 +5,9 @@ from tests.e2e.harness.fault_proxy import Call
 from tests.e2e.harness.scheduler import QUICK_LEASE
 from tests.e2e.harness.stage import Json, Stage
 
+# How kube-scheduler writes to the core API, events about its Lease among them; Muster writes JSON.
+PROTOBUF = b"k8s\x00"
+
 
 class Replica:
     """The schedulers take turns by the Lease; the one without it stands by. `proxy` notes every request."""
@@ -50,9 +53,12 @@ class Replica:
 
 
 def _is_the_schedulers(call: Call) -> bool:
-    """Muster is the binder, and writes no Lease; of pods' status it only ever writes the nominated node,
-    and not as client-go does."""
-    if "/leases" in call.path or call.path.startswith("/apis/events.k8s.io/"):
+    """Muster is the binder, and writes JSON and no Lease; of pods' status it only ever writes the nominated
+    node, and not as client-go does. Events about the Lease come as long as client-go tries again: seconds
+    after it is lost."""
+    if call.body.startswith(PROTOBUF) or "/leases" in call.path:
+        return True
+    if call.path.startswith("/apis/events.k8s.io/"):
         return True
     if "/pods/" not in call.path or not call.path.endswith("/status"):
         return False
