@@ -413,17 +413,6 @@ def test_a_start_left_by_a_crash_is_not_completed_beyond_the_ceiling() -> None:
     assert "cpu" in world.detail("g")
 
 
-def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long() -> None:
-    """As after a crash before the phase was written."""
-    world = World(node("n", cpu="2"), gang("g", 3)).settle()
-    world.add(pod("g-0", "g", on="n")).settle()
-    assert (world.reason("g"), world.decision("g").undo) == (Reason.NO_ROOM, ())
-    world.pass_time(LIMITS.deadline(3) + 1.0)
-    assert (world.reason("g"), world.decision("g").undo) == (Reason.BACKING_OFF, ("uid-g-0",))
-    world.pass_time(60.0)
-    assert world.decision("g").undo == ("uid-g-0",), "until the eviction succeeds"
-
-
 # ---- a PodGroup that goes while its members are left
 
 

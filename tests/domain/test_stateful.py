@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
 from extender.domain.decisions.decisions import Decisions
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger
 from tests.domain.world import LIMITS, World, gang, key
@@ -42,7 +43,7 @@ class Events(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened before: once all calls have ended and time has passed, only decisions and pods
-        on nodes hold room."""
+        on nodes hold room, and what stands in pieces is completed or undone."""
         ledger = self.world.ledger
         for claim in list(ledger._claims):
             for token in claim.calls:
@@ -50,6 +51,11 @@ class Events(RuleBasedStateMachine):
         self.world.advance(LIMITS.start_deadline + 1)
         ledger.snapshot()
         assert {claim.stage for claim in ledger._claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
+        self.world.settle().pass_time(LIMITS.start_deadline)
+        for view in ledger.snapshot().groups.values():
+            if view.is_on_nodes and not (view.stands or view.stood_whole):
+                decision = ledger.decisions.groups[view.key]
+                assert decision.undo or decision.verdict is Verdict.STARTING
 
     def there(self, name: str) -> bool:
         return name in self.world.pods

@@ -181,6 +181,28 @@ def test_a_podgroup_deleted_between_two_bindings(
     stage.wait_phase(gang.pods, "Running")
 
 
+@pytest.mark.muster_flags("--bind-deadline", "6s", "--start-backoff", "1s")
+@pytest.mark.parametrize("reason", ["GroupNotFound", "Held"])
+def test_what_is_bound_after_its_start_has_ended_is_undone(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy, reason: str
+) -> None:
+    """Two of three are gone before the binding of the third arrives, and the group may not be judged."""
+    stage.nodes(3, cpu="2")
+    gang = HangingBinding(stage, proxy)
+    others = [name for name in gang.pods if name != gang.hanging]
+    stage.delete_pods(others)
+    if reason == "Held":
+        held = {"metadata": {"annotations": {"kube-muster.io/hold": "true"}}}
+        stage.api.patch(POD_GROUPS, "a", held, stage.namespace)
+    else:
+        stage.api.delete(POD_GROUPS, "a", stage.namespace)
+    muster.wait_decision(stage.namespace, "a", verdict="Waiting", reason=reason)
+    gang.let_go()
+    stage.wait_bound([gang.hanging])
+    stage.wait_phase([gang.hanging], "Gone")
+    wait_for(lambda: muster.metric("muster_evictions_total", outcome="done") == 1, what="one eviction")
+
+
 def test_a_device_that_vanished_under_others_blocks_nobody_who_asks_for_none(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:

@@ -48,7 +48,7 @@ class Arena:
         self.namespace = stage.namespace
         self.view = view
         self.calm = calm
-        self.restarts = restarts  # of Muster, by time.monotonic
+        self.restarts = restarts  # when Muster was ready again, by time.monotonic
         self.down: set[str] = set()  # what is out of order now: one fault at a time for each part
         user = next(iter(manifests.service_accounts()), ADMIN)
         self.proxy = stage.start_fault_proxy(remember=1000)

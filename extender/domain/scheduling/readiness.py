@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.lifecycle.quorum import missing
-from extender.domain.lifecycle.start_clock import in_pieces_since
 from extender.domain.model.reasons import Reason
-from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail
+from extender.domain.scheduling.backoff import back_off
+from extender.domain.scheduling.in_pieces import undone
 from extender.domain.scheduling.obstacles import above_capability, exceeds_queue, waits
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.strategies import Strategies
@@ -28,17 +28,10 @@ def _is_ready(round_: Round, group: GroupView, strategies: Strategies) -> bool:
 
 def _not_ready(round_: Round, group: GroupView, strategies: Strategies) -> GroupDecision | None:
     if too_much := above_capability(round_, group):
-        return exceeds_queue(group, too_much)
+        return undone(round_, group) or exceeds_queue(group, too_much)
     absent = missing(group).absent
     if (group.is_on_nodes or not absent) and strategies.of(group).backs_off(group):
         is_in_line = not absent and strategies.of(group).lets_none_pass(group)
         return None if is_in_line else back_off(round_, group)
-    if _stands_in_pieces(round_, group):
-        return fail(round_, group, TOO_LATE)
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
-
-
-def _stands_in_pieces(round_: Round, group: GroupView) -> bool:
-    """Whether members have been on nodes for longer than a start may take, though Muster admitted none."""
-    since = in_pieces_since(group, round_.snapshot)
-    return since is not None and round_.is_due(since + round_.limits.deadline(group.min_member))
+    lacks = waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
+    return undone(round_, group) or lacks

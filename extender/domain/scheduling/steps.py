@@ -13,6 +13,7 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling import draining, elastic, gangs, reclaiming, replacing, starting, starving
 from extender.domain.scheduling.giving_back import giving_back
+from extender.domain.scheduling.in_pieces import undone
 from extender.domain.scheduling.kept_plans import keep_all
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.lost_turns import lose_turns
@@ -139,11 +140,12 @@ def _sort_in(round_: Round, group: GroupView) -> State | None:
 
 
 def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
-    """What runs already is left alone, whatever became of its PodGroup and queue."""
+    """What runs already is left alone, whatever became of its PodGroup and queue. Members on nodes that never
+    ran together are not."""
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
     if not goes_on and (fault := obstacle(round_, group)) is not None:
-        return fault
+        return undone(round_, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
         return runs_without_its_group(group)
     return waits(group, Reason.NOT_ENOUGH_MEMBERS, NO_MEMBERS) if state is State.EMPTY else None

@@ -67,7 +67,7 @@ class Gang:
     min_member: int | None = None
     stood_whole: bool = False
     partial_since: float | None = None
-    members: set[str] = field(default_factory=set)
+    members: dict[str, bool] = field(default_factory=dict)  # whether each still holds room
     recorded: bool = False
     gone_at: float | None = None  # when its PodGroup was deleted
 
@@ -78,7 +78,7 @@ class Gang:
         standing = len(self.members)
         since, self.partial_since = self.partial_since, None
         self.stood_whole = standing >= self.min_member
-        if 0 < standing < self.min_member:
+        if standing < self.min_member and any(self.members.values()):
             self.partial_since = now if since is None else since
         return self._late(since, now, deadline)
 
@@ -120,7 +120,7 @@ class Judge:
         calm: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
-        """`restarts`: when Muster was started anew. It cannot know then what a gang needs whose PodGroup was
+        """`restarts`: when Muster was ready again. It cannot know then what a gang needs whose PodGroup was
         deleted before: such a gang is judged no more."""
         self.found: list[Violation] = []
         self._deadline = deadline
@@ -194,9 +194,9 @@ class Judge:
 
     def _move(self, gang: Gang, event: PodSeen) -> None:
         if event.holds or event.succeeded:
-            gang.members.add(event.uid)
+            gang.members[event.uid] = event.holds
         else:
-            gang.members.discard(event.uid)
+            gang.members.pop(event.uid, None)
         self._judge_gang(gang, event.at)
         self._forget(gang)
 

@@ -43,10 +43,11 @@ def _revive(arena: Arena, part: str) -> bool:
     process = arena.processes()[part]
     if part in arena.down and not process.alive():
         process.start()
-        if part == "muster":
-            arena.restarts.append(time.monotonic())
         return False
-    return _is_back(arena, part)
+    is_back = _is_back(arena, part)
+    if is_back and part == "muster":
+        arena.restarts.append(time.monotonic())
+    return is_back
 
 
 def _is_back(arena: Arena, part: str) -> bool:
