@@ -8,11 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from extender.api import keys
 from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
 from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import Uid
-from tests.domain.builders import apart, group, node, pod, stranger
+from tests.domain.builders import apart, group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key
 from tests.property_examples import examples
 
@@ -53,7 +54,7 @@ class Events(RuleBasedStateMachine):
         assert {claim.stage for claim in ledger._claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
         self.world.settle().pass_time(LIMITS.start_deadline)
         for view in ledger.snapshot().groups.values():
-            if view.is_on_nodes and not (view.stands or view.stood_whole):
+            if view.is_on_nodes and not (view.stands or view.stood_whole or view.leaving):
                 decision = ledger.decisions.groups[view.key]
                 assert decision.undo or decision.verdict is Verdict.STARTING
 
@@ -114,14 +115,18 @@ class Events(RuleBasedStateMachine):
         else:
             self.world.add(stranger(name, on=where, labels={"app": "x"}))
 
-    @rule(name=some_group, needed=st.integers(0, 3), gone=st.booleans())
-    def group_comes_or_goes(self, name: str, needed: int, gone: bool) -> None:
+    @rule(name=some_group, needed=st.integers(0, 3), gone=st.booleans(), held=st.booleans())
+    def group_comes_or_goes(self, name: str, needed: int, gone: bool, held: bool) -> None:
         if gone:
             self.world.ledger.drop_group(key(name))
             self.asked.pop(name, None)
         else:
-            self.world.add(group(name, needed))
+            self.world.add(group(name, needed, annotations={keys.HOLD: "true"} if held else {}))
             self.asked[name] = needed
+
+    @rule(state=st.sampled_from(["", "Closed"]), stop_policy=st.sampled_from(["", "Hold"]))
+    def queue_changes(self, state: str, stop_policy: str) -> None:
+        self.world.add(queue("default", spec_state=state, stop_policy=stop_policy))
 
     # ---- what verbs do
 
