@@ -6,6 +6,7 @@ An image that is still being pulled, or a volume that is still being mounted, is
 """
 
 from collections import Counter
+from math import inf
 
 from extender.domain.lifecycle.quorum import whole
 from extender.domain.snapshot.group_view import GroupView
@@ -14,13 +15,19 @@ from extender.domain.snapshot.group_view import GroupView
 def whole_at(group: GroupView, grace: float) -> float | None:
     """The moment at which the members on nodes make the group one that stood whole; None: they are too
     few."""
-    moments = sorted(
-        (0.0 if pod.started else group.bound_since.get(pod.uid, 0.0) + grace, pod.uid, pod.role)
+    since = group.once(_whole_since)
+    return None if since is None else since + grace
+
+
+def _whole_since(group: GroupView) -> float | None:
+    """Since when the group has been whole by members that may still fail; -inf: it is without them."""
+    members = sorted(
+        (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed
     )
     roles: Counter[str] = Counter()
-    for members, (moment, _, role) in enumerate(moments, start=1):
+    for count, (since, _, role) in enumerate(members, start=1):
         roles[role] += 1
-        if whole(group.min_member, group.min_task_member, roles, members):
-            return moment
+        if whole(group.min_member, group.min_task_member, roles, count):
+            return since
     return None
