@@ -20,7 +20,7 @@ def whole_at(group: GroupView, grace: float) -> float | None:
 
 
 def _whole_since(group: GroupView) -> float | None:
-    """Since when the group has been whole by members that may still fail; -inf: it is without them."""
+    """Since when enough members have been on nodes; -inf: enough of them have run; None: they are too few."""
     members = sorted(
         (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed

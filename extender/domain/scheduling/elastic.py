@@ -5,7 +5,7 @@ none has all that is lent because it came first.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -40,13 +40,24 @@ class _Batch(msgspec.Struct):
         return self.kept.group
 
 
-def hungry(round_: Round, standing: Iterable[KeptPlan]) -> list[KeptPlan]:
+def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
+    """Start members of groups that stand, and decide on all of these."""
+    hungry = _hungry(round_, standing)
+    if hungry:
+        lending.suspend()
+        _grow_all(round_, hungry, is_lent=False)
+        lending.begin()
+        _grow_all(round_, hungry, is_lent=True)
+    _settle(round_, standing, lending)
+
+
+def _hungry(round_: Round, standing: Sequence[KeptPlan]) -> list[KeptPlan]:
     """Groups with members that may join now."""
     lacking = [kept for kept in standing if kept.unplanned]
     return [kept for kept in lacking if round_.judge(_may_grow, kept.group, kept, held=kept.plan)]
 
 
-def grow(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
+def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
     """Start members of `groups`; within their queues' shares unless room is lent."""
     batches = [
         batch
@@ -64,7 +75,7 @@ def grow(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
             _drop_broken(round_, line)
 
 
-def settle(round_: Round, standing: Iterable[KeptPlan], lending: Lending) -> None:
+def _settle(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
     """What is decided on groups that stand."""
     for kept in standing:
         if round_.is_broken(kept.group):

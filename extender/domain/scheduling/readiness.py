@@ -33,5 +33,6 @@ def _not_ready(round_: Round, group: GroupView, strategies: Strategies) -> Group
     if (group.is_on_nodes or not absent) and strategies.of(group).backs_off(group):
         is_in_line = not absent and strategies.of(group).lets_none_pass(group)
         return None if is_in_line else back_off(round_, group)
-    lacks = waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
-    return undone(round_, group) or lacks
+    if (decision := undone(round_, group)) is not None:
+        return decision
+    return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None

@@ -83,13 +83,7 @@ def judge_all(round_: Round) -> Judged:
     replacing.replace(round_, reserved)
 
     # 9. Elastic members one by one, within their queue's share and then above it.
-    hungry = elastic.hungry(round_, standing)
-    if hungry:
-        lending.suspend()
-        elastic.grow(round_, hungry, is_lent=False)
-        lending.begin()
-        elastic.grow(round_, hungry, is_lent=True)
-    elastic.settle(round_, standing, lending)
+    elastic.grow(round_, standing, lending)
 
     # 10. The next group that has waited too long gets a reservation.
     reserving.make()
@@ -140,8 +134,8 @@ def _sort_in(round_: Round, group: GroupView) -> State | None:
 
 
 def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
-    """What runs already is left alone, whatever became of its PodGroup and queue. Members on nodes that never
-    ran together are not."""
+    """What runs already is left alone, whatever became of its PodGroup and queue. What never stood whole is
+    not."""
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
     if not goes_on and (fault := obstacle(round_, group)) is not None:

@@ -67,7 +67,7 @@ class Gang:
     min_member: int | None = None
     stood_whole: bool = False
     partial_since: float | None = None
-    members: dict[str, bool] = field(default_factory=dict)  # whether each still holds room
+    members: set[str] = field(default_factory=set)
     recorded: bool = False
     gone_at: float | None = None  # when its PodGroup was deleted
 
@@ -78,7 +78,7 @@ class Gang:
         standing = len(self.members)
         since, self.partial_since = self.partial_since, None
         self.stood_whole = standing >= self.min_member
-        if standing < self.min_member and any(self.members.values()):
+        if 0 < standing < self.min_member:
             self.partial_since = now if since is None else since
         return self._late(since, now, deadline)
 
@@ -194,9 +194,9 @@ class Judge:
 
     def _move(self, gang: Gang, event: PodSeen) -> None:
         if event.holds or event.succeeded:
-            gang.members[event.uid] = event.holds
+            gang.members.add(event.uid)
         else:
-            gang.members.pop(event.uid, None)
+            gang.members.discard(event.uid)
         self._judge_gang(gang, event.at)
         self._forget(gang)
 
