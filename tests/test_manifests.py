@@ -16,7 +16,7 @@ from extender.api import keys
 from extender.api.configuration import Configuration
 from extender.api.durations import as_seconds
 from extender.api.objects.queues import QueueSpec, QueueStatus
-from extender.cli.serving import configured, serve
+from extender.cli.settings import configured, serve
 
 ROOT = Path(__file__).parents[1]
 Json = dict[str, Any]

@@ -11,9 +11,9 @@ import json
 import sys
 from typing import Any
 
+from extender.sim.apiserver.field_schemas import KUBERNETES, referred
 from extender.sim.apiserver.kinds import SCALE, SERVED, ResourceKind
-from extender.sim.apiserver.schemas.messages import MESSAGES
-from extender.sim.apiserver.schemas.published import KUBERNETES, referred
+from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tools.proto_messages import messages

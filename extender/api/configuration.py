@@ -2,7 +2,7 @@
 
 `Configuration` is that table: each field carries its meaning and what it allows. The flags of `muster serve`,
 the environment variables, the keys of the file and docs/configuration.md are all made from it, so they cannot
-drift apart. Nothing is read here; extender/cli/setting_sources.py does that.
+drift apart. Nothing is read here; extender/cli/settings.py does that.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import msgspec
 
 from extender.api.durations import as_duration
-from extender.api.quotas import QuotaKind
+from extender.api.objects.cluster import QuotaKind
 from extender.api.setting_kinds import (
     ADDRESS,
     JOB_KIND,

@@ -1,12 +1,26 @@
 """Completion in shells: for `muster` by a script, for `kubectl muster` by a program that kubectl calls.
 
-click completes commands and flags; the names of queues and groups come from completion_names.py.
+Names are offered while they are typed: those that the cluster has.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+from extender.cli.access import Flags
+from extender.cli.kinds import POD, POD_GROUP, QUEUE, own_kind
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from extender.kube.resources import Resource
+
+# ---- Completion in shells: for `muster` by a script, for `kubectl muster` by a program that kubectl
+# calls.
+#
+# click completes commands and flags; the names of queues and groups come from completion_names.py.
 
 _VARIABLE = "_MUSTER_COMPLETE"
 _NO_FILE_COMPLETION, _DEFAULT = ":4", ":0"  # directives of cobra, which kubectl's shell scripts read
@@ -42,3 +56,104 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
         if each.type == "plain":
             yield f"{each.value}\t{each.help}" if each.help else str(each.value)
     yield _NO_FILE_COMPLETION if all(each.type == "plain" for each in found) else _DEFAULT
+
+
+# ---- What the shell offers while a name is typed: those that the cluster has.
+#
+# A shell waits for this with every press of the key, so it takes two seconds at most, and whatever goes
+# wrong offers nothing.
+
+T = TypeVar("T")
+
+_TIMEOUT = 2.0  # seconds
+_KINDS = ("podgroup", "queue", "job", "cronjob", "deployment", "statefulset")
+
+
+def complete_queue(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
+    from extender.kube.resources import QUEUES
+
+    return _names_in(context, QUEUES, incomplete)
+
+
+def complete_group(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
+    from extender.kube.resources import POD_GROUPS
+
+    return _names_in(context, POD_GROUPS, incomplete)
+
+
+def complete_job(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
+    """NAME, or KIND/NAME, of a job that has a PodGroup."""
+    from extender.cli.observed import ObservedGroup
+    from extender.kube.resources import POD_GROUPS
+
+    owners = [each.job for each in _offered(lambda: _read(context, POD_GROUPS, ObservedGroup))]
+    names = sorted({(f"{each.kind.lower()}/{each.name}", each.name) for each in owners if each})
+    return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
+
+
+def complete_target(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list["CompletionItem"]:
+    """NAME of a pod, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
+    from click.shell_completion import CompletionItem
+
+    kind, slash, name = incomplete.partition("/")
+    if slash:
+        found = _resource_of(kind)
+        return _names_in(context, found, name, f"{kind}/") if found else []
+    from extender.kube.resources import PODS
+
+    return [
+        *(CompletionItem(f"{each}/") for each in _KINDS if each.startswith(incomplete)),
+        *_names_in(context, PODS, incomplete),
+    ]
+
+
+def _resource_of(kind: str) -> "Resource | None":
+    from extender.cli.kinds import owner_kind
+    from extender.kube.resources import POD_GROUPS, PODS, QUEUES, Resource
+
+    workload = owner_kind(kind)
+    if workload and workload.group in ("apps", "batch"):
+        return Resource(f"/apis/{workload.group}/v1", workload.plural)
+    return {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
+
+
+def _names_in(
+    context: click.Context, resource: "Resource", incomplete: str, prefix: str = ""
+) -> list["CompletionItem"]:
+    from extender.cli.lookup import ListedObject
+
+    found = _offered(lambda: _read(context, resource, ListedObject))
+    names = sorted(each.metadata.name for each in found)
+    return _items((f"{prefix}{name}" for name in names), prefix + incomplete)
+
+
+def _items(names: Iterable[str], incomplete: str) -> list["CompletionItem"]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(each) for each in names if each.startswith(incomplete)]
+
+
+def _offered(read: Callable[[], list[T]]) -> list[T]:
+    try:
+        return read()
+    except Exception:
+        return []
+
+
+def _read(context: click.Context, resource: "Resource", kind: type[T]) -> list[T]:
+    from extender.cli.access import opened
+    from extender.kube.requests import Reader
+    from extender.kube.resources import QUEUES
+
+    given = context.params
+    with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as place:
+        scope = "" if resource is QUEUES else place.namespace
+        return Reader(place.connection, _TIMEOUT).list(resource, scope, kind)

@@ -9,9 +9,9 @@ import click
 from extender.api.objects.base import Meta, Wire
 from extender.cli.output import Json
 from extender.kube.errors import ApiError, Forbidden, NotFound
-from extender.kube.reader import Reader
+from extender.kube.requests import Reader
 from extender.kube.resources import Resource
-from extender.terminal.near_misses import did_you_mean, near_misses
+from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 

@@ -1,14 +1,54 @@
-"""Queues and PodGroups as the API server has them, with what commands read off them."""
+"""Queues and PodGroups as the API server has them, what commands read off them, and what happened to them."""
 
-from extender.api.conditions import condition
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from extender.api.keys import QUOTA_SOURCE, SCHEDULED
-from extender.api.objects.base import Condition, OwnerReference
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.queues import Queue
-from extender.cli.owner_kinds import job_row
-from extender.domain.model.pod_owners import group_name_of
+from extender.api.objects.base import Condition, OwnerReference, Wire, condition
+from extender.api.objects.queues import PodGroup, Queue
+from extender.cli.kinds import job_row
+from extender.cli.output import NOTHING, age
+from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import Reason
-from extender.domain.quotas.steps import entering
+from extender.domain.queues.quota_steps import entering
+from extender.kube.errors import Forbidden, NotFound
+from extender.kube.requests import Editor, Json, Reader
+from extender.kube.resources import EVENTS, SELF_ACCESS_REVIEWS, Resource
+from extender.terminal.text import columns
+
+# ---- What a user, or an account, may do: asked of the API server, which alone knows.
+
+
+class Right(NamedTuple):
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        resource = "/".join(filter(None, (self.resource, self.subresource)))
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
+
+
+def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
+    return Right(verb, resource.group, resource.plural, "", namespace, name)
+
+
+def i_may(editor: Editor, right: Right) -> bool:
+    """Whether the user of this connection has the right. Raises ApiError."""
+    spec: Json = {"resourceAttributes": right._asdict()}
+    head = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
+    return _allowed(editor.review(SELF_ACCESS_REVIEWS.path(), {**head, "spec": spec}))
+
+
+def _allowed(review: Json) -> bool:
+    return bool(review["status"].get("allowed"))
+
+
+# ---- Queues and PodGroups as the API server has them, with what commands read off them.
 
 
 class ObservedQueue(Queue, frozen=True):
@@ -94,3 +134,64 @@ class ObservedGroup(PodGroup, frozen=True):
         phase, found = self.status.phase, self.scheduled
         lacks = found is not None and found.reason == Reason.NOT_ENOUGH_MEMBERS
         return "Pending" if lacks and phase == "Inqueue" else phase
+
+
+# ---- What happened to an object: its conditions and its events, as rows.
+
+_LATEST = 12
+
+
+class EventSeries(Wire, frozen=True):
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class ObservedEvent(Wire, frozen=True):
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: EventSeries | None = None
+
+    @property
+    def at(self) -> str:
+        """When it was seen last."""
+        return (
+            (self.series and self.series.last_observed_time) or self.last_timestamp or self.event_time or ""
+        )
+
+    @property
+    def times(self) -> int:
+        return max(1, self.count, self.series.count if self.series else 0)
+
+
+def conditions(found: Iterable[Condition] | None) -> list[str]:
+    rows = [
+        (
+            each.type,
+            each.status,
+            each.reason or NOTHING,
+            age(each.last_transition_time),
+            each.message or NOTHING,
+        )
+        for each in found or ()
+    ]
+    return columns(("TYPE", "STATUS", "REASON", "AGE", "MESSAGE"), rows) if rows else []
+
+
+def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
+    """The latest, the oldest of them first. Those of a queue, which has no namespace, are in `default`."""
+    where = f"involvedObject.kind={kind},involvedObject.name={name}"
+    try:
+        found = reader.list(EVENTS, namespace or "default", ObservedEvent, fields=where)
+    except (Forbidden, NotFound):
+        return ["not shown: you may not list events"]
+    latest = sorted(found, key=lambda each: each.at)[-_LATEST:]
+    return columns(("TYPE", "REASON", "AGE", "MESSAGE"), map(_row, latest)) if latest else []
+
+
+def _row(event: ObservedEvent) -> tuple[str, ...]:
+    times = f" ({event.times} times)" if event.times > 1 else ""
+    return (event.type, event.reason, age(event.at or None) + times, event.message)

@@ -1,26 +1,36 @@
-"""Jobs as the API server has them, each with its PodGroup, and what commands read off them."""
+"""Jobs as the API server has them, each with its PodGroup: what commands read off them, and how they are
+found.
+"""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import click
 import msgspec
 
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.objects.base import Meta
-from extender.api.workloads.lifecycle import is_suspended, outcome_of
-from extender.api.workloads.partial import PartialStart, partial_start
-from extender.api.workloads.runtimes import is_whole
-from extender.api.workloads.shape import WorkloadRow
-from extender.cli.explain.pod_state import SCHEDULERS
-from extender.cli.observed import ObservedGroup
-from extender.cli.owner_kinds import table
-from extender.domain.decisions.wording import position_in
-from extender.domain.jobs.job_record import JobKind, JobRecord
-from extender.domain.jobs.reading import AnyJob, job_record
+from extender.api.workloads.pod_sets import PartialStart, partial_start
+from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_named_by, with_runtime
+from extender.api.workloads.shape import WorkloadRow, is_suspended, outcome_of
+from extender.cli.access import ClusterAccess
+from extender.cli.explain.evidence import Evidence, OwnerObjects
+from extender.cli.explain.explanation import SCHEDULERS
+from extender.cli.kinds import OwnerKind, Target, job_kinds, job_row, table
+from extender.cli.lookup import ListedObject, fetched
+from extender.cli.observed import ObservedGroup, right_to
+from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
 from extender.domain.model.shapes import Shapes
-from extender.kube.resources import Resource
+from extender.domain.snapshot.decisions import position_in
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRuntime, job_record
+from extender.kube.errors import Forbidden, NotFound
+from extender.kube.resources import POD_GROUPS, Resource, resource_of
+from extender.terminal.text import did_you_mean, near_misses
+
+# ---- Jobs as the API server has them, each with its PodGroup, and what commands read off them.
 
 Json = dict[str, Any]
 
@@ -148,3 +158,117 @@ def unread_job(row: WorkloadRow, unit: ObservedGroup) -> ObservedJob:
     """One that may not be read, as far as its PodGroup tells."""
     owner = unit.job
     return ObservedJob(row, Meta(owner.name if owner else "", unit.namespace), None, unit)
+
+
+# ---- All jobs for which PodGroups stand; each kind is listed once, and only if a PodGroup names one of
+# it.
+
+
+def jobs_of(place: ClusterAccess) -> list[ObservedJob]:
+    """Of the namespace, or of all, in the order of namespaces and names. What may not be read is said on
+    stderr, and such a job is shown as far as its PodGroup tells."""
+    units = [
+        msgspec.convert(each, ObservedGroup)
+        for each in fetched(place.reader, POD_GROUPS, place.namespace, ())
+    ]
+    by_kind: dict[tuple[str, str], list[ObservedGroup]] = defaultdict(list)
+    for unit in units:
+        if owner := unit.job:
+            by_kind[owner.api_version, owner.kind].append(unit)
+    rows = {kind: row for kind in by_kind if (row := job_row(*kind))}
+    found = [job for kind, row in rows.items() for job in _of_kind(place, row, kind[0], by_kind[kind])]
+    return sorted(found, key=lambda each: (each.meta.namespace, each.meta.name, each.row.kind))
+
+
+def _of_kind(
+    place: ClusterAccess, row: WorkloadRow, version: str, units: list[ObservedGroup]
+) -> Iterator[ObservedJob]:
+    """A PodGroup whose job is gone goes with it, and is left out."""
+    objects = _listed(place, Resource(f"/apis/{version}", row.plural))
+    for unit in units:
+        owner = unit.job
+        if objects is None:
+            yield unread_job(row, unit)
+        elif owner and (obj := objects.get(owner.uid)):
+            yield observed_job(row, obj, unit)
+
+
+def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
+    """By UID; None where they may not be read."""
+    try:
+        found = place.reader.list(resource, place.namespace, Json)
+    except NotFound:
+        return {}
+    except Forbidden:
+        needed = right_to("list", resource, place.namespace)
+        click.echo(f"Of {resource.plural} only what their PodGroups say: you may not {needed}.", err=True)
+        return None
+    return {each["metadata"]["uid"]: each for each in found}
+
+
+# ---- One job of a kind, with the PodGroup that stands for it.
+
+
+def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name: str) -> ObservedJob | None:
+    """None where there is none, or where it may not be read."""
+    resource = objects.resource_of(kind)
+    row = job_row(resource.version, kind.name) if resource else None
+    obj = objects.find(kind, name, Json) if row else None
+    if row is None or obj is None:
+        return None
+    whole = _with_runtime(evidence, row, obj)
+    return observed_job(row, whole, evidence.group(group_name_of(obj["metadata"]["uid"])))
+
+
+def _with_runtime(evidence: Evidence, row: WorkloadRow, obj: Json) -> Json:
+    """With what the object says that has its templates; as it is where that may not be read."""
+    name = runtime_named_by(row, obj)
+    if name is None:
+        return obj
+    kind = runtime_kind(row, name)
+    found = kind and evidence.find(resource_of(kind), name.name, JobRuntime, of_cluster=not name.namespace)
+    is_unread = kind is not None and kind.plural in evidence.unread
+    return obj if is_unread else with_runtime(obj, found.spec if found else None)
+
+
+# ---- The job that a name leads to: of the kind that was named, or among all kinds.
+
+
+def find_job(evidence: Evidence, target: Target) -> ObservedJob:
+    """One that there is not, or several of the name, end the command."""
+    objects = OwnerObjects(evidence)
+    kinds = [each for each in job_kinds() if not target.kind or each.is_called(target.kind)]
+    found = [job for kind in kinds if (job := job_of_kind(evidence, objects, kind, target.name))]
+    if len(found) > 1:
+        several = " and ".join(each.spoken_name for each in found)
+        raise click.UsageError(f"got {target.name!r}, which may be {several}: name one of them")
+    if not found:
+        raise _absent(evidence, objects, kinds, target)
+    return found[0]
+
+
+# ---- what there is not
+
+
+def _absent(
+    evidence: Evidence, objects: OwnerObjects, kinds: list[OwnerKind], target: Target
+) -> click.ClickException:
+    namespace, served = evidence.namespace, [each for each in kinds if objects.resource_of(each)]
+    if target.kind and not served:
+        return click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
+    what = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
+    absent = f"{what} not found in namespace {namespace}"
+    if evidence.unread:
+        rights = (objects.resource_of(each) for each in served if each.plural in evidence.unread)
+        asked = (str(right_to("get", each, namespace, target.name)) for each in rights if each)
+        return click.ClickException(f"not allowed: to look for it takes the right to {', '.join(asked)}")
+    there = sorted(_names(objects, served))
+    alike = near_misses(target.name, (each.partition("/")[2] for each in there))
+    meant = did_you_mean([each for each in there if each.partition("/")[2] in alike])
+    return click.ClickException(f"{absent}; {meant}" if meant else absent)
+
+
+def _names(objects: OwnerObjects, kinds: list[OwnerKind]) -> Iterator[str]:
+    for kind in kinds:
+        for each in objects.all(kind, ListedObject):
+            yield f"{kind.name.lower()}/{each.metadata.name}"

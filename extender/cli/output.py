@@ -1,8 +1,5 @@
-"""What commands print: objects as JSON, YAML or names, text for people. terminal/columns.py makes tables.
-
-Colours reach terminals only, and no terminal where NO_COLOR is set. Text is folded to the terminal, or to 80
-columns where there is none.
-"""
+"""What commands print: objects as JSON, YAML or names, text for people, and amounts, shares and
+ages in it."""
 
 import os
 import re
@@ -10,9 +7,20 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
+
+from extender.api import durations
+from extender.api.quantities import BadQuantity, Quantity
+from extender.domain.model.resources import PODS, offered, show
+
+# ---- What commands print: objects as JSON, YAML or names, text for people. terminal/columns.py makes
+# tables.
+#
+# Colours reach terminals only, and no terminal where NO_COLOR is set. Text is folded to the terminal,
+# or to 80 columns where there is none.
 
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
@@ -109,3 +117,39 @@ def folded(text: str, indent: str = "", hanging: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+# ---- Amounts, shares and ages as commands write them.
+
+NOTHING = "-"
+
+
+def number(name: str, quantity: Quantity | None) -> int:
+    """The number behind a quantity; 0 for what is none."""
+    try:
+        return offered({name: quantity or 0}).get(name, 0)
+    except BadQuantity:
+        return 0
+
+
+def amount(name: str, quantity: Quantity | None) -> str:
+    """A quantity as people write it: 17179869184 bytes are 16Gi."""
+    return NOTHING if quantity is None else show(name, number(name, quantity))
+
+
+def amounts(quantities: Mapping[str, Quantity] | None) -> str:
+    """`cpu 4, memory 8Gi`, without what is 0; every pod is one of `pods`, which says little."""
+    known = sorted((name, each) for name, each in (quantities or {}).items() if name != PODS)
+    shown = [f"{name} {amount(name, each)}" for name, each in known if number(name, each)]
+    return ", ".join(shown) or NOTHING
+
+
+def percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share:.0%}"
+
+
+def age(timestamp: str | None) -> str:
+    """How long ago, as kubectl writes it; `-` for what is no timestamp."""
+    with suppress(ValueError):
+        return durations.age(timestamp or "")
+    return NOTHING

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from extender.api.configuration import API_VERSION, JOB_KINDS, KIND, SETTINGS, Setting
-from extender.cli.serving import CONFIG_VARIABLE, shown_default
+from extender.cli.settings import CONFIG_VARIABLE, shown_default
 
 DOCUMENT = Path("docs/configuration.md")
 

@@ -1,26 +1,54 @@
-"""`muster run`: the embedded cluster on the terminal.
-
-What it shows comes from extender.sim, which is imported only when the command runs.
-"""
+"""`muster run`: the embedded cluster on the terminal."""
 
 import shlex
 import shutil
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from extender.api.configuration import InvalidConfiguration
 from extender.api.setting_kinds import ADDRESS
-from extender.cli.orderly_end import orderly_end
-from extender.cli.workload_flags import NEVER_STARTED, Default, files_flag, node_flags
+from extender.cli.flags import NEVER_STARTED, Default, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
     from extender.sim.embedded import Embedded
     from extender.sim.show.summary import Rerun
+
+# ---- Signals that end a command which has something to clean up.
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Each signal that ends us does so once, as Ctrl-C does; during the clean-up further ones do nothing."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
+        number: signal.signal(number, interrupt) for number in _ENDING
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# ---- `muster run`: the embedded cluster on the terminal.
+#
+# What it shows comes from extender.sim, which is imported only when the command runs.
 
 _INTERRUPTED = 130
 
@@ -100,7 +128,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
 def _present(
     cluster: "Embedded", found: list[Any], rerun: "Rerun", output: str | None, options: dict[str, Any]
 ) -> int:
-    views = import_module("extender.sim.show.views")
+    views = import_module("extender.sim.show.frames")
     view = views.NoView() if output else views.view_for(sys.stdout)
     stays = views.is_live(sys.stdout) and not output and not options["until_settled"]
     session = import_module("extender.sim.session").Session(cluster, view, stays)
@@ -121,7 +149,7 @@ def _present(
 
 def _end(session: Any, view: Any, rerun: "Rerun") -> None:
     summary = import_module("extender.sim.show.summary")
-    canvas = import_module("extender.sim.show.canvas").canvas_of(sys.stdout)
+    canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
     state = session.state
     view.end(summary.closing_summary(state, session.log, rerun, canvas) if state else [])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.workload_flags import NEVER_STARTED, Default, files_flag, node_flags
+from extender.cli.flags import NEVER_STARTED, Default, files_flag, node_flags
 
 if TYPE_CHECKING:
     from extender.sim.virtual.report import SimulationReport
@@ -99,8 +99,8 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
 
 
 def _draw(path: Path, result: Any) -> None:
-    with import_module("extender.terminal.progress").working("drawing the chart"):
-        chart = import_module("extender.sim.virtual.gantt.chart").chart(result)
+    with import_module("extender.terminal.text").working("drawing the chart"):
+        chart = import_module("extender.sim.virtual.chart").chart(result)
     try:
         path.write_text(chart, encoding="utf-8")
     except OSError as fault:

@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.completion_names import complete_target
-from extender.cli.further_kinds import config_option
+from extender.cli.completion import complete_target
+from extender.cli.kinds import Target, config_option, parsed
 from extender.cli.output import echo, output_flag, show_document
-from extender.cli.targets import Target, parsed
 
 
 @click.command()
@@ -34,8 +33,7 @@ def why(target: Target, output: str, **flags: Any) -> None:
 
         found = answers(place, target)
     if output == "text":
-        from extender.cli.explain.rendering import rendered
-        from extender.cli.explain.several import rendered_list
+        from extender.cli.explain.rendering import rendered, rendered_list
 
         echo(rendered(found[0]) if len(found) == 1 else rendered_list(target, found))
     else:

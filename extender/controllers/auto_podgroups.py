@@ -11,11 +11,11 @@ from functools import partial
 
 from extender.api.objects.pods import Pod
 from extender.controllers.controller import Controller, ControllerContext
-from extender.controllers.object_store import UnnamedPods
-from extender.domain.decisions.decisions import Decisions
-from extender.domain.lifecycle.auto_podgroups import PodGroupStep, build, min_resources, next_step
+from extender.controllers.objects import UnnamedPods
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.auto_podgroups import PodGroupStep, build, min_resources, next_step
+from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict
 
 _AFTER_A_LOSS = 5.0  # seconds: the pods of a deleted group may be about to be deleted too

@@ -1,23 +1,87 @@
-"""The cycle: one thread that decides whenever something changed, at once when idle and at most 20 times a
-second.
-
-Changes only set a flag: the next decision sees all changes made during the current one. A long cycle is
-followed by a longer rest, or the scheduler's calls would have to wait for the interpreter lock.
-"""
+"""The cycle: one thread that decides whenever something changed, and what its listeners share."""
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 
-from extender.controllers.guard import Guard
-from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.decisions import Decisions
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
+# ---- An object that makes a part of Muster raise costs only its own turn.
+#
+# The fault is counted, logged once until the object succeeds again, and the caller tries the object
+# again.
+
 log = logger(__name__)
+
+_REMEMBERED = 1000  # objects that raised; for further ones, every fault is logged
+
+
+class Guard:
+    """`part` is the name of the guarded part, one of a few known beforehand, since it is a label of a
+    metric."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+        self._faulty: set[Hashable] = set()
+
+    def run(self, key: Hashable, act: Callable[[], object]) -> bool:
+        """Call `act`; whether it succeeded. Raises nothing."""
+        try:
+            act()
+        except Exception:
+            self.note(key)
+            return False
+        self.forget(key)
+        return True
+
+    def note(self, key: Hashable) -> None:
+        """Note that `key` raised an exception; called while that is handled."""
+        metrics.faults.labels(self._part).inc()
+        if key in self._faulty:
+            return
+        if len(self._faulty) < _REMEMBERED:
+            self._faulty.add(key)
+        log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
+
+    def forget(self, key: Hashable) -> None:
+        self._faulty.discard(key)
+
+
+# ---- Which groups a listener has to look at: each change once, however often it gets the same
+# decisions.
+
+GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]
+
+
+class ChangedGroups:
+    def __init__(self) -> None:
+        self._seen = Decisions()
+
+    def of(self, decisions: Decisions) -> Sequence[GroupKey]:
+        """The groups of which anything changed since the last call."""
+        before, self._seen = self._seen, decisions
+        return decisions.turned_since(before)
+
+    def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
+        """The groups whose decision changed since the last call, with the old and the new one."""
+        before = self._seen.groups
+        for key in self.of(decisions):
+            was, now = before.get(key), decisions.groups.get(key)
+            if was is not now:
+                yield key, was, now
+
+
+# ---- The cycle: one thread that decides whenever something changed, at once when idle and at most 20
+# times a second.
+#
+# Changes only set a flag: the next decision sees all changes made during the current one. A long cycle
+# is followed by a longer rest, or the scheduler's calls would have to wait for the interpreter lock.
 
 Listener = Callable[[Decisions], None]
 _SHORTEST = 0.05  # seconds from the start of one cycle to that of the next

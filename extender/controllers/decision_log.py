@@ -1,21 +1,25 @@
-"""The decision log: a line for every change of a group's verdict or reason, and the latest ones for /debug.
+"""The decision log: a line for every change of a group's verdict or reason, and how long groups waited."""
 
-A changed plan or number is not logged: with a thousand groups waiting, one other pod changes all their
-numbers.
-"""
-
+import time
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
 
-from extender.controllers.changed_groups import ChangedGroups
-from extender.controllers.guard import Guard
-from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.decisions.transitions import course
+from extender.controllers.cycle import ChangedGroups, Guard
 from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
+from extender.telemetry import metrics
 from extender.telemetry.logs import logger
+
+# ---- The decision log: a line for every change of a group's verdict or reason, and the latest ones for
+# /debug.
+#
+# A changed plan or number is not logged: with a thousand groups waiting, one other pod changes all
+# their numbers.
 
 log = logger(__name__)
 
@@ -69,3 +73,30 @@ def _log(now: GroupDecision) -> None:
     fields = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
     named = {name: value for name, value in fields.items() if value}
     log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)
+
+
+# ---- How long groups waited until they started, by queue, for the metrics.
+
+_STARTED = (Verdict.STARTING, Verdict.RUNNING)
+
+
+class QueueWaits:
+    """Listens to the cycle. A group that waited before a restart counts from the restart on."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed_groups = ChangedGroups()
+        self._guard = Guard("queue-waits")
+        self._since: dict[GroupKey, float] = {}
+
+    def look(self, decisions: Decisions) -> None:
+        for key in self._changed_groups.of(decisions):
+            self._guard.run(key, partial(self._note, key, decisions.groups.get(key)))
+
+    def _note(self, key: GroupKey, decision: GroupDecision | None) -> None:
+        if decision is not None and decision.verdict is Verdict.WAITING:
+            self._since.setdefault(key, self._clock())
+            return
+        since = self._since.pop(key, None)
+        if since is not None and decision is not None and decision.verdict in _STARTED:
+            metrics.queue_waited.labels(decision.queue).observe(self._clock() - since)

@@ -12,15 +12,14 @@ from functools import partial
 
 from extender.api.keys import DISRUPTION_TARGET
 from extender.api.objects.base import Condition, Reference
-from extender.controllers.conditions import dated
 from extender.controllers.controller import RecordingController
-from extender.controllers.event_recorder import WARNING
-from extender.controllers.references import of_group, of_pod
-from extender.domain.decisions.decisions import Decisions
+from extender.controllers.events import WARNING
+from extender.controllers.objects import dated, of_group, of_pod
 from extender.domain.model.evictions import Eviction, EvictionCause
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
+from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import ApiError, Conflict, NotFound, Refused
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger

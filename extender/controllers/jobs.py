@@ -1,39 +1,111 @@
-"""Brings managed jobs in line with the decisions on their groups: makes their PodGroups, lets jobs go, and
-suspends them again.
-
-    decisions, watches ──► next_step ──► a PodGroup, or a change of the job as it is at that moment
-
-A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
+"""Brings managed jobs in line with the decisions on their groups: makes their PodGroups, unsuspends jobs,
+and suspends those given up.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.api import keys
 from extender.api.durations import as_duration
-from extender.api.workloads.lifecycle import is_suspended
+from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.runtimes import with_runtime
-from extender.api.workloads.shape import Kinds
-from extender.api.workloads.template_paths import annotation_paths
-from extender.controllers.conditions import timestamp
+from extender.api.workloads.shape import JOB, Json, Kinds, Path, WorkloadRow, at, is_suspended
 from extender.controllers.controller import ControllerContext, RecordingController
-from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
-from extender.controllers.job_versions import JobVersions, let_go_unread, may_change_templates
-from extender.controllers.references import of_group, of_job
-from extender.domain.decisions.decisions import Decisions
-from extender.domain.jobs import changes
-from extender.domain.jobs.job_record import JobKind, JobRecord
-from extender.domain.jobs.reading import AnyJob
-from extender.domain.jobs.steps import JobStep, ManagedJob, differences, next_step
-from extender.domain.jobs.unit import unit
+from extender.controllers.events import NORMAL, WARNING, EventRecorder
+from extender.controllers.objects import of_group, of_job, timestamp
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord, group_of_owner
+from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 from extender.kube.errors import Conflict, Invalid, NotFound
 from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
+
+# ---- The versions of jobs that wait, as the watch has shown them: a job can be let go without being
+# read first.
+#
+# Only for objects in which no list is on the way to a template, since those take a merge patch. A
+# version is used once: if it is outdated, the API server says so, and the job is read.
+
+
+class KnownVersion(NamedTuple):
+    version: str  # metadata.resourceVersion
+    suspend: Path
+    annotations: tuple[Path, ...]  # of its pods
+
+
+class JobVersions:
+    """Safe to use from any thread."""
+
+    def __init__(self, table: Kinds) -> None:
+        self._table = table
+        self._known: dict[GroupKey, KnownVersion] = {}
+        self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def note(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
+        """The newest version of a job; it is forgotten if it does not wait."""
+        obj = as_json(kind, job)
+        row = self._table[kind]
+        is_known = is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj)
+        paths = _paths(row, obj, self._table) if is_known else ()
+        if not paths or any(_leads_through_list(obj, path) for path in paths):
+            return self.drop(key)
+        version = job.metadata.resource_version
+        self._known[key] = KnownVersion(version, row.suspend, self._paths.setdefault(paths, paths))
+
+    def take(self, key: GroupKey) -> KnownVersion | None:
+        return self._known.pop(key, None)
+
+    def drop(self, key: GroupKey) -> None:
+        self._known.pop(key, None)
+
+
+def let_go_unread(job: JobRecord, known: KnownVersion, now: str) -> dict[str, Any]:
+    """The patch that lets it go, as long as it is in this version."""
+    return job_suspension.let_go_unread(
+        job.uid, known.version, known.suspend, known.annotations, job.unit, now
+    )
+
+
+def may_change_templates(obj: Json) -> bool:
+    """Before 1.36 a Job that has run keeps its startTime while it is suspended, and its template may not be
+    changed any more. Its pods have the group of their controller without that."""
+    is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
+    return not (is_job and at(obj, ("status", "startTime")))
+
+
+def _leads_through_list(obj: Any, path: Path) -> bool:
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+        if isinstance(obj, list):
+            return True
+    return False
+
+
+def _paths(row: WorkloadRow, obj: Json, table: Kinds) -> tuple[Path, ...]:
+    """None for one that cannot be read, which never starts."""
+    try:
+        return tuple(annotation_paths(row, obj, table))
+    except MALFORMED:
+        return ()
+
+
+# ---- Brings managed jobs in line with the decisions on their groups: makes their PodGroups, lets jobs
+# go, and suspends them again.
+#
+# decisions, watches ──► next_step ──► a PodGroup, or a change of the job as it is at that moment
+#
+# A job that is written names its UID and version, so what somebody else changes meanwhile is looked at
+# again.
 
 log = logger(__name__)
 
@@ -155,7 +227,7 @@ class JobsController(RecordingController[GroupKey]):
         if obj is None or not is_suspended(row, obj):
             return False
         paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
-        self._change(job, changes.let_go(obj, row, paths, job.unit, now, reduced_to))
+        self._change(job, job_suspension.let_go(obj, row, paths, job.unit, now, reduced_to))
         return True
 
     def _with_group(self, job: JobRecord) -> dict[str, object] | None:
@@ -166,7 +238,7 @@ class JobsController(RecordingController[GroupKey]):
         whole = with_runtime(obj, self._ledger.runtime_of(job.group))
         fields = row.annotate(whole, keys.GROUP_ANNOTATION, job.unit)
         if fields:
-            self._change(job, changes.with_fields(obj, fields))
+            self._change(job, job_suspension.with_fields(obj, fields))
         return self._newest(job) if fields else obj
 
     def _give_up(self, managed: ManagedJob) -> None:
@@ -202,7 +274,7 @@ class JobsController(RecordingController[GroupKey]):
         obj = self._newest(job)
         if obj is None or is_suspended(row, obj):
             return False
-        self._change(job, changes.suspend(obj, row, for_good))
+        self._change(job, job_suspension.suspend(obj, row, for_good))
         for about in (of_job(job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, f"{job.spoken_name} was suspended: {why}")
         return True
@@ -215,7 +287,7 @@ class JobsController(RecordingController[GroupKey]):
             return None
         return obj if obj["metadata"]["uid"] == job.uid else None
 
-    def _change(self, job: JobRecord, operations: list[changes.Operation]) -> None:
+    def _change(self, job: JobRecord, operations: list[job_suspension.Operation]) -> None:
         """Raises Conflict if it is in another version now."""
         try:
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)

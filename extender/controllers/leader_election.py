@@ -13,7 +13,7 @@ import msgspec
 from extender.api.objects.cluster import LeaseSpec
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
-from extender.kube.polling import Poller
+from extender.kube.writers import Poller
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 

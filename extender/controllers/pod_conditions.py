@@ -13,14 +13,13 @@ from functools import partial
 from typing import NamedTuple
 
 from extender.api.keys import UNSCHEDULABLE
-from extender.controllers.conditions import timestamp
-from extender.controllers.controller import ControllerContext
-from extender.controllers.paced import PacedController
-from extender.controllers.provisioning_queues import ProvisioningQueues
-from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.decisions.pod_conditions import ConditionPolicy, spoken_reason
+from extender.controllers.controller import ControllerContext, PacedController
+from extender.controllers.objects import timestamp
+from extender.controllers.provisioning import ProvisioningQueues
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
+from extender.domain.snapshot.conditions import ConditionPolicy, spoken_reason
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.telemetry import metrics
 
 LASTING = 5.0  # seconds after which a reason is written

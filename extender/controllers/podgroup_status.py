@@ -1,33 +1,183 @@
 """Writes to PodGroups what was decided: phase, conditions, numbers of members, and durably that they stood
-whole and which queue took them in.
-
-Statuses are written only when they change, in three lanes. A change of a group's course is written at once.
-Numbers of members that run or have ended wait for their turn, and after them messages in which only numbers
-changed: one other pod may change those of ten thousand groups. All of these share a budget, and a group that
-waits for it is not looked at again before its turn. A group whose members are still being created waits too:
-most are complete before it is worth reporting that they are not. A write on an outdated copy is refused by
-the API server and made again on the new one.
+whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects.groups import PodGroup
-from extender.controllers.controller import ControllerContext
-from extender.controllers.object_store import ObjectStore
-from extender.controllers.paced import PacedController
-from extender.controllers.podgroup_patch import ReportedStatus, patch, report_of, reported
-from extender.controllers.provisioning_objects import ProvisioningRequests
-from extender.controllers.references import GROUP_KINDS
-from extender.controllers.start_changes import StartChanges
-from extender.controllers.write_backoff import WriteBackoff
-from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.model.life import Phase
-from extender.domain.model.marks import admitted_note, whole_note
-from extender.domain.model.reasons import Reason
+from extender.api.keys import SCHEDULED, STOOD_WHOLE
+from extender.api.objects.base import Condition, condition
+from extender.api.objects.queues import PodGroup
+from extender.controllers.controller import ControllerContext, PacedController
+from extender.controllers.events import StartChanges
+from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated
+from extender.controllers.provisioning import ProvisioningRequests
+from extender.domain.model.queue_of_group import note, noted_queue
+from extender.domain.model.reasons import Outcome, Reason
 from extender.domain.model.records import GroupKey, Origin
+from extender.domain.model.wire_records import (
+    admitted_note,
+    notes_admitted,
+    whole_condition,
+    whole_members,
+    whole_note,
+)
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, message_of
+from extender.domain.snapshot.phases import Phase
+
+# ---- Growing pauses between writes of the same value.
+#
+# If another controller overwrites a value, it is corrected at once. But a controller that keeps
+# overwriting it writes the same field, as Volcano's scheduler does on every PodGroup that it sees;
+# without pauses, both would write it once a second, endlessly.
+
+_LONGEST = 30.0  # seconds between two writes
+_FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
+
+
+class _Written(NamedTuple):
+    what: Hashable
+    times: int  # how often it was written again
+    until: float  # when it may be written again
+
+
+class WriteBackoff:
+    """`clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._written: dict[Hashable, _Written] = {}
+
+    def pause(self, of: Hashable, what: Hashable) -> float:
+        """The seconds until `what` may be written to the object `of`; 0: now, and it then counts as written.
+        Anything other than what was written last may be written at once."""
+        now = self._clock()
+        before = self._written.get(of)
+        if before is None or before.what != what or now > before.until + _FORGOTTEN:
+            self._written[of] = _Written(what, 0, now)
+            return 0.0
+        if now < before.until:
+            return before.until - now
+        pause = min(_LONGEST, 2.0**before.times)
+        self._written[of] = _Written(what, before.times + 1, now + pause)
+        return 0.0
+
+    def forget(self, of: Hashable) -> None:
+        self._written.pop(of, None)
+
+    def clear(self) -> None:
+        self._written.clear()
+
+
+# ---- The status that a PodGroup should have, the one that it has, and the patch from the latter to the
+# former.
+#
+# Conditions of other controllers stay as they are. A patch is valid for only one version of its group,
+# so that it never overwrites what was written meanwhile.
+
+
+class ReportedStatus(msgspec.Struct, frozen=True):
+    """What Muster writes on a PodGroup: its status, and its marks."""
+
+    phase: str  # one of Volcano's
+    scheduled: bool  # the status of the Scheduled condition
+    reason: str  # the reason of that condition
+    detail: str  # the message of that condition
+    stood_with: int | None  # how many members it needed when it stood whole; None: it never did
+    numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
+    queue_uid: str  # the queue that took it in; empty if none did
+    admitted: bool  # its start was admitted and is not whole yet
+
+    @property
+    def course(self) -> tuple[str, str, int | None, str, bool]:
+        """What is written at once when it changes."""
+        return (self.phase, self.reason, self.stood_with, self.queue_uid, self.admitted)
+
+
+def report_of(
+    decision: GroupDecision,
+    change: str,
+    stood_with: int | None,
+    queue_uid: str,
+    admitted: bool,
+    written: ReportedStatus,
+) -> ReportedStatus:
+    """What to write for a decision. `change`: what would start the group, as a sentence. The UID of the queue
+    that took the group in stays noted after the queue is gone: that is how its groups are found."""
+    life = decision.life
+    return ReportedStatus(
+        phase=life.phase,
+        scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
+        reason=str(decision.reason or life.outcome or decision.verdict),
+        detail=message_of(decision, change),
+        stood_with=stood_with,
+        numbers=(life.running, life.succeeded, life.failed),
+        queue_uid=queue_uid or written.queue_uid,
+        admitted=admitted,
+    )
+
+
+def reported(group: PodGroup) -> ReportedStatus:
+    """What is written on a PodGroup now."""
+    status = group.status
+    scheduled, whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
+    return ReportedStatus(
+        phase=status.phase,
+        scheduled=scheduled is not None and scheduled.status == "True",
+        reason=scheduled.reason if scheduled else "",
+        detail=scheduled.message if scheduled else "",
+        stood_with=whole_members(whole, group.metadata.uid) if whole else None,
+        numbers=(status.running, status.succeeded, status.failed),
+        queue_uid=noted_queue(group.metadata),
+        admitted=notes_admitted(group.metadata),
+    )
+
+
+def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
+    """The merge patch that writes `report` on `group`, valid only for this version of it."""
+    ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
+    if report.stood_with is not None:
+        ours.append(whole_condition(group.metadata.uid, report.stood_with))
+    before = {each.type: each for each in group.status.conditions or ()}
+    ours = [dated(each, before.get(each.type)) for each in ours]
+    others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
+    noted = {"annotations": annotations} if (annotations := _notes(group, report)) else {}
+    running, succeeded, failed = report.numbers
+    return {
+        "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
+        "status": {
+            "phase": report.phase,
+            "conditions": msgspec.to_builtins([*others, *ours]),
+            "running": running,
+            "succeeded": succeeded,
+            "failed": failed,
+        },
+    }
+
+
+def _notes(group: PodGroup, report: ReportedStatus) -> dict[str, str | None]:
+    """The annotations to write; None removes one."""
+    uid, notes = group.metadata.uid, dict[str, str | None]()
+    if report.queue_uid:
+        notes.update(note(report.queue_uid, uid))
+    if report.admitted is not notes_admitted(group.metadata):
+        notes.update(admitted_note(uid, report.admitted))
+    return notes
+
+
+# ---- Writes to PodGroups what was decided: phase, conditions, numbers of members, and durably that
+# they stood whole and which queue took them in.
+#
+# Statuses are written only when they change, in three lanes. A change of a group's course is written at
+# once. Numbers of members that run or have ended wait for their turn, and after them messages in which
+# only numbers changed: one other pod may change those of ten thousand groups. All of these share a
+# budget, and a group that waits for it is not looked at again before its turn. A group whose members
+# are still being created waits too: most are complete before it is worth reporting that they are not. A
+# write on an outdated copy is refused by the API server and made again on the new one.
 
 _COUNTS, _DETAIL = 1, 2  # lanes of numbers
 _PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group

@@ -1,29 +1,191 @@
-"""Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue says so.
+"""Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue says so."""
 
-A request is made once the group has lacked room for a while. It is deleted when the group starts, is gone,
-waits for something else, or needs other nodes. One that failed stays, since the autoscaler has given up, and
-the group says so; whoever deletes it has a new one made.
-"""
-
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.api.objects.cluster import ProvisioningRequest
-from extender.controllers.controller import ControllerContext
-from extender.controllers.paced import PacedController
-from extender.controllers.provisioning_objects import (
-    ProvisioningRequests,
-    request_body,
-    template_body,
-    template_name,
-)
-from extender.controllers.provisioning_queues import ProvisioningQueues
-from extender.domain.decisions.decisions import Decisions
-from extender.domain.decisions.pod_conditions import ConditionPolicy
-from extender.domain.decisions.provisioning import NodesWanted, is_spent, wanted_request
-from extender.domain.model.records import GroupKey
+from extender.api.objects.queues import Provisioning
+from extender.controllers.controller import ControllerContext, PacedController
+from extender.controllers.objects import POD_GROUP_KIND, ObjectStore, QueueCopy, owner_group
+from extender.domain.model.ownership import controller_of
+from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.token_bucket import TokenBucket
+from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.provisioning import NodesWanted, failure, is_spent, wanted_request
+from extender.kube.reflector import Removed
+from extender.kube.resources import PROVISIONING_REQUESTS
+
+# ---- ProvisioningRequests of groups as the watch shows them, and the objects that are written for a
+# new one.
+
+MANAGED_BY = ("app.kubernetes.io/managed-by", "muster")
+_LABELS = dict([MANAGED_BY])
+_NOT_OF_A_TEMPLATE = ("nodeName", "schedulingGates", "ephemeralContainers")
+
+
+class ProvisioningRequests:
+    """Those that Muster wrote, by the group that owns them. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[GroupKey, dict[str, ProvisioningRequest]] = {}
+        self._listeners: list[Callable[[GroupKey, bool], None]] = []
+
+    def listen(self, listener: Callable[[GroupKey, bool], None]) -> None:
+        """It gets the group of each request that is new, has changed or (True) is gone."""
+        self._listeners.append(listener)
+
+    def of(self, key: GroupKey) -> list[ProvisioningRequest]:
+        with self._lock:
+            return list(self._of.get(key, {}).values())
+
+    def failure(self, key: GroupKey) -> str:
+        """What the autoscaler says of a group for which it brings no nodes, for people; of one request, since
+        whoever may write them could have many fail."""
+        failures = ((each.metadata.name, failure(each.status.conditions)) for each in self.of(key))
+        return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
+
+    def upsert(self, request: ProvisioningRequest) -> None:
+        meta = request.metadata
+        owner = controller_of(meta.owner_references)
+        if owner is not None and owner.kind == POD_GROUP_KIND:
+            key = GroupKey(f"{meta.namespace}/{owner.name}")
+            with self._lock:
+                self._of.setdefault(key, {})[meta.name] = request
+            self._notify(key, gone=False)
+
+    def remove(self, gone: Removed) -> None:
+        with self._lock:
+            keys = [key for key, each in self._of.items() if _is_there(each, gone)]
+            for key in keys:
+                del self._of[key][gone.name]
+                if not self._of[key]:
+                    del self._of[key]
+        for key in keys:
+            self._notify(key, gone=True)
+
+    def _notify(self, key: GroupKey, gone: bool) -> None:
+        for listener in self._listeners:
+            listener(key, gone)
+
+
+def _is_there(requests: dict[str, ProvisioningRequest], gone: Removed) -> bool:
+    found = requests.get(gone.name)
+    return found is not None and found.metadata.uid == gone.uid
+
+
+# ---- what is written
+
+
+def request_body(wanted: NodesWanted, group: GroupRecord) -> dict[str, Any]:
+    """It goes away with the PodGroup."""
+    sets = [
+        {"podTemplateRef": {"name": template_name(wanted, number)}, "count": each.count}
+        for number, each in enumerate(wanted.pod_sets)
+    ]
+    spec: dict[str, Any] = {"provisioningClassName": wanted.class_name, "podSets": sets}
+    return {
+        "apiVersion": PROVISIONING_REQUESTS.version,
+        "kind": "ProvisioningRequest",
+        "metadata": {
+            "name": wanted.name,
+            "namespace": group.namespace,
+            "labels": _LABELS,
+            "ownerReferences": [owner_group(group)],
+        },
+        "spec": spec | ({"parameters": dict(wanted.parameters)} if wanted.parameters else {}),
+    }
+
+
+def template_body(name: str, request: NodesWanted, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
+    """A template that is like `pod`, an object as the API server has it. It goes away with the request, whose
+    UID is `uid`. Nothing is left of where this pod is, and of what holds it back."""
+    owner = {
+        "apiVersion": PROVISIONING_REQUESTS.version,
+        "kind": "ProvisioningRequest",
+        "name": request.name,
+        "uid": uid,
+        "controller": True,
+    }
+    described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
+    spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": name, "labels": _LABELS, "ownerReferences": [owner]},
+        "template": {"metadata": described, "spec": spec},
+    }
+
+
+def template_name(wanted: NodesWanted, number: int) -> str:
+    """Of the template of the pod set with this number."""
+    return f"{wanted.name}-{number}"
+
+
+# ---- Which queues have nodes asked for by ProvisioningRequests, rather than by the conditions of their
+# pods.
+
+
+class ProvisioningQueues:
+    """Safe to use from any thread. `served`: whether the cluster has that kind, and Muster may watch it."""
+
+    def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
+        self._queues = queues
+        self.served = served
+
+    def of(self, queue: str) -> Provisioning | None:
+        """What a queue says of its requests; None: it has none."""
+        return self.written(queue) if self.served() else None
+
+    def written(self, queue: str) -> Provisioning | None:
+        copy = self._queues.get(queue)
+        found = copy.queue.spec.provisioning if copy else None
+        return found if found and found.class_name else None
+
+    def turns(self) -> "ProvisioningTurns":
+        return ProvisioningTurns(self, self._queues)
+
+
+class ProvisioningTurns:
+    """Which groups have to be looked at because their queue asks in another way now. Each consumer has
+    one."""
+
+    def __init__(self, asking: ProvisioningQueues, queues: ObjectStore[str, QueueCopy]) -> None:
+        self._asking = asking
+        self._touched: set[str] = set()  # queues that the watch has shown since
+        self._seen: dict[str, Provisioning] = {}
+        self._served = False
+        queues.listen(self._touched.add)
+
+    def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
+        """Each change once."""
+        turned = {name for name in self._take_touched() if self._differs(name)}
+        if self._served is not (now := self._asking.served()):
+            self._served = now
+            turned |= self._seen.keys()
+        if turned:
+            yield from (key for key, each in decisions.groups.items() if each.queue in turned)
+
+    def _take_touched(self) -> Iterator[str]:
+        while self._touched:
+            yield self._touched.pop()
+
+    def _differs(self, queue: str) -> bool:
+        before, now = self._seen.pop(queue, None), self._asking.written(queue)
+        if now is not None:
+            self._seen[queue] = now
+        return before != now
+
+
+# ---- Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue
+# says so.
+#
+# A request is made once the group has lacked room for a while. It is deleted when the group starts, is
+# gone, waits for something else, or needs other nodes. One that failed stays, since the autoscaler has
+# given up, and the group says so; whoever deletes it has a new one made.
 
 LASTING = 5.0  # seconds for which a group has to need the same before it is asked for
 _AGAIN = 1.0  # seconds until a group that found no token is looked at again

@@ -1,31 +1,104 @@
-"""Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups.
-
-A queue is written if that differs from what the API has, and at most once a second; queues of which only
-numbers changed share a budget, so that in a cluster of a thousand queues not all are written every second.
-The mark of a queue that its parent keeps closed is written before its state: without it, it would not be
-known after a restart that the queue was open. Each write is valid only for the version that Muster has seen;
-if it is refused, it is made again on the next version.
-
-While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
-and Muster none of its, and each would correct the other once a second.
-"""
+"""Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from extender.api.keys import CLOSED_BY_PARENT
-from extender.api.objects.queues import Queue
-from extender.controllers.controller import ControllerContext
-from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
-from extender.controllers.object_store import ObjectStore, QueueCopy
-from extender.controllers.paced import PacedController
-from extender.controllers.queue_patch import Json, status_changes
-from extender.controllers.references import of_queue
-from extender.domain.decisions.decisions import Decisions, QueueDecision
-from extender.domain.decisions.queue_conditions import conditions_of
+from extender.api.objects.base import Condition
+from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReservation, QueueStatus
+from extender.controllers.controller import ControllerContext, PacedController
+from extender.controllers.events import NORMAL, WARNING, EventRecorder
+from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
 from extender.domain.model.reasons import EventReason
-from extender.domain.queues.queue_states import Mark, QueueState
+from extender.domain.model.resources import quantities
+from extender.domain.queues.states import Mark, QueueState
+from extender.domain.snapshot.conditions import QueueCondition, conditions_of
+from extender.domain.snapshot.decisions import Decisions, QueueDecision
+from extender.domain.snapshot.group_view import Reservation
 from extender.telemetry.logs import logger
+
+# ---- The status that a queue should have, and how it differs from the one that it has.
+
+Json = dict[str, Any]
+_OF_STATE = ("state", "conditions")
+
+
+def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
+    """The fields of the status of `queue` that have to change, as a merge patch. Without `numbers`, only
+    those about its state."""
+    before = queue.status
+    return {
+        name: patched(getattr(before, name), value)
+        for name, value in _status(before, decision).items()
+        if getattr(before, name) != value and (numbers or name in _OF_STATE)
+    }
+
+
+def patched(before: Any, value: Any) -> Any:
+    """Amounts are merged into those before, so resources that are gone have to be removed with nulls."""
+    if isinstance(value, QueueReservation):
+        return {"nodes": value.nodes, "resource": patched(before and before.resource, value.resource)}
+    gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
+    return gone | value if gone else msgspec.to_builtins(value)
+
+
+def _status(before: QueueStatus, decision: QueueDecision) -> Json:
+    return {
+        "state": decision.state,
+        "allocated": written(decision.allocated),
+        "deserved": written(decision.deserved),
+        "flavors": _flavors(decision),
+        "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
+        "share": round(decision.share, 3),
+        **decision.counts,
+        "reservation": _reservation(decision.reservation),
+        "conditions": _conditions(before, decision),
+    }
+
+
+def _reservation(reservation: Reservation | None) -> QueueReservation | None:
+    if reservation is None:
+        return None
+    return QueueReservation(reservation.node_names, written(reservation.asks))
+
+
+def _flavors(decision: QueueDecision) -> list[QueueFlavorStatus] | None:
+    used = decision.flavors.items()
+    return [QueueFlavorStatus(name, {**written(amounts)}) for name, amounts in used] or None
+
+
+def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
+    """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
+    return {name: text for name, text in quantities(amounts).items() if text != "0"}
+
+
+def _conditions(before: QueueStatus, decision: QueueDecision) -> list[Condition]:
+    """Conditions of other controllers stay as they are, and so do Muster's that have not changed."""
+    by_type = {each.type: each for each in before.conditions or ()}
+    ours = {
+        condition.type: dated(_condition(condition), by_type.get(condition.type))
+        for condition in conditions_of(decision)
+    }
+    return list((by_type | ours).values())
+
+
+def _condition(condition: QueueCondition) -> Condition:
+    return Condition(condition.type, str(condition.holds), condition.reason, condition.message)
+
+
+# ---- Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups.
+#
+# A queue is written if that differs from what the API has, and at most once a second; queues of which
+# only numbers changed share a budget, so that in a cluster of a thousand queues not all are written
+# every second. The mark of a queue that its parent keeps closed is written before its state: without
+# it, it would not be known after a restart that the queue was open. Each write is valid only for the
+# version that Muster has seen; if it is refused, it is made again on the next version.
+#
+# While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's
+# pods and Muster none of its, and each would correct the other once a second.
 
 log = logger(__name__)
 

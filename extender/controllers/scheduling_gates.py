@@ -1,9 +1,5 @@
-"""Removes scheduling gates from planned pods: the planned node is nominated, then the gate is removed. Pods
-without a gate are nudged. Where the scheduler reads its pods through Muster, it is told of nodes there.
-
-The nomination makes the scheduler try that node first, and no other if the pod fits; it is written before
-the gate is removed and never after. A pod without our gate that the scheduler has parked as unschedulable is
-nudged by a change of an annotation, once for every plan made for it.
+"""Removes scheduling gates from planned pods, and shows planned pods to the scheduler that reads them
+through Muster.
 """
 
 import threading
@@ -11,11 +7,42 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from extender.controllers.controller import Controller
-from extender.domain.cache.claims import Claim
-from extender.domain.cache.releases import lacks_nomination
-from extender.domain.decisions.decisions import Decisions
+from extender.controllers.cycle import Guard
+from extender.domain.ledger.claims import Claim
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.decisions import Decisions
 from extender.telemetry import metrics
+
+# ---- Shows planned pods to the scheduler that reads its pods through Muster. Nothing is written to the
+# API.
+
+
+class Releaser:
+    """Listens to the cycle. While another replica `leads`, nothing is shown."""
+
+    def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
+        self._shown = ledger.shown
+        self._leads = leads
+        self._guard = Guard("releases")
+
+    def look(self, _: Decisions) -> None:
+        if not self._leads():
+            self._shown.take_all_back()
+            return
+        for key in self._shown.due():
+            if not self._guard.run(key, partial(self._shown.release, key)):
+                self._shown.postpone(key)
+
+
+# ---- Removes scheduling gates from planned pods: the planned node is nominated, then the gate is
+# removed. Pods without a gate are nudged. Where the scheduler reads its pods through Muster, it is told
+# of nodes there.
+#
+# The nomination makes the scheduler try that node first, and no other if the pod fits; it is written
+# before the gate is removed and never after. A pod without our gate that the scheduler has parked as
+# unschedulable is nudged by a change of an annotation, once for every plan made for it.
 
 _Act = tuple[str, str]  # what was done for a pod, and for which planned node
 

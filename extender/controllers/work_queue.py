@@ -1,8 +1,5 @@
-"""Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often its object
-changed; with a delay if it has to wait, a growing one if it fails; and in lanes, the most urgent first.
-
-It never holds more keys than there are objects, because its owner forgets or settles keys whose objects are
-gone.
+"""Keys that are due, as in the work queues of Kubernetes controllers, and the retry of a write that
+failed.
 """
 
 import heapq
@@ -10,6 +7,15 @@ import threading
 from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
+
+from extender.kube.errors import ApiError, Conflict, Fenced
+
+# ---- Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often
+# its object changed; with a delay if it has to wait, a growing one if it fails; and in lanes, the most
+# urgent first.
+#
+# It never holds more keys than there are objects, because its owner forgets or settles keys whose
+# objects are gone.
 
 _FIRST = 0.5  # seconds of pause after the first failure
 LONGEST = 30.0  # seconds of pause at most, by default
@@ -104,3 +110,27 @@ class WorkQueue(Generic[K]):
             heap[:] = [each for each in heap if self._places.get(each[1]) is each[0]]
             heapq.heapify(heap)
         heapq.heappush(heap, (place, key))
+
+
+# ---- When an object is due again after a write that failed.
+#
+# not sent, another leads at once, by the next leader a conflict as soon as the watch shows the newer
+# copy, which makes the object due, or after a pause that grows with each failure in a row a transient
+# failure the writers try it a few times; after that as with a conflict a permanent refusal as with a
+# conflict, but with longer pauses: the right may still be granted the object is not there as with a
+# refusal, until the watch shows its deletion: it may be there, while its kind is not served
+
+_LONGEST_REFUSED = 300.0  # seconds
+
+
+def schedule_retry(queue: WorkQueue[K], key: K, fault: ApiError | None) -> None:
+    """Make `key` due again according to the `fault` of its last write; None: it was written."""
+    match fault:
+        case None:
+            queue.settle(key)
+        case Fenced():
+            queue.add(key)
+        case Conflict():
+            queue.retry(key)
+        case _:
+            queue.retry(key, LONGEST if fault.transient else _LONGEST_REFUSED)

@@ -4,35 +4,28 @@ from collections.abc import Callable
 
 from extender.api.workloads.shape import Kinds
 from extender.controllers.auto_podgroups import AutoPodGroupsController
-from extender.controllers.bus_commands import BusCommandsController
+from extender.controllers.coexistence import KueuePresence, MarkTrust, VolcanoCoexistence
 from extender.controllers.controller import ControllerContext
 from extender.controllers.cycle import Listener
-from extender.controllers.decision_log import DecisionLog
-from extender.controllers.default_queues import DefaultQueuesController
-from extender.controllers.event_recorder import EventRecorder
+from extender.controllers.decision_log import DecisionLog, QueueWaits
+from extender.controllers.events import EventRecorder, GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
-from extender.controllers.group_events import GroupEvents
 from extender.controllers.jobs import JobsController
-from extender.controllers.kueue_presence import KueuePresence
 from extender.controllers.local_queue_status import LocalQueueStatusController
-from extender.controllers.mark_trust import MarkTrust
-from extender.controllers.object_store import objects
-from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
+from extender.controllers.objects import objects
 from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
-from extender.controllers.provisioning import ProvisioningController
-from extender.controllers.provisioning_objects import ProvisioningRequests
-from extender.controllers.provisioning_queues import ProvisioningQueues
+from extender.controllers.provisioning import ProvisioningController, ProvisioningQueues, ProvisioningRequests
+from extender.controllers.queue_lifecycle import (
+    BusCommandsController,
+    DefaultQueuesController,
+    OrphanedPodGroupsController,
+)
 from extender.controllers.queue_status import QueueStatusController
-from extender.controllers.queue_waits import QueueWaits
-from extender.controllers.quota_objects import QuotaObjects
-from extender.controllers.quota_queues import QuotaQueuesController
-from extender.controllers.releases import Releaser
-from extender.controllers.scheduling_gates import SchedulingGatesController
-from extender.controllers.start_changes import StartChanges
-from extender.controllers.volcano_coexistence import VolcanoCoexistence
-from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.controllers.quota_queues import QuotaObjects, QuotaQueuesController
+from extender.controllers.scheduling_gates import Releaser, SchedulingGatesController
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 

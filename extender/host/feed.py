@@ -1,33 +1,37 @@
-"""The watches that feed the ledger, one reflector for each resource.
-
-Pods are read last: whether they are ours, and in which queue they wait, depends on namespaces and groups.
-"""
+"""The watches that feed the ledger, one reflector for each resource."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Event, Thread
+from types import MappingProxyType
 from typing import Any
 
-from extender.api.objects.cluster import Namespace, PodDisruptionBudget, PriorityClass, ProvisioningRequest
-from extender.api.objects.groups import NativePodGroup, PluginsPodGroup, PodGroup
-from extender.api.objects.nodes import Node
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import (
+    ElasticQuota,
+    ElasticQuotaTree,
+    Namespace,
+    Node,
+    PodDisruptionBudget,
+    PriorityClass,
+    ProvisioningRequest,
+    QuotaKind,
+    ResourceQuota,
+    Workload,
+)
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import Command, LocalQueue, Queue
-from extender.api.quotas import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
+from extender.api.objects.queues import Command, LocalQueue, NativePodGroup, PluginsPodGroup, PodGroup, Queue
 from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
-from extender.controllers.provisioning_objects import MANAGED_BY
-from extender.domain.cache.ledger import Ledger
-from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import AnyJob, JobRuntime
+from extender.controllers.provisioning import MANAGED_BY
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Origin
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime
 from extender.host.controllers import Controllers
-from extender.host.optional import OptionalWatches
 from extender.host.sinks import Sinks
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
+from extender.kube.errors import ApiError
 from extender.kube.reflector import Reflector
 from extender.kube.resources import (
     COMMANDS,
@@ -52,6 +56,103 @@ from extender.kube.resources import (
     Resource,
     resource_of,
 )
+from extender.kube.writers import Poller
+from extender.telemetry.logs import logger
+
+# ---- Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
+#
+# Nothing waits long for them. If a kind is missing, or may not be read, Muster works without it. For
+# some kinds a component of the manifests grants the rights: they are not tried without the verb that is
+# named. Of several watches of one kind, the first that may be started is enough.
+
+log = logger(__name__)
+
+NOTHING: Mapping[Reflector[Any], str] = MappingProxyType({})
+_AGAIN = 30.0  # seconds between two looks for missing kinds
+_AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that are served
+
+
+class OptionalWatches:
+    def __init__(
+        self,
+        cluster: ApiClient,
+        watches: Sequence[Reflector[Any]],
+        clock: Callable[[], float] = time.monotonic,
+        granted_apart: Mapping[Reflector[Any], str] = NOTHING,
+    ) -> None:
+        self._cluster = cluster
+        self._granted_apart = granted_apart
+        self._missing = list(watches)
+        self._clock = clock
+        self._poller = Poller("optional-watches", _AGAIN, self._poll)
+        self._looked = False
+        self._patience = 0.0
+        self.started: list[Reflector[Any]] = []
+
+    def start(self) -> None:
+        self._patience = self._clock() + _AT_FIRST
+        if self._missing:
+            self._poller.start()
+        else:
+            self._looked = True
+
+    def halt(self) -> None:
+        self._poller.stop()
+
+    @property
+    def settled(self) -> bool:
+        """Whether all served kinds have been read, or the wait for them is over."""
+        read = self._looked and all(reflector.synced for reflector in self.started)
+        return read or self._clock() >= self._patience
+
+    @property
+    def missing(self) -> list[Reflector[Any]]:
+        """The watches of kinds that the cluster does not have."""
+        return list(self._missing)
+
+    def look(self) -> None:
+        """Start the watches of kinds that are served now."""
+        for reflector in list(self._missing):
+            if self._is_read_already(reflector):
+                self._missing.remove(reflector)
+            elif self._is_served(reflector):
+                self._missing.remove(reflector)
+                self.started.append(reflector)
+                reflector.start()
+        self._looked = True
+
+    def _is_read_already(self, reflector: Reflector[Any]) -> bool:
+        """Whether another watch of its kind runs, which took more rights."""
+        return reflector not in self._granted_apart and any(
+            each.resource == reflector.resource for each in self.started
+        )
+
+    def _poll(self) -> None:
+        first = not self._looked
+        self.look()
+        if not self._missing:
+            self._poller.stop()
+        elif first:
+            kinds = sorted(reflector.resource.path() for reflector in self._missing)
+            log.info("this cluster lacks some kinds, which are not watched", kinds=kinds)
+
+    def _is_served(self, reflector: Reflector[Any]) -> bool:
+        resource = reflector.resource
+        try:
+            served = self._cluster.serves(resource)
+            verb = self._granted_apart.get(reflector)
+            return served and (verb is None or self._cluster.may(verb, resource))
+        except ApiError as fault:
+            log.warning(
+                "cannot check whether a kind exists", kind=reflector.resource.path(), error=str(fault)
+            )
+            return False
+
+
+# ---- The watches that feed the ledger, one reflector for each resource.
+#
+# Pods are read last: whether they are ours, and in which queue they wait, depends on namespaces and
+# groups.
 
 _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.decisions import Decisions, QueueDecision
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.resources import CPU
-from extender.domain.queues.queue_states import QueueState
+from extender.domain.queues.states import QueueState
+from extender.domain.snapshot.decisions import Decisions, QueueDecision
 from extender.host.feed import Feed
 from extender.kube.writers import Writers
 from extender.telemetry import metrics

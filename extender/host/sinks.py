@@ -7,20 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from extender.api.objects.cluster import Namespace, PodDisruptionBudget, PriorityClass
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.nodes import Node
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.api.workloads.runtimes import RuntimeName
-from extender.controllers.object_store import QueueCopy
-from extender.domain.cache.ledger import Ledger
-from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import AnyJob, JobRuntime, owner_of_pods
+from extender.controllers.objects import QueueCopy
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, owner_of_pods
 from extender.host.controllers import Controllers
-from extender.kube.inventory import Removed, Sink
+from extender.kube.reflector import Removed, Sink
 
 T = TypeVar("T")
 _OWNER_AND_JOB = JobKind("batch/v1", "Job")

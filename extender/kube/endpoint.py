@@ -1,12 +1,6 @@
-"""The address of the API server and the credentials for it, as the `kubernetes` client reads them from its
-many sources.
+"""The address of the API server, the credentials for it, and the proxy on the way to it."""
 
-That library is used for nothing else, and imported only here: kubeconfig files and their merging, the service
-account of a pod, exec plugins, rotating tokens. It offers the current token through a hook that may run a
-program or read a file, so the hook is called every few seconds instead of before every request, and by one
-thread while the others continue with the token that they have.
-"""
-
+import base64
 import http.client
 import os
 import socket
@@ -16,12 +10,61 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import structlog
 
 from extender.kube.errors import NoConfiguration
-from extender.kube.http_proxy import find_proxy
+
+# ---- The HTTP proxy on the way to the API server, if there is one: an address and credentials.
+
+_WHAT = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
+
+
+class HttpProxy(NamedTuple):
+    """An HTTP proxy that is asked for a tunnel (CONNECT)."""
+
+    host: str
+    port: int
+    headers: dict[str, str]  # of the request for a tunnel: the credentials, if its URL has some
+
+    @property
+    def url(self) -> str:
+        """Without the credentials."""
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+def find_proxy(configuration: Any) -> HttpProxy | None:
+    """As the `kubernetes` library read it from the kubeconfig or the environment. None: the API server is
+    dialled directly. Raises NoConfiguration."""
+    from kubernetes.client.rest import should_bypass_proxies
+
+    if not configuration.proxy or should_bypass_proxies(configuration.host, configuration.no_proxy or ""):
+        return None
+    try:
+        url = urlsplit(configuration.proxy)
+        port = url.port or 80
+    except ValueError as fault:
+        raise NoConfiguration(f"{_WHAT}: {fault}") from fault
+    if url.scheme != "http" or not url.hostname:
+        shown = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        raise NoConfiguration(f"{_WHAT}: {shown!r} is not supported, only http://HOST:PORT is")
+    credentials = {} if url.username is None else {"Proxy-Authorization": _basic(url)}
+    return HttpProxy(url.hostname, port, credentials)
+
+
+def _basic(url: SplitResult) -> str:
+    credentials = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
+    return f"Basic {base64.b64encode(credentials.encode()).decode()}"
+
+
+# ---- The address of the API server and the credentials for it, as the `kubernetes` client reads them
+# from its many sources.
+#
+# That library is used for nothing else, and imported only here: kubeconfig files and their merging, the
+# service account of a pod, exec plugins, rotating tokens. It offers the current token through a hook
+# that may run a program or read a file, so the hook is called every few seconds instead of before every
+# request, and by one thread while the others continue with the token that they have.
 
 log = structlog.get_logger(__name__)
 

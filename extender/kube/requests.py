@@ -1,17 +1,18 @@
-"""The common form of requests for objects: bodies, kinds of patch, preconditions, decoded answers.
-
-Four classes build on it, each with the requests of its callers: ApiClient for the server, Reader and Editor
-for commands, AdmissionApi for the webhooks.
-"""
+"""The common form of requests for objects, and the reads and writes of commands."""
 
 from typing import Any, TypeVar
 
 import msgspec
 
 from extender.kube.connection import Connection, QueryParams
-from extender.kube.decoders import decoder_of
+from extender.kube.decoding import UNREADABLE, Page, decoder_of
 from extender.kube.errors import Ambiguous, Conflict, Invalid
-from extender.kube.events import UNREADABLE
+from extender.kube.resources import Resource
+
+# ---- The common form of requests for objects: bodies, kinds of patch, preconditions, decoded answers.
+#
+# Four classes build on it, each with the requests of its callers: ApiClient for the server, Reader and
+# Editor for commands, AdmissionApi for the webhooks.
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -74,3 +75,78 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
     except UNREADABLE as fault:
         raise Ambiguous(f"{what}: not the expected object: {fault}") from fault
     return found
+
+
+# ---- Writes for commands: one change of one object, which returns the result.
+#
+# The server itself writes through ApiClient (calls.py) instead.
+
+Json = dict[str, Any]
+
+_MANAGER = "kubectl-muster"
+
+
+class Editor(Requests):
+    """Requests over a Connection; all raise ApiError. With `dry` the API server checks and stores nothing."""
+
+    def __init__(self, connection: Connection, timeout: float = 30) -> None:
+        super().__init__(connection)
+        self._timeout = timeout
+
+    def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
+        path = resource.path(namespace)
+        return decoded(self._post(path, obj, self._timeout, _query(dry)), Json, path)
+
+    def patch(self, resource: Resource, namespace: str, name: str, patch: Json, dry: bool = False) -> Json:
+        """Merge `patch` into the object; a null removes a field."""
+        path = resource.path(namespace, name)
+        return decoded(self._patch(path, patch, self._timeout, query=_query(dry)), Json, path)
+
+    def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
+        """Raises Conflict if the object of this name is a different one now."""
+        options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
+        self._delete(resource.path(namespace, name), uid, self._timeout, options)
+
+    def review(self, path: str, obj: Json) -> Json:
+        """Create a review, such as a SelfSubjectAccessReview: it is answered and not stored."""
+        return decoded(self._post(path, obj, self._timeout), Json, path)
+
+
+def _query(dry: bool) -> dict[str, str]:
+    return {"fieldManager": _MANAGER, **({"dryRun": "All"} if dry else {})}
+
+
+# ---- Reads for commands: one object or a whole list, once, in the form that the caller wants.
+#
+# The server itself reads through the Reflector instead.
+
+_PAGE = 500
+
+
+class Reader(Requests):
+    """Requests over a Connection; all raise ApiError. `kind` is anything that msgspec can decode into."""
+
+    def __init__(self, connection: Connection, timeout: float = 30) -> None:
+        super().__init__(connection)
+        self._timeout = timeout
+
+    def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
+        return self._get(resource.path(namespace, name), kind, self._timeout)
+
+    def list(
+        self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
+    ) -> list[T]:
+        """All objects of a namespace, or of all namespaces if it is empty; `fields` and `labels` are
+        selectors."""
+        chosen = {"fieldSelector": fields, "labelSelector": labels}
+        form: Any = Page
+        items: list[T] = []
+        after = ""
+        while True:
+            asked = {"limit": str(_PAGE), "continue": after, **chosen}
+            query = {name: value for name, value in asked.items() if value}
+            page: Page[T] = self._get(resource.path(namespace), form[kind], self._timeout, query)
+            items += page.items or ()
+            after = page.metadata.continue_
+            if not after:
+                return items

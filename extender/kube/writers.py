@@ -1,14 +1,9 @@
-"""A small pool of threads for writes that no caller waits for.
-
-Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a status
-that changes faster than the API server answers is written once, with its last value; two writes of one key
-never run at the same time, so the last value also arrives last. A write that failed for a transient reason
-waits outside the threads until it is tried again. Before every attempt the fence is checked: a former leader
-writes nothing more, and waiting writes are dropped, since the next leader decides again. A callback tells
-the submitter how a write ended.
+"""The threads that write and look again: a pool for writes that no caller waits for, a poller, and the
+backoff of retries.
 """
 
 import heapq
+import random
 import threading
 import time
 from collections import Counter, deque
@@ -18,10 +13,90 @@ from itertools import count
 
 import structlog
 
-from extender.kube.backoff import Backoff
 from extender.kube.errors import ApiError, Conflict, Fenced, NotFound, Refused
 
+# ---- How long to wait before trying again: doubling, capped, and with jitter so that clients do not
+# retry in step.
+
+
+class Backoff:
+    """Delays of 0.5, 1, 2 … 30 s, each shortened at random by up to half, until `reset`."""
+
+    def __init__(
+        self, first: float = 0.5, cap: float = 30.0, jitter: Callable[[], float] = random.random
+    ) -> None:
+        self._first = first
+        self._cap = cap
+        self._jitter = jitter
+        self._next = first
+
+    def delay(self) -> float:
+        """The next delay; each is double the one before."""
+        delay, self._next = self._next, min(self._next * 2, self._cap)
+        return delay * (1 - self._jitter() / 2)
+
+    def reset(self) -> None:
+        self._next = self._first
+
+
+# ---- A thread that looks at something at intervals, until it is stopped.
+#
+# A look that raises does not end the thread, and is logged once until a look succeeds again.
+
 log = structlog.get_logger(__name__)
+
+
+class Poller:
+    """`look` is called at once and then every `period` seconds, by one thread. If it returns a number, the
+    next call follows after that many seconds instead."""
+
+    def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
+        self._name = name
+        self._period = period
+        self._look = look
+        self._raised = False
+        self._looked = threading.Event()
+        self._stopping = threading.Event()
+
+    def start(self, patience: float = 0.0) -> None:
+        """`patience`: how many seconds to wait for the first look, at most."""
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self._looked.wait(patience)
+
+    def stop(self) -> None:
+        """Stop, without waiting for a look that is under way."""
+        self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _run(self) -> None:
+        pause: float | None = 0.0
+        while not self._stopping.wait(self._period if pause is None else pause):
+            pause = self._guarded()
+            self._looked.set()
+
+    def _guarded(self) -> float | None:
+        try:
+            pause = self._look()
+        except Exception:
+            if not self._raised:
+                log.exception("a poll failed", thread=self._name)
+            self._raised = True
+            return None
+        self._raised = False
+        return pause
+
+
+# ---- A small pool of threads for writes that no caller waits for.
+#
+# Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a
+# status that changes faster than the API server answers is written once, with its last value; two
+# writes of one key never run at the same time, so the last value also arrives last. A write that failed
+# for a transient reason waits outside the threads until it is tried again. Before every attempt the
+# fence is checked: a former leader writes nothing more, and waiting writes are dropped, since the next
+# leader decides again. A callback tells the submitter how a write ended.
 
 WriteJob = Callable[[], object]
 Ended = Callable[[ApiError | None], object]  # called with the last fault; None if it was written

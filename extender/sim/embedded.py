@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 
 from extender.api.keys import GPU, SCHEDULED
-from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.discovery import GIT_VERSION
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, ResourceKind
+from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store

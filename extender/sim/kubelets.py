@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from extender.sim.apiserver.conditions import now, set_condition
-from extender.sim.apiserver.follower import LONGEST_WAIT, StoreFollower
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import PODS, Json
+from extender.sim.apiserver.objects import now, set_condition
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError
-from extender.sim.apiserver.store import Change
+from extender.sim.apiserver.store import LONGEST_WAIT, Change, StoreFollower
 
 RUN_SECONDS = "sim.kube-muster.io/run-seconds"
 FAIL = "sim.kube-muster.io/fail"

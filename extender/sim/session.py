@@ -9,9 +9,8 @@ from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import InvalidManifests, Manifest
 from extender.sim.serve_process import ServeFailed
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
-from extender.sim.show.frames import Moment
-from extender.sim.show.transitions import TransitionLog
-from extender.sim.show.views import View
+from extender.sim.show.frames import Moment, View
+from extender.sim.show.sentences import TransitionLog
 
 _PACE = 0.2  # seconds between two looks
 _PATIENCE = 15.0  # seconds without any change after which no reason is expected to come any more

@@ -1,32 +1,250 @@
-"""The barrier: bind calls are held until the whole gang is bound or held, and then all are posted at once.
+"""The barrier: bind calls are held until the whole gang is bound or held, and then all are posted at once."""
 
-This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is woken
-once, with its result:
-
-    hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error
-      ├────► the group's start ended (Decisions)  ──► error
-      ├────► the caller hung up, the pod is gone  ──► claim freed, nothing is bound
-      └────► its deadline, or the process ends    ──► error
-
-A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned are failed, and
-those of a large gang not all at the same time, or the scheduler would serve no other pods for a long time.
-"""
-
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Protocol
 
-from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.model.reasons import Reason
-from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.ledger.claims import Claim
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.verbs.held_calls import HeldCalls
-from extender.verbs.hold import BindCaller, Hold
-from extender.verbs.messages import ABANDONED, BOUND_ELSEWHERE, POD_GONE, START_ENDED, TOO_LATE
-from extender.verbs.signal import Signal
+
+# ---- The messages of refused calls. All are constant: a message that changes makes the scheduler try
+# again.
+
+# ---- filter
+
+NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
+LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
+
+# ---- bind, before it is held
+
+ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
+ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
+NOT_OURS = f"{REFUSAL_PREFIX}the pod is not managed by Muster"
+NOT_SEEN = f"{REFUSAL_PREFIX}{Reason.NOT_READY}"
+UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
+UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
+UNSUITABLE_NODE = f"{REFUSAL_PREFIX}the node's labels or taints do not admit the pod"
+
+# ---- bind, while it is held
+
+ABANDONED = f"{REFUSAL_PREFIX}the caller hung up"
+NODE_TAKEN = f"{REFUSAL_PREFIX}the node was taken before the group was complete"
+START_ENDED = f"{REFUSAL_PREFIX}the start of the group was given up"
+STOPPING = f"{REFUSAL_PREFIX}Muster is stopping"
+SUPERSEDED = f"{REFUSAL_PREFIX}another bind call came for the same pod"
+TOO_LATE = f"{REFUSAL_PREFIX}the group was not complete in time"
+
+# ---- bind, once it is posted
+
+BOUND_ELSEWHERE = f"{REFUSAL_PREFIX}the pod is already bound to another node"
+POD_GONE = f"{REFUSAL_PREFIX}the pod is gone"
+POSTING_FAILED = f"{REFUSAL_PREFIX}the binding failed"
+
+
+# ---- What a coroutine waits for, and any thread may give.
+
+
+class Signal:
+    """Given once. To be made in the event loop in which it is waited for."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._given = self._loop.create_future()
+
+    def give(self) -> None:
+        """From any thread; never blocks."""
+        with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
+            self._loop.call_soon_threadsafe(self._note)
+
+    async def wait(self, seconds: float) -> None:
+        """Until it is given, but not longer than so many seconds."""
+        await asyncio.wait((self._given,), timeout=max(seconds, 0.0))
+
+    def _note(self) -> None:
+        if not self._given.done():
+            self._given.set_result(None)
+
+
+# ---- One held bind call: either it is posted, and the Binder sets its result, or it is given up.
+
+_TOKENS = count(1)
+
+
+class BindCaller(Protocol):
+    """The caller of a bind call, waiting for the answer."""
+
+    def gone(self) -> bool:
+        """Whether it has hung up."""
+
+
+class Hold:
+    """`deadline` is monotonic, in seconds. `token` marks the claim that this call made firm: it releases no
+    other. `may_be_bound`: a binding was sent, and its outcome is unknown. `done` is called once, when there
+    is a result, by the thread that sets it; it must neither block nor raise."""
+
+    def __init__(
+        self,
+        pod: PodRecord,
+        node: str,
+        caller: BindCaller,
+        deadline: float,
+        done: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.pod = pod
+        self.node = node
+        self.caller = caller
+        self.deadline = deadline
+        self.token = next(_TOKENS)
+        self.may_be_bound = False
+        self.result: str | None = None  # an error, empty for success; None while there is none
+        self._posting = False
+        self._guard = threading.Lock()
+        self._done = done
+
+    @property
+    def waiting(self) -> bool:
+        return not self._posting and self.result is None
+
+    def begin_posting(self) -> bool:
+        """False if the hold was given up before, or is posted already."""
+        with self._guard:
+            begins = self.waiting
+            self._posting = self._posting or begins
+            return begins
+
+    def give_up(self, error: str) -> bool:
+        """End a hold that waits; false if it is posted, or ended before."""
+        with self._guard:
+            if not self.waiting:
+                return False
+            self.result = error
+        self._done()
+        return True
+
+    def finish(self, error: str) -> None:
+        """Set the result of its posting; called once."""
+        self.result = error
+        self._done()
+
+
+# ---- The bind calls that are held, in step with the claims of their pods.
+#
+# A call and the claim that it made firm change together, under one lock: a thread that sees the claim
+# firm also finds the call that holds it.
+
+
+class HeldCalls:
+    """At most one call for each pod. Safe to use from any thread."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._holds: dict[Uid, Hold] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    def all(self) -> list[Hold]:
+        """All calls that have not ended, those being posted included."""
+        with self._lock:
+            return list(self._holds.values())
+
+    def waiting(self) -> list[Hold]:
+        """The calls that have neither been given up nor posted."""
+        return [hold for hold in self.all() if hold.waiting]
+
+    def waiting_groups(self) -> set[GroupKey]:
+        return {hold.pod.group for hold in self.waiting()}
+
+    def enter(self, hold: Hold) -> str:
+        """Take in a call, in place of an earlier one for the same pod. Returns the error if it is refused:
+        then the earlier call stays, with its claim."""
+        uid = hold.pod.uid
+        with self._lock:
+            if self._stopping:
+                return STOPPING
+            refused = self._ledger.hold(uid, hold.node, hold.token)
+            if refused is not None:
+                return f"{REFUSAL_PREFIX}{refused}"
+            before = self._holds.get(uid)
+            self._holds[uid] = hold
+            metrics.held_binds.set(len(self._holds))
+        if before is not None:
+            before.give_up(SUPERSEDED)
+        return ""
+
+    def leave(self, hold: Hold) -> None:
+        """A call ends, in whatever way. If it is being posted, the posting goes on, and frees its claim if it
+        fails."""
+        self.give_up(hold, TOO_LATE)
+        with self._lock:
+            if self._holds.get(hold.pod.uid) is hold:
+                del self._holds[hold.pod.uid]
+            metrics.held_binds.set(len(self._holds))
+
+    def begin_posting(self, group: GroupKey) -> list[Hold]:
+        """The calls of a whole group that are to be posted now. None is given up meanwhile, so the group is
+        not counted whole with a claim that is about to end."""
+        with self._lock:
+            confirmation = self._ledger.confirm(group)
+            for hold in self._of(confirmation.lost):
+                hold.give_up(NODE_TAKEN)
+            posting = [hold for hold in self._of(confirmation.posting) if hold.begin_posting()]
+            self._release_others(confirmation.posting, posting)
+        return posting
+
+    def give_up(self, hold: Hold, error: str) -> None:
+        """Answer a waiting call with `error` and free its claim."""
+        with self._lock:
+            if hold.give_up(error):
+                self.release(hold)
+
+    def release(self, hold: Hold) -> None:
+        """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile."""
+        self._ledger.release(hold.pod.uid, hold.token)
+
+    def stop(self) -> None:
+        """Answer all waiting calls now, and refuse later ones."""
+        self._stopping = True
+        for hold in self.waiting():
+            self.give_up(hold, STOPPING)
+
+    # ---- inside
+
+    def _of(self, claims: Iterable[Claim]) -> list[Hold]:
+        return [
+            hold for claim in claims if (hold := self._holds.get(claim.pod.uid)) and hold.token == claim.token
+        ]
+
+    def _release_others(self, claims: Iterable[Claim], posting: Iterable[Hold]) -> None:
+        """Release claims that were confirmed but whose call has ended: nothing would post them."""
+        tokens = {hold.token for hold in posting}
+        for claim in claims:
+            if claim.token not in tokens:
+                self._ledger.release(claim.pod.uid, claim.token)
+
+
+# ---- The barrier: bind calls are held until the whole gang is bound or held, and then all are posted
+# at once.
+#
+# This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is
+# woken once, with its result:
+#
+# hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error ├────► the
+# group's start ended (Decisions) ──► error ├────► the caller hung up, the pod is gone ──► claim freed,
+# nothing is bound └────► its deadline, or the process ends ──► error
+#
+# A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned are
+# failed, and those of a large gang not all at the same time, or the scheduler would serve no other pods
+# for a long time.
 
 log = logger(__name__)
 

@@ -1,16 +1,8 @@
-"""The four verbs of the extender, as the stock scheduler calls them.
+"""The four verbs of the extender, as the stock scheduler calls them."""
 
-Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
-left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one that waits.
-
-A request alone is no proof that a pod exists: until the watch has shown the pod, it waits. Then it is decided
-on, and the scheduler is made to ask again.
-
-Filter and prioritize answer from memory, at once. Bind and preempt are coroutines: one waits for the rest of
-a gang, and both may have to read a pod.
-"""
-
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -27,16 +19,13 @@ from extender.api.protocol import (
     PreemptionResult,
     Victim,
 )
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.model.records import Uid
 from extender.kube.calls import ApiClient
-from extender.kube.errors import ApiError, NotFound
+from extender.kube.errors import ApiError, NotFound, Unreachable
 from extender.telemetry import metrics
-from extender.verbs.barrier import Barrier
-from extender.verbs.hold import BindCaller
-from extender.verbs.lookups import Lookups
-from extender.verbs.messages import (
+from extender.verbs.barrier import (
     ALREADY_BOUND,
     ANOTHER_UID,
     LEFT,
@@ -47,7 +36,47 @@ from extender.verbs.messages import (
     UNKNOWN_NODE,
     UNREADABLE,
     UNSUITABLE_NODE,
+    Barrier,
+    BindCaller,
 )
+
+# ---- Single pods, read from the API server for calls that cannot be answered without: in a few
+# threads, and not for long.
+#
+# The verbs are answered in an event loop, where nothing may block. However many callers ask while the
+# API server is slow, only these threads are blocked.
+
+_THREADS = 8
+_REQUEST = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
+_ALTOGETHER = 2.0  # the same, with the wait for a thread
+
+
+class Lookups:
+    def __init__(self, cluster: ApiClient) -> None:
+        self._cluster = cluster
+        self._threads = ThreadPoolExecutor(_THREADS, "lookup")
+
+    async def pod(self, namespace: str, name: str) -> Pod:
+        """The pod as the API server has it. Raises ApiError."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_ALTOGETHER):
+                return await loop.run_in_executor(self._threads, self._cluster.pod, namespace, name, _REQUEST)
+        except TimeoutError:
+            raise Unreachable from None
+
+
+# ---- The four verbs of the extender, as the stock scheduler calls them.
+#
+# Refusals are answers, not failures: one offered node carries the reason's constant message and the
+# others are left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one
+# that waits.
+#
+# A request alone is no proof that a pod exists: until the watch has shown the pod, it waits. Then it is
+# decided on, and the scheduler is made to ask again.
+#
+# Filter and prioritize answer from memory, at once. Bind and preempt are coroutines: one waits for the
+# rest of a gang, and both may have to read a pod.
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10

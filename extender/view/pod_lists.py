@@ -6,16 +6,13 @@ import aiohttp
 from aiohttp import hdrs, web
 from multidict import CIMultiDictProxy
 
-from extender.domain.view.appearance import AS_IT_IS, Appearance, Appearances
+from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances
 from extender.domain.view.events import ListedPod, PodPage, UnwritablePod
-from extender.domain.view.pod_list import PodList
-from extender.domain.view.waiting_pods import WaitingPod, WaitingPods
+from extender.domain.view.waiting_pods import PodList, WaitingPod, WaitingPods
 from extender.telemetry import metrics
-from extender.view.headers import for_client
-from extender.view.passing import CutOff
 from extender.view.pod_events.codec import BrokenPods, PodCodec, PodListWriter
 from extender.view.target import MalformedTarget, ViewTarget
-from extender.view.upstream import Upstream, UpstreamGone
+from extender.view.upstream import CutOff, Upstream, UpstreamGone, for_client
 
 _PAGE = "500"  # pods
 

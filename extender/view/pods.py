@@ -1,26 +1,221 @@
-"""List and watch of pods: what the scheduler is shown of them. What that is, PodStream and PodList say."""
+"""List and watch of pods: who reads them, and what each is shown."""
 
 import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import aiohttp
 from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from extender.domain.view.appearance import Appearances
+from extender.api.durations import rounded
+from extender.domain.ledger.releases import Detours
+from extender.domain.model.appearance import AS_IT_IS, Appearances, Change
+from extender.domain.view.events import PassOn, PodEvent, Show, TakeAway, UnwritablePod, Writes
 from extender.domain.view.pod_stream import PodStream
+from extender.domain.view.waiting_pods import WaitingPods
 from extender.telemetry import metrics
-from extender.view.clients import PodClient, PodClients
-from extender.view.headers import for_client
-from extender.view.passing import CutOff, hand_over, pass_on, pieces
+from extender.telemetry.logs import logger
 from extender.view.pod_events.codec import BrokenPods, PodCodec
 from extender.view.pod_events.json import JsonPods
 from extender.view.pod_events.protobuf import ProtobufPods
 from extender.view.pod_lists import PodLists
-from extender.view.readers import PodReader
-from extender.view.sending import Sending
 from extender.view.target import ViewTarget
-from extender.view.upstream import Upstream
+from extender.view.upstream import CutOff, Upstream, for_client, hand_over, pass_on, pieces
+
+# ---- Who reads pods through the view, for the health port and for metrics.
+
+
+class PodReader(NamedTuple):
+    """One watch of pods that is open."""
+
+    name: str  # of the program, as it names itself: kube-scheduler/v1.36.3 (linux/amd64) ...
+    seconds: float  # since it was opened
+    silent: float  # seconds since the last event came from the API server; bookmarks come each minute
+
+
+def readers_text(readers: Sequence[PodReader], detours: Detours) -> str:
+    """One line: who reads, since when, and how old that is; and whether a scheduler reads its pods
+    elsewhere."""
+    reading = "; ".join(map(_reading, readers)) or "nobody reads pods here"
+    if detours.age is None:
+        return reading
+    calls = f"{detours.calls} call{'s' if detours.calls > 1 else ''}"
+    last = f"the last {rounded(int(detours.age))} ago"
+    return f"{reading}; a scheduler reads pods elsewhere: {calls} about pods not shown here, {last}"
+
+
+def _reading(reader: PodReader) -> str:
+    program = reader.name.partition(" ")[0] or "somebody"
+    opened, silent = rounded(int(reader.seconds)), rounded(int(reader.silent))
+    return f"{program} reads pods here for {opened}, and got the last event {silent} ago"
+
+
+# ---- One watch of pods on its way to the client: a queue, and one writer.
+
+_MUCH = 256  # queued: no more is read from the API server until the client has read some
+_MOST = 200_000  # queued: the client is cut off, and comes back with the version that it has
+_PIECE = 256 * 1024  # bytes, about: encoded at a time
+
+log = logger(__name__)
+
+
+class Sending:
+    """`put` from the event loop, `run` until the end."""
+
+    def __init__(
+        self, request: web.BaseRequest, response: web.StreamResponse, stream: PodStream, codec: PodCodec
+    ) -> None:
+        self.stream = stream
+        self.since = self.last_event = time.monotonic()  # when it was opened, and when the last event came
+        self._request, self._response, self._codec = request, response, codec
+        self._queue: deque[PassOn | Show | TakeAway] = deque()
+        self._more = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._ended = False
+
+    def take(self, event: PodEvent) -> None:
+        """An event has come from the API server."""
+        self.last_event = time.monotonic()
+        self.put(self.stream.take(event))
+
+    def put(self, writes: Writes) -> None:
+        """All of them are in one write, unless they are many."""
+        self._queue.extend(writes)
+        if self._queue:
+            self._more.set()
+        if len(self._queue) > _MUCH:
+            self._room.clear()
+        if len(self._queue) > _MOST:
+            log.warning("a client that does not read its watch of pods is cut off")
+            self.cut()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._ended = True
+        self._more.set()
+
+    def cut(self) -> None:
+        """End the connection, whatever is queued."""
+        self._queue.clear()
+        if self._request.transport:
+            self._request.transport.abort()
+
+    async def room(self) -> None:
+        """Until the client has read enough to be sent more."""
+        await self._room.wait()
+
+    async def run(self) -> None:
+        while self._queue or not self._ended:
+            await self._more.wait()
+            self._more.clear()
+            while self._queue:
+                await self._response.write(self._piece())
+                if len(self._queue) <= _MUCH:
+                    self._room.set()
+        await self._response.write_eof()
+
+    def _piece(self) -> bytes:
+        frames, size = [], 0
+        while self._queue and size < _PIECE:
+            frames.append(self._frame(self._queue.popleft()))
+            size += len(frames[-1])
+        return b"".join(frames)
+
+    def _frame(self, write: PassOn | Show | TakeAway) -> bytes:
+        if isinstance(write, PassOn):
+            return write.frame
+        if isinstance(write, TakeAway):
+            return self._codec.deleted(*write)
+        try:
+            return self._codec.write(*write)
+        except UnwritablePod as fault:
+            metrics.view_unreadable_pods.inc()
+            log.warning("a pod is shown to the scheduler as it is", error=str(fault))
+            return self._unchanged(write)
+
+    def _unchanged(self, write: Show) -> bytes:
+        try:
+            return self._codec.write(*write._replace(appearance=AS_IT_IS))
+        except UnwritablePod:
+            return b""
+
+
+# ---- Who reads pods through the view: for each, the pods that wait, and the watches that it has open.
+
+_MOST_WATCHES = 16  # clients; of one that is forgotten, the pods are read again when it comes back
+
+
+class PodClient:
+    def __init__(self, schedulers: frozenset[str]) -> None:
+        self.waiting = WaitingPods(schedulers)
+        self.open: set[Sending] = set()
+
+    def begin_anew(self) -> None:
+        """What it read before is not read any more: nobody may have noticed the end of that connection."""
+        for sending in self.open:
+            sending.cut()
+
+    def pass_changes_on(self, changes: Sequence[Change]) -> None:
+        for sending in self.open:
+            sending.put(sending.stream.change(changes))
+
+    def show(self) -> dict[str, object]:
+        shown = sum(trace.shown for trace in self.waiting.traces.copy().values())
+        unbound, version = len(self.waiting.pods), self.waiting.version
+        watches = [
+            {"seconds": round(each.seconds, 1), "secondsSinceEvent": round(each.silent, 1)}
+            for each in self.readers("")
+        ]
+        return {"version": version, "shown": shown, "hidden": unbound - shown, "watches": watches}
+
+    def readers(self, name: str) -> list[PodReader]:
+        """Its open watches; it has the name of its program."""
+        now = time.monotonic()
+        current = (each for each in self.open.copy() if not each.stream.superseded)
+        return [PodReader(name, now - each.since, now - each.last_event) for each in current]
+
+
+class PodClients:
+    """One for each program, kind of encoding and selection of pods."""
+
+    def __init__(self, schedulers: frozenset[str]) -> None:
+        self._schedulers = schedulers
+        self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
+
+    def get(self, request: web.BaseRequest, target: ViewTarget, codec: PodCodec) -> PodClient:
+        selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
+        key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
+        client = self._clients.setdefault(key, PodClient(self._schedulers))
+        self._clients.move_to_end(key)
+        if len(self._clients) > _MOST_WATCHES:
+            self._clients.popitem(last=False)[1].begin_anew()
+        return client
+
+    def pass_changes_on(self, changes: Sequence[Change]) -> None:
+        for client in self._clients.values():
+            client.pass_changes_on(changes)
+
+    def readers(self) -> list[PodReader]:
+        """Any thread."""
+        clients = self._clients.copy().items()
+        return [reader for key, client in clients for reader in client.readers(key[0] or "")]
+
+    def show(self) -> list[dict[str, object]]:
+        """For the debug page. Any thread."""
+        parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
+        return [
+            {**dict(zip(parts, key, strict=True)), **client.show()}
+            for key, client in self._clients.copy().items()
+        ]
+
+
+# ---- List and watch of pods: what the scheduler is shown of them. What that is, PodStream and PodList
+# say.
 
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
 _OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for people and for other controllers

@@ -1,25 +1,83 @@
-"""Which answer a request to the view gets: refused, passed on, or a handler's own.
+"""Which answer a request to the view gets: refused, passed on, or a handler's own."""
 
-Whatever happens, a client sees what it would see without the view: an answer of the API server, 429 where the
-server cannot be reached, and the end of the connection where an answer ends in the middle.
-"""
-
-from collections.abc import Awaitable, Callable
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from http import HTTPStatus
 from typing import NamedTuple
 
-from aiohttp import web
+import msgspec
+from aiohttp import hdrs, web
 
+from extender.domain.model.appearance import Appearances
+from extender.domain.model.records import Uid
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.view.allowed import is_allowed, read_resource
-from extender.view.body import BadBody
-from extender.view.open_watches import OpenWatches
-from extender.view.passing import CutOff, pass_on
-from extender.view.refusals import gone, refusal
-from extender.view.target import MalformedTarget, ViewTarget, read_target
-from extender.view.upstream import Unanswered, Upstream, UpstreamGone
+from extender.view.target import (
+    MalformedTarget,
+    ViewTarget,
+    gone,
+    is_allowed,
+    read_resource,
+    read_target,
+    refusal,
+)
+from extender.view.upstream import (
+    BadBody,
+    CutOff,
+    Unanswered,
+    Upload,
+    Upstream,
+    UpstreamGone,
+    pass_on,
+    read_body,
+    send_on,
+)
+
+# ---- The watches that are open through the view, for the debug page and the metrics.
+
+
+class OpenWatch(NamedTuple):
+    """A watch that passes through the view."""
+
+    path: str
+    client: str  # as it names itself
+    since: float  # monotonic
+
+
+class OpenWatches:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, OpenWatch] = {}
+        self._numbers = itertools.count()
+
+    @contextmanager
+    def noted(self, path: str, client: str) -> Iterator[None]:
+        number = next(self._numbers)
+        self._all[number] = OpenWatch(path, client, time.monotonic())
+        metrics.view_streams.set(len(self._all))
+        try:
+            yield
+        finally:
+            del self._all[number]
+            metrics.view_streams.set(len(self._all))
+
+    def show(self) -> list[dict[str, object]]:
+        """For the debug page. Any thread."""
+        now = time.monotonic()
+        return [
+            {"path": each.path, "client": each.client, "seconds": round(now - each.since, 1)}
+            for each in sorted(self._all.copy().values())
+        ]
+
+
+# ---- Which answer a request to the view gets: refused, passed on, or a handler's own.
+#
+# Whatever happens, a client sees what it would see without the view: an answer of the API server, 429
+# where the server cannot be reached, and the end of the connection where an answer ends in the middle.
 
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
@@ -130,3 +188,70 @@ def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
     if request.transport:
         request.transport.abort()
     return web.Response()
+
+
+# ---- The scheduler's patches of the status of pods.
+#
+# They end here for pods of ours: what the scheduler has to say of them is read, and PodScheduled is
+# written by Muster (PatchPodStatus in pkg/scheduler/util/utils.go; the scheduler makes no use of the
+# answer's body).
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: list[_Condition] = []
+
+
+class _Patch(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_read_patch = msgspec.json.Decoder(_Patch).decode
+
+
+class StatusPatches:
+    """The handler."""
+
+    def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
+        self._upstream, self._appearances = upstream, appearances
+
+    async def __call__(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
+        """Raises what `pass_on` raises."""
+        body = await read_body(request)
+        if isinstance(body, Upload):
+            body = b"".join([piece async for piece in body])
+        message = _refusal(body)
+        if message is not None:
+            _, _, _, _, namespace, _, name, _ = target.path.rstrip("/").split("/")
+            if uid := self._appearances.note_status(namespace, name, message):
+                return _unchanged(namespace, name, uid)
+        return await send_on(self._upstream, request, target, body)
+
+
+def _refusal(body: bytes) -> str | None:
+    """The scheduler's words if it has found no node, else empty. None: this is no patch, and to answer it is
+    the API server's matter."""
+    try:
+        conditions = _read_patch(body).status.conditions
+    except (ValueError, RecursionError):
+        return None
+    refusals = (each for each in conditions if (each.type, each.status) == ("PodScheduled", "False"))
+    return next((each.message for each in refusals if each.reason == "Unschedulable"), "")
+
+
+def _unchanged(namespace: str, name: str, uid: Uid) -> web.Response:
+    pod = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": namespace, "uid": uid},
+        "spec": {"containers": None},
+        "status": {},
+    }
+    headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
+    return web.Response(headers=headers, body=msgspec.json.encode(pod))

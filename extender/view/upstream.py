@@ -1,26 +1,148 @@
-"""Requests to the API server on behalf of the scheduler, by aiohttp.
-
-A few connections are shared by all requests, however many arrive at once: a scheduler posts each Event in a
-goroutine of its own. Watches have connections of their own, so that they cannot fill the pool.
-"""
+"""Requests to the API server on behalf of the scheduler, and requests passed on as they are."""
 
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
-from aiohttp import hdrs
-from multidict import CIMultiDictProxy
+from aiohttp import hdrs, web
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.view.headers import for_upstream
 from extender.view.target import ViewTarget
+
+# ---- Which headers are passed on. All others go through as they came, repeated ones too.
+
+_OF_ONE_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# Who asks is Muster, whatever the client says; aiohttp writes Host. A compressed answer could not be edited,
+# and would only cost time on loopback.
+_OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
+_CLAIMS = ("impersonate-", "x-remote-")
+
+
+def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
+    """The headers of a request, with the credentials that Muster has."""
+    dropped = _OF_THE_CLIENT | _named_by(sent)
+    passed = CIMultiDict[str]()
+    for name, value in sent.items():
+        lower = name.lower()
+        if lower not in dropped and not lower.startswith(_CLAIMS):
+            passed.add(name, value)
+    if authorization:
+        passed[hdrs.AUTHORIZATION] = authorization
+    return passed
+
+
+def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """The headers of an answer."""
+    dropped = _OF_ONE_HOP | _named_by(answered)
+    passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
+    passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
+    return passed
+
+
+def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+    """What the header Connection declares to be of one hop."""
+    named = headers.getall(hdrs.CONNECTION, ())
+    return frozenset(each.strip().lower() for line in named for each in line.split(","))
+
+
+# ---- The body of a request: small ones are read whole, larger ones pass through in pieces.
+
+LARGEST = 16 * 1024 * 1024  # bytes
+_SMALL_BODY = 64 * 1024  # bytes
+_PATIENCE = 30.0  # seconds for the next piece
+
+
+class BadBody(Exception):
+    """The client's fault, as a status and a message."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Upload:
+    """The pieces of a large body, for one sending only: what was sent is gone."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._begun = False
+        self.fault: BadBody | None = None  # why it ended before its end
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._begun:
+            raise OSError("the body has been sent already")
+        self._begun = True
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            while piece := await _in_time(self._request.content.readany()):
+                if (size := size + len(piece)) > LARGEST:
+                    raise _too_large()
+                yield piece
+        except BadBody as fault:
+            self.fault = fault
+            raise
+
+
+async def read_body(request: web.BaseRequest) -> bytes | Upload:
+    """Raises BadBody."""
+    if not request.body_exists:
+        return b""
+    length = request.content_length
+    if length is not None and length > LARGEST:
+        raise _too_large()
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer has not begun
+    if length is None or length > _SMALL_BODY:
+        return Upload(request)
+    if request.content.is_eof():
+        return await request.read()
+    return await _in_time(request.read())
+
+
+async def _in_time(reading: Awaitable[bytes]) -> bytes:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await reading
+    except TimeoutError:
+        raise BadBody(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
+    except web.RequestPayloadError as fault:
+        raise BadBody(HTTPStatus.BAD_REQUEST, f"malformed body: {fault}") from fault
+
+
+def _too_large() -> BadBody:
+    return BadBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have {LARGEST} bytes")
+
+
+# ---- Requests to the API server on behalf of the scheduler, by aiohttp.
+#
+# A few connections are shared by all requests, however many arrive at once: a scheduler posts each
+# Event in a goroutine of its own. Watches have connections of their own, so that they cannot fill the
+# pool.
 
 POOL = 32  # connections for requests; further requests wait for one
 STREAMS = 256  # connections for watches
@@ -163,3 +285,70 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
     if tls := endpoint.tls():
         route |= {"ssl": tls, "server_hostname": endpoint.server_name}
     return route
+
+
+# ---- A request passed on as it is, and its answer.
+
+_SMALL = 64 * 1024  # bytes
+
+
+class CutOff(Exception):
+    """The API server ended an answer of which the client has the beginning: the client has to see that."""
+
+
+async def pass_on(upstream: Upstream, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
+    """The API server's answer to the client's request. Raises BadBody, UpstreamGone, Unanswered, CutOff."""
+    return await send_on(upstream, request, target, await read_body(request))
+
+
+async def send_on(
+    upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes | Upload
+) -> web.StreamResponse:
+    """As `pass_on`, with the body of the request, which has been read."""
+    try:
+        async with upstream.open(target, request.headers, body) as answer:
+            return await hand_over(upstream, answer, request, target)
+    except (UpstreamGone, Unanswered):
+        if isinstance(body, Upload) and body.fault:
+            raise body.fault from None
+        raise
+
+
+async def hand_over(
+    upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
+) -> web.StreamResponse:
+    """An answer as it is. Raises UpstreamGone, Unanswered, CutOff."""
+    if answer.content_length is not None and answer.content_length <= _SMALL:
+        return await _whole(upstream, answer, target)
+    return await _streamed(answer, request)
+
+
+async def _whole(upstream: Upstream, answer: aiohttp.ClientResponse, target: ViewTarget) -> web.Response:
+    try:
+        body = await answer.read()
+    except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+        raise upstream.failure(target, fault) from fault
+    return web.Response(
+        status=answer.status, reason=answer.reason, headers=for_client(answer.headers), body=body
+    )
+
+
+async def _streamed(answer: aiohttp.ClientResponse, request: web.BaseRequest) -> web.StreamResponse:
+    """Piece by piece, each as soon as it is there, and not faster than the client reads."""
+    response = web.StreamResponse(
+        status=answer.status, reason=answer.reason, headers=for_client(answer.headers)
+    )
+    await response.prepare(request)
+    async for piece in pieces(answer):
+        await response.write(piece)
+    await response.write_eof()
+    return response
+
+
+async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The body as it arrives. Raises CutOff if it ends before its end."""
+    try:
+        async for piece in answer.content.iter_any():
+            yield piece
+    except (aiohttp.ClientError, TimeoutError) as fault:
+        raise CutOff(str(fault)) from fault

@@ -1,21 +1,102 @@
-"""Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
-
-Every replica does this, whether it leads or not: the API server calls any of them, even before there is a
-leader. They agree through the Secret: the first replica to create or change it wins, and the others read the
-result. A step is written on the version that was read, so a second replica's step is refused as a conflict.
+"""Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server
+trusts.
 """
 
 import time
 from collections.abc import Callable
 
+from extender.api.objects.base import Wire
 from extender.api.setting_kinds import ObjectName
-from extender.domain.admission.rotation import RotationStep, next_step, settle
 from extender.kube.admission import AdmissionApi, Secret
 from extender.kube.errors import ApiError, Conflict, NotFound
-from extender.kube.polling import Poller
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
-from extender.webhooks.stored import Stored, advanced, read_stored
+from extender.webhooks.certificates import Pair, Unreadable, expiry, make_pair, names, split, vouches
+from extender.webhooks.rotation import Kept, RotationStep, next_step, settle
+
+# ---- The certificate as stored in its Secret: tls.crt and tls.key are served, ca.crt has the trusted
+# CAs, and next.crt and next.key are served after the next switch.
+
+Data = dict[str, bytes]
+
+
+class Stored(Wire, frozen=True):
+    serving: Pair
+    prepared: Pair | None  # to be served next
+    trusted: tuple[bytes, ...]  # the CAs of both pairs, and of pairs that a replica may still serve
+
+    @property
+    def bundle(self) -> bytes:
+        return b"".join(self.trusted)
+
+    @property
+    def kept(self) -> Kept:
+        needed = {each.authority for each in (self.serving, self.prepared) if each}
+        return Kept(
+            expires=expiry(self.serving.certificate),
+            names=names(self.serving.certificate),
+            prepared=self.prepared is not None,
+            extra=bool(set(self.trusted) - needed),
+        )
+
+    @property
+    def data(self) -> Data:
+        found = {
+            "tls.crt": self.serving.certificate,
+            "tls.key": self.serving.key,
+            "ca.crt": self.bundle,
+        }
+        if self.prepared:
+            found |= {"next.crt": self.prepared.certificate, "next.key": self.prepared.key}
+        return found
+
+
+def read_stored(data: Data) -> Stored | None:
+    """None if the data is not what Muster stores."""
+    try:
+        trusted = split(data["ca.crt"])
+        serving = _pair(data, "tls", trusted)
+        prepared = _pair(data, "next", trusted) if "next.crt" in data else None
+        found = Stored(serving, prepared, trusted)
+        _ = found.kept  # raises if a needed field cannot be read
+    except (KeyError, Unreadable):
+        return None
+    return found
+
+
+def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
+    certificate, key = data[f"{name}.crt"], data[f"{name}.key"]
+    for authority in trusted:
+        if vouches(authority, certificate, key):
+            return Pair(certificate, key, authority)
+    raise Unreadable(f"{name}.crt: its key or its CA is missing")
+
+
+def advanced(
+    step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
+) -> Stored:
+    """What to store instead after one step of domain/admission/rotation.py."""
+    if stored is None or step is RotationStep.MAKE:
+        made = make_pair(sorted(hosts), lifetime, now)
+        return Stored(made, None, (made.authority,))
+    if step is RotationStep.PREPARE:
+        made = make_pair(sorted(hosts), lifetime, now)
+        return Stored(stored.serving, made, (*stored.trusted, made.authority))
+    if step is RotationStep.SWITCH and stored.prepared:
+        return Stored(stored.prepared, None, stored.trusted)
+    if step is RotationStep.PRUNE:
+        return Stored(stored.serving, None, (stored.serving.authority,))
+    return stored
+
+
+# ---- Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API
+# server trusts.
+#
+# Every replica does this, whether it leads or not: the API server calls any of them, even before there
+# is a leader. They agree through the Secret: the first replica to create or change it wins, and the
+# others read the result. A step is written on the version that was read, so a second replica's step is
+# refused as a conflict.
 
 CONFIGURATION = "kube-muster"
 CONFIGURATIONS = (

@@ -1,22 +1,323 @@
-"""The table of paths, and the rules for queues and LocalQueues. Those for groups are in groups.py, for Jobs
-and pods in work.py.
-"""
+"""The table of paths, and the rules for queues, LocalQueues, PodGroups, Jobs and pods."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from threading import Lock
+from typing import Any, Protocol, TypeVar
 
-from extender.api.admission import CREATE, DELETE, UPDATE, ReviewRequest
+from cachetools import TTLCache
+from msgspec.structs import replace
+
+from extender.api.admission import (
+    CREATE,
+    DELETE,
+    RESIZE,
+    UPDATE,
+    Job,
+    NewOtherGroup,
+    NewPod,
+    NewPodGroup,
+    ReviewRequest,
+    VolcanoJob,
+)
 from extender.api.objects.queues import LocalQueue, Queue
-from extender.domain.admission.access import subject
-from extender.domain.admission.defaults import queue_defaults
+from extender.domain.admission.access import (
+    Subject,
+    asked_about_pod,
+    asked_about_template,
+    not_granted,
+    not_known,
+    pods_not_judged,
+    subject,
+)
+from extender.domain.admission.defaults import group_defaults, pod_defaults, queue_defaults
+from extender.domain.admission.faults import Fault
 from extender.domain.admission.queues import judge_deletion, judge_queue
-from extender.domain.admission.submission import Destination
-from extender.domain.cache.ledger import Ledger
-from extender.webhooks.entry import EntryRules
-from extender.webhooks.groups import GroupRules
+from extender.domain.admission.submission import (
+    Cluster,
+    Destination,
+    destination_of_group,
+    destination_of_other_group,
+    destination_of_pod,
+    growth,
+    judge_budgets,
+    judge_entry,
+    judge_growth,
+    judge_job_entry,
+    judge_topologies,
+)
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.queue_of_group import local_queue_label
+from extender.domain.model.records import GroupKey
+from extender.kube.admission import AdmissionApi
+from extender.kube.errors import ApiError
 from extender.webhooks.latest import Latest
-from extender.webhooks.reviews import Path, ReviewOutcome, read, read_if_there
-from extender.webhooks.work import WorkRules
+from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, read, read_if_there
+
+# ---- The right to use a restricted queue: the API server's authorizer is asked, and its answer kept
+# briefly.
+
+_REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
+_MOST = 4096  # answers kept
+
+
+class AccessReviews:
+    def __init__(self, api: AdmissionApi) -> None:
+        self._api = api
+        self._known: TTLCache[tuple[Subject, str], bool] = TTLCache(_MOST, _REMEMBERED)
+        self._lock = Lock()
+
+    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
+        """Whether RBAC grants the verb `use` on the queue. Raises NotKnown."""
+        with self._lock:
+            known = self._known.get((subject, queue))
+        if known is not None:
+            return known
+        try:
+            may = self._api.may_use(subject, queue, timeout)
+        except ApiError as fault:
+            raise NotKnown(str(fault)) from fault
+        with self._lock:
+            self._known[subject, queue] = may
+        return may
+
+
+# ---- Whether a queue takes new work, and who may submit it.
+
+D = TypeVar("D", Destination, Destination | None)
+Entry = Callable[[Destination, Cluster], list[Fault]]  # faults unless a queue takes new work
+
+
+class Access(Protocol):
+    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
+        """Raises NotKnown."""
+
+
+class EntryRules:
+    """For one review: each queue is read from the API server at most once."""
+
+    def __init__(self, ledger: Ledger, latest: Latest, access: Access) -> None:
+        self._ledger = ledger
+        self.latest = latest
+        self._access = access
+
+    def destination(self, find: Callable[[Cluster], D]) -> D:
+        """What `find` finds in the ledger, or in what the API server has now where a LocalQueue is not
+        known: it may lead to a restricted queue."""
+        to = find(self._ledger)
+        return find(self.latest) if to is not None and to.leads_nowhere else to
+
+    def judge(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
+        """It is enough that one of `subjects` may use the queue; without subjects the right is not
+        checked."""
+        if entry(to, self._ledger) and (faults := entry(to, self.latest)):
+            return faults
+        return self.judge_use(to, *subjects) if subjects else []
+
+    def judge_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
+        """Faults if the queue is restricted and none of `subjects` may use it."""
+        if not self.is_restricted(to):
+            return []
+        try:
+            may = any(self._access.may_use(each, to.queue, self.latest.left()) for each in subjects)
+        except NotKnown as fault:
+            return [not_known(to, str(fault))]
+        return [] if may else [not_granted(to, subjects)]
+
+    def is_restricted(self, to: Destination) -> bool:
+        if to.leads_nowhere:
+            return False
+        view = self._ledger.queue_view(to.queue) or self.latest.queue_view(to.queue)
+        return view is not None and view.record.restricted
+
+
+# ---- PodGroups of all three APIs: their defaults, whether their queue takes them, and who may use it.
+
+_OURS = "system:serviceaccount:kube-muster:"  # makes the groups of pods that name none
+
+
+class GroupRules:
+    """`entry`: makes the rules of queues for one review."""
+
+    def __init__(self, ledger: Ledger, entry: Callable[[], EntryRules]) -> None:
+        self._ledger = ledger
+        self._entry = entry
+
+    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
+        group = read(request.object, NewPodGroup)
+        user = request.user_info.username
+        maker = "" if user.startswith(_OURS) else user
+        return ReviewOutcome(patch=group_defaults(group, _namespace(request, group), maker, self._ledger))
+
+    def judge(self, request: ReviewRequest) -> ReviewOutcome:
+        group = read(request.object, NewPodGroup)
+        topologies = list(judge_topologies(group))
+        if request.operation == UPDATE and _names_alike(read(request.old_object, NewPodGroup), group):
+            return ReviewOutcome(topologies)
+        return ReviewOutcome([*self._judge_queue(group, request), *topologies])
+
+    def _judge_queue(self, group: NewPodGroup, request: ReviewRequest) -> list[Fault]:
+        entry, namespace = self._entry(), _namespace(request, group)
+        to = entry.destination(
+            lambda cluster: destination_of_group(group.metadata, namespace, group.spec.queue, cluster)
+        )
+        faults = entry.judge(to, judge_entry, subject(request.user_info))
+        if faults or request.operation == UPDATE or not entry.is_restricted(to):
+            return faults
+        return self._judge_pods_before(group, to, request)
+
+    def _judge_pods_before(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
+        """Faults for pods that already wait for a new group of a restricted queue: when they were created, it
+        was not known that they would use it."""
+        there = self._ledger.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
+        names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
+        return [pods_not_judged(to, names)] if names else []
+
+    def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
+        """A PodGroup of scheduler-plugins or of Kubernetes: Muster judges only its queue."""
+        entry = self._entry()
+        to = self._destination_of_other(entry, read(request.object, NewOtherGroup), request)
+        if to is None:
+            return ReviewOutcome()
+        if request.operation == UPDATE:
+            before = self._destination_of_other(entry, read(request.old_object, NewOtherGroup), request)
+            if before is not None and before.queue == to.queue:
+                return ReviewOutcome()
+        return ReviewOutcome(entry.judge(to, judge_entry, subject(request.user_info)))
+
+    def _destination_of_other(
+        self, entry: EntryRules, group: NewOtherGroup, request: ReviewRequest
+    ) -> Destination | None:
+        return entry.destination(
+            lambda cluster: destination_of_other_group(group, request.namespace, cluster)
+        )
+
+
+def _names_alike(before: NewPodGroup, now: NewPodGroup) -> bool:
+    """Whether both name the same queue, by the same LocalQueue if by any."""
+    labels = [local_queue_label(each.metadata) for each in (before, now)]
+    return before.spec.queue == now.spec.queue and labels[0] == labels[1]
+
+
+def _namespace(request: ReviewRequest, group: NewPodGroup) -> str:
+    return request.namespace or group.metadata.namespace
+
+
+# ---- Jobs and pods: their defaults, whether their queue takes them, and who may use it.
+
+_VOLCANO = "batch.volcano.sh"
+_TEMPLATE = "spec.template."
+
+
+class WorkRules:
+    """`entry`: makes the rules of queues for one review. `marked`: pods get the marks that the install with
+    the cluster's own scheduler needs."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        entry: Callable[[], EntryRules],
+        schedulers: frozenset[str],
+        marked: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._entry = entry
+        self._schedulers = schedulers
+        self._marked = marked
+
+    # ---- Jobs
+
+    def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
+        if request.kind.group == _VOLCANO:
+            return self._judge_volcano_job(request)
+        job = read(request.object, Job)
+        pod = _placed(job.pod, request)
+        to = self._destination(pod, _TEMPLATE)
+        if to is None or (
+            _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
+        ):
+            return ReviewOutcome()
+        return ReviewOutcome(
+            self._entry().judge(to, self._job_entry, *asked_about_template(pod, request.user_info))
+        )
+
+    def _judge_volcano_job(self, request: ReviewRequest) -> ReviewOutcome:
+        """Only new ones: the queue of a Volcano Job cannot change, and Volcano judges everything else."""
+        job = read(request.object, VolcanoJob)
+        theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
+        if _is_update(request) or theirs:
+            return ReviewOutcome()
+        entry, namespace = self._entry(), _namespace_of(request, job)
+        to = entry.destination(
+            lambda cluster: destination_of_group(job.metadata, namespace, job.spec.queue, cluster)
+        )
+        return ReviewOutcome(entry.judge(to, self._job_entry, subject(request.user_info)))
+
+    # ---- pods
+
+    def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        if not self._ledger.owns(_placed(read(request.object, NewPod), request)):
+            return ReviewOutcome()
+        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
+
+    def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        pod = _placed(read(request.object, NewPod), request)
+        if not self._ledger.owns(pod):
+            return ReviewOutcome()
+        to = self._destination(pod)
+        if request.sub_resource == RESIZE:
+            return ReviewOutcome(self._judge_resize(pod, to, request) if to and pod.spec.node_name else [])
+        if _is_update(request):
+            was_there = to and self._was_there(read(request.old_object, NewPod), to, request)
+            return (
+                ReviewOutcome()
+                if to is None or was_there
+                else ReviewOutcome(self._judge_pod_queue(pod, to, request))
+            )
+        budgets = list(judge_budgets(pod))
+        return ReviewOutcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
+
+    def _judge_resize(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
+        """Faults of a resize, for a pod on a node: a waiting pod is judged when it is to start."""
+        more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
+        if not more:
+            return []
+        faults = entry.judge(to, partial(judge_growth, more))
+        return faults or entry.judge_use(to, *asked_about_template(pod, request.user_info))
+
+    def _judge_pod_queue(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
+        return self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info))
+
+    def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
+        if not self._ledger.owns(pod):
+            return None
+        return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
+
+    def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
+        was = self._destination(_placed(before, request))
+        return was is not None and was.queue == to.queue
+
+    @property
+    def _job_entry(self) -> Entry:
+        return partial(judge_job_entry, tree=self._ledger.queue_tree)
+
+
+def _is_update(request: ReviewRequest) -> bool:
+    return request.operation == UPDATE
+
+
+def _namespace_of(request: ReviewRequest, job: VolcanoJob) -> str:
+    return request.namespace or job.metadata.namespace
+
+
+def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
+    """The pod with the namespace that it will be in: a template does not name one."""
+    namespace = request.namespace or pod.metadata.namespace
+    return replace(pod, metadata=replace(pod.metadata, namespace=namespace))
+
+
+# ---- The table of paths, and the rules for queues and LocalQueues. Those for groups are in groups.py,
+# for Jobs and pods in work.py.
 
 
 def paths(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.workloads.lifecycle import JobOutcome, is_suspended, outcome_of
+from extender.api.workloads.shape import JobOutcome, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
 from tests.api.job_files import NAMES, documents, put, resumed, row_of, waiting
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from extender.api.workloads.pod_sets import pod_sets
-from extender.api.workloads.template_paths import annotation_paths, template_paths
+from extender.api.workloads.pod_sets import annotation_paths, pod_sets, template_paths
 from tests.api.job_files import NAMES, put, row_of, waiting
 
 PATHS = {

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, QUEUE
 from extender.cli import main
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import (
     EVENTS,
     LOCAL_QUEUES,
@@ -22,7 +23,6 @@ from extender.sim.apiserver.kinds import (
 )
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.apiserver.store import Store
 
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from extender.api.keys import QUEUE
+from extender.cli import queue_removal
 from extender.cli.observed import ObservedQueue
-from extender.cli.queues import waiting
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import COMMANDS, POD_GROUPS, QUEUES, Json
-from extender.sim.apiserver.status_errors import StatusError
 from tests.cli.desk import Desk
 
 Q = "queue.scheduling.volcano.sh"
@@ -54,8 +54,8 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
         if steps:
             steps.pop(0)()
 
-    monkeypatch.setattr(waiting, "pause", pause)
-    monkeypatch.setattr(waiting, "clock", lambda: now[0])
+    monkeypatch.setattr(queue_removal, "pause", pause)
+    monkeypatch.setattr(queue_removal, "clock", lambda: now[0])
     return steps.append
 
 
@@ -189,7 +189,7 @@ def test_a_group_that_is_inqueue_is_not_said_to_start() -> None:
     """It may lack its first members."""
     status = {"state": "Closing", "pending": 1, "inqueue": 2, "running": 1}
     found = msgspec.convert({"metadata": {"name": "q"}, "status": status}, ObservedQueue)
-    assert waiting.in_it(found) == "Closing, 4 groups left: 1 waits, 2 are Inqueue, 1 runs"
+    assert queue_removal.in_it(found) == "Closing, 4 groups left: 1 waits, 2 are Inqueue, 1 runs"
 
 
 def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:

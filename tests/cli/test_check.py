@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from extender import __version__
 from extender.cli import main
-from extender.cli.check.rights import granted
+from extender.cli.check.manifests import granted
 from extender.webhooks.certificates import make_mutual, make_pair
 from tests.cli.installation import (
     MANIFESTS,

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from extender import __version__
 from extender.api.configuration import SETTINGS, Configuration, as_document
 from extender.api.setting_kinds import Address, ObjectName
-from extender.cli import main, serving
+from extender.cli import main, settings
 from extender.cli.reference import DOCUMENT, document
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +24,9 @@ def configured(
     """What `muster serve` would be started with."""
     for name, value in (environment or {}).items():
         monkeypatch.setenv(name, value)
-    with serving.serve.make_context("serve", list(arguments)) as context:
+    with settings.serve.make_context("serve", list(arguments)) as context:
         parameters: dict[str, Any] = dict(context.params)
-        return serving.configured(parameters.pop("config"), parameters)
+        return settings.configured(parameters.pop("config"), parameters)
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from extender.api.configuration import Configuration, InvalidConfiguration, as_document
 from extender.api.workloads.further import further_kinds, with_further
-from extender.api.workloads.lifecycle import JobOutcome, is_suspended, outcome_of
-from extender.api.workloads.pod_sets import pod_sets
-from extender.api.workloads.shape import Json
+from extender.api.workloads.pod_sets import annotation_paths, pod_sets, template_paths
+from extender.api.workloads.shape import JobOutcome, Json, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
-from extender.api.workloads.template_paths import annotation_paths, template_paths
 from extender.cli import main
-from extender.cli.setting_sources import from_file, resolve
+from extender.cli.settings import from_file, resolve
 from tests.api.job_files import put
 
 HEAD = "apiVersion: config.kube-muster.io/v1alpha1\nkind: MusterConfiguration\n"

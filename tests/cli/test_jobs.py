@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from extender.api.keys import HOLD, KUEUE_QUEUE, PARTIAL_START, QUEUE, START_TIMEOUTS, STARTED
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
-from extender.sim.apiserver.status_errors import StatusError
 from tests.cli.desk import Desk, ago
 from tests.cli.front import Front
 

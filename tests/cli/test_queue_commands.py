@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from extender.api.durations import rounded
 from extender.cli import main
-from extender.cli.formatting import age
+from extender.cli.output import age
 from extender.kube import endpoint
 from tests.cli.desk import Desk, ago
 from tests.kube.conftest import write_kubeconfig

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from extender.api.keys import GATE, QUEUE
-from extender.cli.explain.remedies import REMEDIES
 from extender.cli.output import Json
+from extender.domain.explain.remedies import REMEDIES
 from extender.domain.model.reasons import Reason
 from tests.cli.desk import Desk, ago, unschedulable
 from tests.cli.front import Front

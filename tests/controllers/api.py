@@ -6,8 +6,8 @@ from typing import Any
 
 from extender.api.objects.base import Condition, Meta
 from extender.api.objects.cluster import Lease, LeaseSpec
-from extender.api.objects.groups import PodGroup
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import PodGroup
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound
 from extender.kube.resources import Resource

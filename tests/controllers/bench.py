@@ -7,11 +7,10 @@ from threading import Event
 from typing import Any
 
 from extender.controllers.controller import ControllerContext
-from extender.controllers.event_recorder import EventRecorder
-from extender.domain.snapshot.limits import Limits
-from extender.kube.backoff import Backoff
+from extender.controllers.events import EventRecorder
+from extender.domain.snapshot.snapshot import Limits
 from extender.kube.calls import ApiClient
-from extender.kube.writers import Writers
+from extender.kube.writers import Backoff, Writers
 from tests.controllers.api import Api
 from tests.domain.world import World
 

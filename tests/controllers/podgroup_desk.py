@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects.groups import PodGroup, PodGroupStatus
-from extender.controllers.object_store import ObjectStore
+from extender.api.objects.queues import PodGroup, PodGroupStatus
+from extender.controllers.events import StartChanges
+from extender.controllers.objects import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
-from extender.controllers.provisioning_objects import ProvisioningRequests
-from extender.controllers.start_changes import StartChanges
+from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict
 from tests.controllers.bench import Bench

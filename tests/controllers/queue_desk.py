@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 
 from extender.api.objects.base import Meta, OwnerReference
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.queues import Command, Queue
+from extender.api.objects.queues import Command, PodGroup, Queue
 from extender.kube.errors import Conflict, NotFound
-from extender.kube.inventory import Removed
+from extender.kube.reflector import Removed
 from tests.controllers.api import Api
 from tests.controllers.bench import Bench
 

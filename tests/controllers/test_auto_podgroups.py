@@ -8,12 +8,11 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import Namespace, Workload
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import PodGroup
 from extender.controllers.auto_podgroups import AutoPodGroupsController
-from extender.controllers.object_store import UnnamedPods
+from extender.controllers.objects import UnnamedPods
 from extender.domain.model.records import GroupKey, Uid
 from extender.kube.errors import Conflict, Forbidden
 from tests.controllers.bench import Bench

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.objects.queues import Command
-from extender.controllers.bus_commands import BusCommandsController
-from extender.domain.queues.bus_commands import command_record, first_of_each_queue
+from extender.controllers.queue_lifecycle import BusCommandsController
+from extender.domain.queues.states import command_record, first_of_each_queue
 from extender.kube.errors import Forbidden, ServerFault
 from tests.controllers.queue_desk import QueueDesk, command, gone
 from tests.domain.builders import queue

@@ -1,6 +1,6 @@
 """Listeners look only at groups that changed."""
 
-from extender.controllers.changed_groups import ChangedGroups
+from extender.controllers.cycle import ChangedGroups
 from tests.domain.builders import node, pod
 from tests.domain.world import World, gang, key, single
 

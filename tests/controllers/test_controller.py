@@ -12,16 +12,14 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from extender.controllers.controller import Controller
-from extender.controllers.decision_log import DecisionLog
+from extender.controllers.decision_log import DecisionLog, QueueWaits
+from extender.controllers.events import GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
-from extender.controllers.group_events import GroupEvents
-from extender.controllers.queue_waits import QueueWaits
-from extender.controllers.quota_objects import QuotaObjects
-from extender.controllers.releases import Releaser
-from extender.controllers.start_changes import StartChanges
-from extender.domain.decisions import transitions
-from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.controllers.quota_queues import QuotaObjects
+from extender.controllers.scheduling_gates import Releaser
+from extender.domain.snapshot import decisions as transitions
+from extender.domain.snapshot.conditions import ConditionPolicy
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.host.controllers import Controllers
 from extender.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerFault
 from tests.controllers.bench import Bench

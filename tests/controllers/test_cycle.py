@@ -8,11 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.controllers.cycle import Cycle, Listener
-from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.decisions import Decisions
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide as decide_truly
+from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import SCHEDULER, node, pod
 from tests.domain.world import gang, key

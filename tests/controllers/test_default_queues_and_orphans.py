@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.controllers.default_queues import DefaultQueuesController
-from extender.controllers.orphaned_podgroups import OrphanedPodGroupsController
-from extender.domain.decisions.decisions import Decisions
+from extender.controllers.queue_lifecycle import DefaultQueuesController, OrphanedPodGroupsController
+from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import ServerFault
 from tests.controllers.queue_desk import QueueDesk
 from tests.domain.builders import group, queue

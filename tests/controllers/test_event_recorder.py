@@ -5,8 +5,8 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from extender.api.objects.base import Reference
-from extender.controllers.event_recorder import NORMAL, WARNING, EventRecorder
-from extender.controllers.references import of_queue
+from extender.controllers.events import NORMAL, WARNING, EventRecorder
+from extender.controllers.objects import of_queue
 from extender.kube.errors import Conflict, NotFound
 from tests.controllers.bench import Bench
 

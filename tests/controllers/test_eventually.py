@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from extender.controllers.podgroup_patch import report_of, reported
+from extender.controllers.podgroup_status import report_of, reported
 from extender.kube.errors import (
     ApiError,
     Conflict,

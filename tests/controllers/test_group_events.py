@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from extender.controllers.group_events import GroupEvents
-from extender.controllers.start_changes import StartChanges
+from extender.controllers.events import GroupEvents, StartChanges
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod

@@ -11,16 +11,14 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.merge_patch import merged
+from extender.api.objects.base import merged
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.table import WORKLOADS
-from extender.controllers.job_versions import JobVersions, may_change_templates
-from extender.controllers.jobs import JobsController
-from extender.domain.jobs import changes
-from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import AnyJob
-from extender.domain.jobs.unit import unit
+from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
 from extender.domain.model.records import GroupKey
+from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot.job_suspension import unit
+from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import Conflict, Forbidden
 from extender.sim.apiserver.patches import json_patched
 from tests.controllers.bench import Bench
@@ -130,8 +128,8 @@ def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> N
     head = {"name": "a", "uid": "uid-a", "resourceVersion": "7"}
     obj = {"metadata": {**head, **metadata}, "spec": read["spec"]}
     template = ("spec", "template", "metadata", "annotations")
-    as_read = changes.let_go(obj, WORKLOADS[BATCH], [template], "g", "now")
-    unread = changes.let_go_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
+    as_read = job_suspension.let_go(obj, WORKLOADS[BATCH], [template], "g", "now")
+    unread = job_suspension.let_go_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
     assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
 
 

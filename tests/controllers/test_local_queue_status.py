@@ -9,11 +9,11 @@ import pytest
 
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
+from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import LocalQueue
-from extender.api.objects.selectors import LabelSelector
-from extender.controllers.kueue_presence import KueuePresence
+from extender.controllers.coexistence import KueuePresence
 from extender.controllers.local_queue_status import LocalQueueStatusController
-from extender.controllers.object_store import ObjectStore
+from extender.controllers.objects import ObjectStore
 from extender.kube.errors import Conflict, Unreachable
 from extender.kube.resources import KUEUE_LOCAL_QUEUES, Resource
 from tests.controllers.api import Api

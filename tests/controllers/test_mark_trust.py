@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from extender.controllers.mark_trust import MarkTrust
+from extender.controllers.coexistence import MarkTrust
 from extender.kube.errors import Unreachable
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod

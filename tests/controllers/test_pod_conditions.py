@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 
 from extender.api.objects.base import Condition
 from extender.api.objects.queues import Provisioning
-from extender.controllers.object_store import ObjectStore, QueueCopy
+from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.pod_conditions import LASTING, PodConditionsController
-from extender.controllers.provisioning_queues import ProvisioningQueues
-from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.controllers.provisioning import ProvisioningQueues
 from extender.domain.model.reasons import Reason, refusal
+from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench

@@ -11,17 +11,16 @@ from structlog.testing import capture_logs
 
 from extender.api.keys import ADMITTED, QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects.base import Condition, Meta
-from extender.api.objects.groups import PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
+from extender.api.objects.queues import PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
 from extender.controllers import podgroup_status
-from extender.controllers.object_store import ObjectStore
-from extender.controllers.podgroup_patch import ReportedStatus, reported
-from extender.controllers.podgroup_status import PodGroupStatusController
-from extender.controllers.provisioning_objects import ProvisioningRequests
-from extender.controllers.start_changes import StartChanges
-from extender.domain.decisions.wording import message_of
-from extender.domain.model.marks import admitted_note, whole_condition, whole_note
+from extender.controllers.events import StartChanges
+from extender.controllers.objects import ObjectStore
+from extender.controllers.podgroup_status import PodGroupStatusController, ReportedStatus, reported
+from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.model.wire_records import admitted_note, whole_condition, whole_note
+from extender.domain.snapshot.decisions import message_of
 from extender.kube.errors import Forbidden, ServerFault
 from extender.kube.resources import PLUGINS_POD_GROUPS
 from tests.controllers.bench import PAUSE

@@ -11,13 +11,16 @@ from structlog.testing import capture_logs
 from extender.api.objects.base import Condition, Meta, OwnerReference
 from extender.api.objects.cluster import ProvisioningRequest, ProvisioningRequestStatus
 from extender.api.objects.queues import Provisioning
-from extender.controllers.object_store import ObjectStore, QueueCopy
-from extender.controllers.provisioning import LASTING, ProvisioningController
-from extender.controllers.provisioning_objects import ProvisioningRequests
-from extender.controllers.provisioning_queues import ProvisioningQueues
-from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.controllers.objects import ObjectStore, QueueCopy
+from extender.controllers.provisioning import (
+    LASTING,
+    ProvisioningController,
+    ProvisioningQueues,
+    ProvisioningRequests,
+)
+from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.kube.errors import Conflict, NotFound, Unreachable
-from extender.kube.inventory import Removed
+from extender.kube.reflector import Removed
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, node, pod, stranger

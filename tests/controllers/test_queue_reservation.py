@@ -2,10 +2,10 @@
 
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueReservation, QueueStatus
-from extender.controllers.queue_patch import status_changes
-from extender.domain.decisions.decisions import QueueDecision
+from extender.controllers.queue_status import status_changes
 from extender.domain.model.records import Uid
-from extender.domain.model.reservation import Reservation
+from extender.domain.snapshot.decisions import QueueDecision
+from extender.domain.snapshot.group_view import Reservation
 
 
 def changes(reservation: Reservation | None, before: QueueReservation | None) -> object:

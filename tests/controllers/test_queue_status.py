@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.objects.queues import Queue, QueueFlavorStatus
-from extender.controllers.object_store import ObjectStore, QueueCopy
+from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
 from extender.kube.errors import Forbidden, Unreachable
 from tests.controllers.queue_desk import QueueDesk

@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from extender.controllers.queue_waits import QueueWaits
+from extender.controllers.decision_log import QueueWaits
 from extender.domain.model.records import GroupKey
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, queue

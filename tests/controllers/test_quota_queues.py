@@ -8,14 +8,13 @@ import msgspec
 import pytest
 
 from extender.api import keys
+from extender.api.objects.cluster import ElasticQuotaTree, QuotaKind
 from extender.api.objects.queues import Queue
-from extender.api.quotas import ElasticQuotaTree, QuotaKind
-from extender.controllers.object_store import QueueCopy, objects
-from extender.controllers.quota_objects import QuotaObjects
-from extender.controllers.quota_queues import QuotaQueuesController
-from extender.domain.decisions.decisions import Decisions
+from extender.controllers.objects import QueueCopy, objects
+from extender.controllers.quota_queues import QuotaObjects, QuotaQueuesController
+from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Forbidden, Invalid
-from extender.kube.inventory import Removed
+from extender.kube.reflector import Removed
 from tests.controllers.queue_desk import QueueDesk
 from tests.domain.builders import group, queue
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from extender.api.objects.cluster import LeaseSpec
 from extender.api.objects.pods import Pod
-from extender.controllers.volcano_coexistence import VOLCANO, VolcanoCoexistence
+from extender.controllers.coexistence import VOLCANO, VolcanoCoexistence
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid
 from extender.kube.errors import Forbidden, NotFound, Unreachable

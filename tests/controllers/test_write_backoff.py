@@ -1,6 +1,6 @@
 """Growing pauses between writes of the same value."""
 
-from extender.controllers.write_backoff import WriteBackoff
+from extender.controllers.podgroup_status import WriteBackoff
 
 
 class Time:

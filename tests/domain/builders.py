@@ -7,28 +7,46 @@ from extender.api import keys
 from extender.api.objects.base import Condition, Meta, OwnerReference, Quantities
 from extender.api.objects.cluster import (
     BudgetMeta,
+    Node,
+    NodeSpec,
+    NodeStatus,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
+    Taint,
+    Workload,
+    WorkloadSpec,
 )
-from extender.api.objects.groups import PodGroup, PodGroupSpec, PodGroupStatus
-from extender.api.objects.nodes import Node, NodeSpec, NodeStatus, Taint
-from extender.api.objects.owners import Workload, WorkloadSpec
-from extender.api.objects.pods import Container, Gate, Pod, PodSpec, PodStatus, Port, ResourceRequirements
-from extender.api.objects.queues import Guarantee, Queue, QueueFlavor, QueueSpec, QueueStatus
-from extender.api.objects.selectors import (
+from extender.api.objects.pods import (
     Affinity,
+    Container,
+    Gate,
     LabelSelector,
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
+    Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodSpec,
+    PodStatus,
+    Port,
     Requirement,
+    ResourceRequirements,
     Toleration,
 )
-from extender.domain.model.marks import whole_condition
-from extender.domain.model.queue_notes import note
+from extender.api.objects.queues import (
+    Guarantee,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    Queue,
+    QueueFlavor,
+    QueueSpec,
+    QueueStatus,
+)
+from extender.domain.model.queue_of_group import note
+from extender.domain.model.wire_records import whole_condition
 
 NAMESPACE = "team"
 SCHEDULER = "muster"

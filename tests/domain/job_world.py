@@ -8,17 +8,14 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.selectors import Toleration
-from extender.api.workloads.core import JOB
-from extender.api.workloads.shape import Json
+from extender.api.objects.pods import Toleration
+from extender.api.objects.queues import PodGroup
+from extender.api.workloads.shape import JOB, Json
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.jobs import changes
-from extender.domain.jobs.job_record import JobKind
-from extender.domain.jobs.reading import AnyJob
-from extender.domain.jobs.steps import JobStep, next_step
-from extender.domain.jobs.unit import unit
 from extender.domain.model.records import GroupKey
+from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot.job_suspension import JobStep, next_step, unit
+from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.sim.apiserver.patches import json_patched
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
@@ -164,12 +161,14 @@ class JobWorld(World):
         self.add(self.units[name])
 
     def _let_go(self, name: str, reduced_to: int | None) -> None:
-        self._write(name, lambda obj: changes.let_go(obj, _ROW, [], unit_name(name), "now", reduced_to))
+        self._write(
+            name, lambda obj: job_suspension.let_go(obj, _ROW, [], unit_name(name), "now", reduced_to)
+        )
 
     def _suspend(self, name: str) -> None:
-        self._write(name, lambda obj: changes.suspend(obj, _ROW))
+        self._write(name, lambda obj: job_suspension.suspend(obj, _ROW))
 
-    def _write(self, name: str, change: Callable[[Json], list[changes.Operation]]) -> None:
+    def _write(self, name: str, change: Callable[[Json], list[job_suspension.Operation]]) -> None:
         obj = msgspec.to_builtins(self.jobs[name])
         obj["metadata"]["resourceVersion"] = "1"
         self.submit(msgspec.convert(json_patched(obj, change(obj)), AnyJob))
@@ -190,7 +189,7 @@ class JobWorld(World):
 
 
 def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:
-    from extender.api.objects.selectors import Toleration
+    from extender.api.objects.pods import Toleration
 
     tolerated = [
         Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute")

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.model.evictions import EvictionCause, Reclaim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU, total
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.world import LIMITS, World, comparable

@@ -9,9 +9,9 @@ import pytest
 from extender.api.objects.queues import Queue
 from extender.domain.admission.faults import Code, joined
 from extender.domain.admission.queues import judge_deletion, judge_queue
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.domain.queues.queue_tree import QueueTree
+from extender.domain.queues.tree import QueueTree
 from tests.domain.builders import SCHEDULER, group, pod
 
 Spec = Mapping[str, Any]

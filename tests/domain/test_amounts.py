@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from extender.api.objects.pods import Container, Pod, ResourceRequirements
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resources import MOST
+from extender.domain.model.resources import MOST, pod_requests
 from tests.domain.builders import SCHEDULER, group, node, on_nodes, pod, queue, stranger
 from tests.domain.world import World, gang, key, single
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
-from extender.api.objects.groups import (
+from extender.api.objects.queues import (
     GangPolicy,
     NativePodGroup,
     NativePodGroupSpec,
@@ -16,12 +16,12 @@ from extender.api.objects.groups import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.domain.cache.claim_stages import ClaimStage
-from extender.domain.lifecycle.auto_podgroups import AutoGroup, PodGroupStep, build, next_step
-from extender.domain.model.life import Phase
-from extender.domain.model.marks import whole_note
-from extender.domain.model.pod_owners import OwnerRecord, owner_record
+from extender.domain.ledger.claims import ClaimStage
+from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
+from extender.domain.model.wire_records import whole_note
+from extender.domain.snapshot.auto_podgroups import AutoGroup, PodGroupStep, build, next_step
+from extender.domain.snapshot.phases import Phase
 from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue
 from tests.domain.world import World, key
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.records import Uid
 from tests.domain.builders import node, pod
 from tests.domain.world import World, single

@@ -10,11 +10,11 @@ from hypothesis.stateful import initialize, rule
 
 from extender.api import keys
 from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
-from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import memory_of
+from extender.domain.snapshot.decisions import Decisions
 from tests.domain.builders import apart, flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.decided_twice import DecidedTwice
 from tests.domain.world import World, comparable, gang, key, timestamp

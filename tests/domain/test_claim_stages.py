@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, after, allows
+from extender.domain.ledger.claims import ClaimEvent, ClaimStage, after, allows
 from extender.domain.model.reasons import Reason
 from tests.domain.builders import pod
 from tests.domain.world import LIMITS, World, gang, nodes

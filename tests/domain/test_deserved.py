@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.domain.model.resources import asked, offered
-from extender.domain.shares.comparisons import EPSILON, exceeded, share, within
-from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import divide
-from extender.domain.shares.division import Share
+from extender.domain.queues.deserved import Share, divide
+from extender.domain.queues.share_tree import EPSILON, QueueDemand, exceeded, share, within
 
 DATA = json.loads((Path(__file__).parent / "data" / "deserved.json").read_text())
 NAMES = {"cpuMilli": "cpu", "memoryBytes": "memory"}

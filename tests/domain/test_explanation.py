@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.queues import QueueLimits, QueuePreemption
-from extender.domain.explanation.case import StartChange
-from extender.domain.explanation.explain import WhyGroup, explain_group
+from extender.domain.explain.explain import WhyGroup, explain_group
+from extender.domain.explain.holders import StartChange
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
@@ -256,7 +256,7 @@ def test_of_many_the_largest_are_named() -> None:
 
 def test_what_cannot_be_tried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
-    monkeypatch.setattr("extender.domain.explanation.trial.decide", lambda _: 1 / 0)
+    monkeypatch.setattr("extender.domain.explain.hypotheses.decide", lambda _: 1 / 0)
     shown = why(world, "b")
     assert (shown.change, [each.name for each in shown.holders]) == (None, ["team/s"])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.queues.queue_rules import flavor_on
+from extender.domain.queues.spec import flavor_on
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue

@@ -2,14 +2,13 @@
 
 import pytest
 
-from extender.api.objects.nodes import Taint
+from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import QueueFlavor
-from extender.api.objects.selectors import Toleration
 from extender.domain.admission.queues import judge_queue
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.queues.flavor_records import MOST_FLAVORS
-from extender.domain.queues.queue_records import queue_record
+from extender.domain.queues.records import MOST_FLAVORS, queue_record
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.domain.model.marks import whole_condition
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.wire_records import whole_condition
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import World, gang, names
 

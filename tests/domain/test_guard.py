@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.domain.decisions.decisions import Decisions, GroupDecision
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import budget
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import group, node, pod

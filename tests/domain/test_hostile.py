@@ -11,12 +11,19 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import PriorityClass
-from extender.api.objects.groups import PodGroup, PodGroupSpec
-from extender.api.objects.nodes import Node
-from extender.api.objects.pods import Container, Pod, Port, ResourceRequirements
-from extender.api.objects.queues import Guarantee, Queue, QueueSpec
-from extender.api.objects.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
+from extender.api.objects.cluster import Node, PriorityClass
+from extender.api.objects.pods import (
+    Affinity,
+    Container,
+    LabelSelector,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    Port,
+    Requirement,
+    ResourceRequirements,
+)
+from extender.api.objects.queues import Guarantee, PodGroup, PodGroupSpec, Queue, QueueSpec
 from extender.api.quantities import BadQuantity
 from extender.domain.model.records import GroupKey, Origin, Uid
 from extender.domain.model.resources import add

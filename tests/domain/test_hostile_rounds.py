@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from extender.api.objects.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from tests.domain.builders import HOSTNAME, ZONE, group, node, pod, queue, stranger
 from tests.domain.world import World, key
 from tests.property_examples import examples

@@ -13,14 +13,13 @@ from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
 from extender.api.workloads.sets import JOB_SET
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.cache.claim_stages import ClaimStage
-from extender.domain.jobs.job_record import JobKind, JobRecord
-from extender.domain.jobs.reading import AnyJob, job_record
-from extender.domain.jobs.steps import JobStep, ManagedJob
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, queue, stranger
 from tests.domain.job_world import JobWorld, job, pod_of, unit_name
 from tests.domain.world import EPOCH

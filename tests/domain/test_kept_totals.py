@@ -3,7 +3,7 @@
 import numpy as np
 
 from extender.domain.model.shapes import Shape
-from extender.domain.placement.kept_totals import FEW, KeptTotals
+from extender.domain.placement.capacity import FEW, KeptTotals
 from tests.domain.builders import node, pod
 from tests.domain.world import World
 

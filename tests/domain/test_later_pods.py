@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import node
 from tests.domain.job_world import JobWorld, job, unit_name

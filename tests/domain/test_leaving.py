@@ -1,6 +1,6 @@
 """Pods that are left to another scheduler for a while, and come back."""
 
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from tests.domain.builders import SCHEDULER, node, pod
 from tests.domain.world import World, gang, key, nodes
 

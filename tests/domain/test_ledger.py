@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain.builders import apart, group, node, pod, stranger

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
+from extender.api.objects.pods import LabelSelector, Requirement
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
-from extender.api.objects.selectors import LabelSelector, Requirement
-from extender.domain.decisions.queue_counts import ADMITTED, WAITING
-from extender.domain.lifecycle.auto_podgroups import build
-from extender.domain.model.local_queue_label import LocalQueueLabel
+from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.results import ADMITTED, WAITING
+from extender.domain.snapshot.auto_podgroups import build
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World, comparable, gang, key
 from tests.property_examples import examples

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Condition
-from extender.api.objects.groups import PluginsPodGroup, PodGroup, PodGroupSpec
-from extender.domain.model.marks import noted_members, whole_condition, whole_members, whole_note
+from extender.api.objects.queues import PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.model.wire_records import noted_members, whole_condition, whole_members, whole_note
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, key, nodes
 

@@ -12,12 +12,12 @@ from hypothesis.stateful import initialize, rule
 
 from extender.api import keys
 from extender.api.objects.queues import QueueLimits, QueuePreemption
-from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.scheduling.carry_over import partial_round
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import memory_of
-from extender.domain.scheduling.partial_round import partial_round
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.decided_twice import DecidedTwice
 from tests.domain.world import World, comparable, gang, key, timestamp

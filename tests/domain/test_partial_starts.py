@@ -7,11 +7,11 @@ import pytest
 
 from extender.api import keys
 from extender.api.objects.queues import QueueLimits
-from extender.domain.jobs.steps import JobStep
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.job_suspension import JobStep
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import NAMESPACE, node, queue, stranger
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import timestamp

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects.groups import PodGroup
-from extender.domain.model.life import Life, Phase
+from extender.api.objects.queues import PodGroup
 from extender.domain.model.reasons import Outcome, Reason, Verdict
+from extender.domain.snapshot.phases import Life, Phase
 from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import World, gang, names
 

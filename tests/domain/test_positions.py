@@ -10,9 +10,9 @@ from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
 from extender.api.objects.queues import QueueLimits, QueuePreemption
-from extender.domain.decisions.wording import message_of
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.scheduling.positions import coarse
+from extender.domain.scheduling.results import coarse
+from extender.domain.snapshot.decisions import message_of
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import World, gang
 

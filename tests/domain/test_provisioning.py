@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 
+from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.api.objects.queues import Provisioning
-from extender.api.objects.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
-from extender.domain.decisions.provisioning import NodesWanted, wanted_request
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import group_record, pod_record
+from extender.domain.snapshot.provisioning import NodesWanted, wanted_request
 from tests.domain.builders import HOSTNAME, group, pod
 
 CLASS = Provisioning("some.example.com", {"ValidUntilSeconds": "60"})

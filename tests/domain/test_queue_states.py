@@ -6,18 +6,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.domain.decisions.decisions import QueueDecision
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.queues.queue_records import QueueRecord, queue_record
-from extender.domain.queues.queue_states import (
-    Mark,
-    QueueAction,
-    closed_above,
-    mark_of,
-    read_state,
-    state_of,
-    wish,
-)
+from extender.domain.queues.records import QueueRecord, queue_record
+from extender.domain.queues.states import Mark, QueueAction, closed_above, mark_of, read_state, state_of, wish
+from extender.domain.snapshot.decisions import QueueDecision
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, nodes
 

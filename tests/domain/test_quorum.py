@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.snapshot.quorum import whole
 from tests.domain.builders import group, node, pod
 from tests.domain.world import World, gang
 

@@ -13,17 +13,14 @@ from hypothesis import strategies as st
 
 from extender.api import keys
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace
+from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, Namespace, ResourceQuota
 from extender.api.objects.queues import Guarantee, Queue, QueueLimits, QueueSpec, QueueStatus
-from extender.api.quotas import ElasticQuota, ElasticQuotaTree, ResourceQuota
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.resources import offered, total
-from extender.domain.quotas.names import queue_name
-from extender.domain.quotas.plan import Quotas, plan_of
-from extender.domain.quotas.records import QuotaPlan, QuotaQueue, QuotaSource
-from extender.domain.quotas.steps import QuotaStep, annotations_of, changes, spec_of, step_of
-from extender.domain.quotas.tree import TreeReader
+from extender.domain.queues.quota_records import QuotaPlan, QuotaQueue, QuotaSource, queue_name
+from extender.domain.queues.quota_steps import QuotaStep, annotations_of, changes, spec_of, step_of
+from extender.domain.queues.quotas import Quotas, TreeReader, plan_of
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World
 
@@ -202,7 +199,7 @@ def test_a_quota_that_makes_us_raise_costs_itself_only(monkeypatch: pytest.Monke
     def poisoned(each: ElasticQuotaTree, depth: int) -> object:
         return 1 / 0 if each.metadata.name == "bad" else TreeReader(each, depth)
 
-    monkeypatch.setattr("extender.domain.quotas.plan.TreeReader", poisoned)
+    monkeypatch.setattr("extender.domain.queues.quotas.TreeReader", poisoned)
     plan = plan_of(Quotas([tree(root(), "bad"), tree(node("top"), "good")]), DEPTH, judge)
     assert failed == ["ElasticQuotaTree/kube-system/bad"]
     assert plan.unsure == {*failed}

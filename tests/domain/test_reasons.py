@@ -6,9 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from extender.api import keys
-from extender.api.objects.selectors import LabelSelector
+from extender.api.objects.pods import LabelSelector
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue, stranger
 from tests.domain.world import World, gang, nodes, timestamp
 

@@ -6,14 +6,14 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from extender.domain.decisions.decisions import Decisions
-from extender.domain.lifecycle.quorum import whole
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.resources import PODS
 from extender.domain.model.shapes import requests_of
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.quorum import whole
 from tests.domain.builders import budget, node, queue, stranger
 from tests.domain.world import World, comparable, gang
 from tests.property_examples import examples

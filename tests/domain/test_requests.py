@@ -8,8 +8,7 @@ import pytest
 from extender.api import keys
 from extender.api.objects.pods import PodSpec
 from extender.api.quantities import BadQuantity
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resources import asked, counts, offered, show
+from extender.domain.model.resources import asked, counts, offered, pod_requests, show
 
 
 def container(restart: str = "", **requests: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.model.reservation import Reservation
 from extender.domain.model.run_history import series_of
-from extender.domain.reservation.turns import RoomTurn, turn_at
 from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.reservation import RoomTurn, turn_at
+from extender.domain.snapshot.group_view import Reservation
 from tests.domain.builders import node, queue, stranger
 from tests.domain.world import LIMITS, World, comparable, gang, names, nodes, timestamp
 

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from extender.api.objects.pods import Pod
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resizes import counted_spec
+from extender.domain.model.resources import counted_spec, pod_requests
 
 Requests = dict[str, str]
 

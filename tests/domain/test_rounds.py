@@ -12,16 +12,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from extender.domain.decisions.decisions import Decisions, GroupDecision
-from extender.domain.lifecycle.quorum import missing_of, whole
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import add
+from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.kept_shares import total_of
-from extender.domain.shares.comparisons import EPSILON
-from extender.domain.snapshot.limits import Limits
-from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.scheduling.shares import total_of
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.quorum import missing_of, whole
+from extender.domain.snapshot.snapshot import Limits, Snapshot
 from tests.domain.builders import apart, group, node, pod, queue
 from tests.domain.world import LIMITS, World, comparable, key
 from tests.property_examples import examples

@@ -3,10 +3,10 @@
 from typing import Any, Self
 
 from extender.api.workloads.runtimes import RuntimeName
-from extender.domain.jobs.reading import AnyJob
-from extender.domain.jobs.steps import JobStep
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.job_suspension import JobStep
+from extender.domain.snapshot.jobs import AnyJob
 from tests.domain.builders import NAMESPACE, node
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.train_jobs import TRAIN_JOB, runtime

@@ -4,14 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.api.objects.nodes import Taint
-from extender.api.objects.selectors import (
-    LabelSelector,
-    NodeSelector,
-    NodeSelectorTerm,
-    Requirement,
-    Toleration,
-)
+from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement, Toleration
 from extender.domain.model.selectors import allows, selects, tolerated
 from extender.domain.model.shapes import HostPort, Shapes, clashing, node_taints
 from tests.domain.builders import node, on_nodes, pod

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import World, gang, nodes
 

@@ -5,14 +5,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api.objects.base import Condition
-from extender.domain.cache.claim_stages import ClaimStage
-from extender.domain.cache.detours import Detours
-from extender.domain.cache.ledger import Ledger
-from extender.domain.cache.releases import MOST_NOMINATED
+from extender.domain.ledger.claims import ClaimStage
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.releases import MOST_NOMINATED, Detours
+from extender.domain.model.appearance import AS_IT_IS, Appearance
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import AS_IT_IS, Appearance
 from tests.domain.builders import SCHEDULER, node, pod
 from tests.domain.world import World, gang, nodes
 

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.pods import PodSpec, Volume
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
 

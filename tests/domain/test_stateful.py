@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from extender.api import keys
-from extender.domain.cache.claim_stages import ClaimEvent, ClaimStage, allows
-from extender.domain.decisions.decisions import Decisions
+from extender.domain.ledger.claims import ClaimEvent, ClaimStage, allows
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import Uid
+from extender.domain.snapshot.decisions import Decisions
 from tests.domain.builders import apart, group, node, pod, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key
 from tests.property_examples import examples

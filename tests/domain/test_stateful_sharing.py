@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.snapshot.decisions import Decisions
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import LIMITS, gang, timestamp

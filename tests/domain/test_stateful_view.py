@@ -5,10 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
+from extender.domain.model.appearance import Appearance
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance
 from tests.domain.builders import node
 from tests.domain.test_stateful import Events, some_pod
 from tests.domain.world import World, gang

@@ -7,12 +7,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.api.objects.selectors import LabelSelector, Requirement
-from extender.domain.cache.affinity_terms import Terms
-from extender.domain.cache.pods_by_labels import PodsByLabels
+from extender.api.objects.pods import LabelSelector, Requirement
+from extender.domain.ledger.affinity import PodsByLabels, Terms
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import Constraints, Shape, Term
-from extender.domain.model.term_index import TermIndex
+from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 
 NAMESPACES, KEYS, VALUES, NODES = ("a", "b"), ("app", "job"), ("x", "y", "z"), ("n0", "n1", "n2")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from extender.domain.decisions import transitions
-from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.snapshot import decisions
+from extender.domain.snapshot.decisions import GroupDecision
 
 KEY = GroupKey("team/g")
 NO_ROOM = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 1 left")
@@ -33,7 +33,7 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
     ],
 )
 def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, reason: str | None) -> None:
-    transition = transitions.of_turn(before, now)
+    transition = decisions.of_turn(before, now)
     assert (transition.reason if transition else None) == reason
 
 
@@ -42,12 +42,12 @@ def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, rea
     [(NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None)],
 )
 def test_what_a_state_tells(decision: GroupDecision, reason: str | None) -> None:
-    transition = transitions.of_state(decision)
+    transition = decisions.of_state(decision)
     assert (transition.reason if transition else None) == reason
 
 
 def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
-    transition = transitions.of_state(NO_ROOM)
+    transition = decisions.of_state(NO_ROOM)
     assert transition is not None
     assert transition.message == f"{sentence(Reason.NO_ROOM)}: cpu: 4 needed, 1 left"
     assert transition.for_members
@@ -55,7 +55,7 @@ def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_can_be_told(reason: Reason) -> None:
-    transition = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert (transition.reason, transition.message) == (reason, sentence(reason))
 
@@ -64,11 +64,11 @@ def test_every_reason_can_be_told(reason: Reason) -> None:
     ("reason", "warning"), [(Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False)]
 )
 def test_a_wait_that_needs_somebody_to_act_is_a_warning(reason: Reason, warning: bool) -> None:
-    transition = transitions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert transition.warning is warning
 
 
 def test_numbers_that_move_are_no_turn() -> None:
     moved = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 2 left")
-    assert transitions.course(moved) == transitions.course(NO_ROOM)
+    assert decisions.course(moved) == decisions.course(NO_ROOM)

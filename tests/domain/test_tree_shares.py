@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.shares.comparisons import EPSILON
-from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import divide
-from extender.domain.shares.division import Division
-from extender.domain.shares.holdings import Holdings
-from extender.domain.snapshot.limits import Limits
+from extender.domain.queues.deserved import Division, Holdings, divide
+from extender.domain.queues.share_tree import EPSILON, QueueDemand
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang
 

@@ -1,7 +1,7 @@
 """TrainJobs, whose templates are in their runtime."""
 
 from extender.api.workloads.shape import Json
-from extender.domain.jobs.job_record import JobKind
+from extender.domain.snapshot.jobs import JobKind
 from tests.domain.builders import SCHEDULER
 
 TRAIN_JOB = JobKind("trainer.kubeflow.org/v1alpha1", "TrainJob")

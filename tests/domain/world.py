@@ -11,22 +11,18 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Condition
-from extender.api.objects.cluster import Namespace, PodDisruptionBudget, PriorityClass
-from extender.api.objects.groups import NativePodGroup, PluginsPodGroup, PodGroup
-from extender.api.objects.nodes import Node
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, Queue
-from extender.domain.cache.claim_stages import ClaimStage
-from extender.domain.cache.claims import Claim
-from extender.domain.cache.ledger import Confirmation, Ledger
-from extender.domain.decisions.decisions import Decisions, GroupDecision, QueueDecision
+from extender.api.objects.queues import LocalQueue, NativePodGroup, PluginsPodGroup, PodGroup, Queue
+from extender.domain.ledger.claims import Claim, ClaimStage
+from extender.domain.ledger.ledger import Confirmation, Ledger
+from extender.domain.model.appearance import Appearance
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.limits import Limits
-from extender.domain.view.appearance import Appearance
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision
+from extender.domain.snapshot.snapshot import Limits
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 

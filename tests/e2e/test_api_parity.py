@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from extender.sim.apiserver.field_schemas import KUBERNETES
 from extender.sim.apiserver.kinds import COMMANDS, KINDS, OPERATOR_KINDS, ResourceKind
-from extender.sim.apiserver.schemas.messages import MESSAGES
-from extender.sim.apiserver.schemas.published import KUBERNETES
+from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.api_requests import (
     BEFORE,
     CLASSES,

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.api.workloads.lifecycle import is_suspended, outcome_of
-from extender.api.workloads.pod_sets import pod_sets
-from extender.api.workloads.shape import Json, Path
-from extender.api.workloads.template_paths import annotation_paths
+from extender.api.workloads.pod_sets import annotation_paths, pod_sets
+from extender.api.workloads.shape import Json, Path, is_suspended, outcome_of
 from tests.api.job_files import documents, row_of
 from tests.e2e.harness import manifests
 from tests.e2e.harness.controlplane import ControlPlane

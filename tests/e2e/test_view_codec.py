@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.domain.view.appearance import AS_IT_IS, Appearance
+from extender.domain.model.appearance import AS_IT_IS, Appearance
 from extender.domain.view.events import PodEvent
 from extender.view.pod_events.codec import PodCodec
 from extender.view.pod_events.json import JsonPods

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import randrange
 
+from extender.host.ports import FILE as KUBECONFIG
+from extender.host.tls import CERTIFICATE, KEY
 from extender.sim.apiserver.kinds import POD_GROUPS, PODS
 from extender.sim.embedded import Embedded
 from extender.sim.serve_process import free_ports
-from extender.view.kubeconfig import FILE as KUBECONFIG
-from extender.webhooks.certificate_files import CERTIFICATE, KEY
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for

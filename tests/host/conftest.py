@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from extender.api.quotas import QuotaKind
-from extender.domain.cache.ledger import Ledger
-from extender.domain.decisions.pod_conditions import ConditionPolicy
+from extender.api.objects.cluster import QuotaKind
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
+from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.host.controllers import Controllers
 from extender.host.feed import Feed
 from extender.kube.calls import ApiClient

@@ -6,17 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace, PriorityClass
-from extender.api.objects.nodes import Node
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Uid, group_of_owner
 from extender.domain.snapshot.group_view import GroupView
-from extender.host.optional import OptionalWatches
+from extender.host.feed import OptionalWatches
 from extender.kube.calls import ApiClient
-from extender.kube.inventory import Removed
-from extender.kube.reflector import Reflector
+from extender.kube.reflector import Reflector, Removed
 from extender.kube.resources import REPLICA_SETS, Resource
 from tests.controllers.queue_desk import command
 from tests.domain.builders import budget, group, node, owner, pod, queue

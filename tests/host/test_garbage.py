@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.host.garbage import LongLived, collect_less_often
+from extender.host.host import LongLived, collect_less_often
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from extender.api.configuration import Configuration
 from extender.controllers.decision_log import DecisionLog
 from extender.domain.model.reasons import Reason
-from extender.host.views import Views
+from extender.host.debug_pages import Views
 from tests.domain.builders import node, pod, queue, stranger
 from tests.domain.world import gang, nodes
 from tests.host.conftest import Station

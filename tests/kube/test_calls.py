@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from extender.api.objects.groups import PodGroup
+from extender.api.objects.queues import PodGroup
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import Ambiguous, Conflict, Invalid, Refused

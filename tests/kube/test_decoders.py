@@ -6,7 +6,7 @@ import sys
 FIRST_OBJECTS = """
 import sys, threading
 import msgspec
-from extender.kube.decoders import learn_structs
+from extender.kube.decoding import learn_structs
 from extender.api.objects.pods import Pod
 
 sys.setswitchinterval(1e-6)

@@ -4,7 +4,7 @@ import threading
 
 from structlog.testing import capture_logs
 
-from extender.kube.polling import Poller
+from extender.kube.writers import Poller
 
 PATIENCE = 10.0
 

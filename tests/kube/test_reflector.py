@@ -12,11 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.api.objects.pods import Pod
-from extender.kube.backoff import Backoff
 from extender.kube.connection import Connection
-from extender.kube.inventory import Removed
-from extender.kube.reflector import Reflector
+from extender.kube.reflector import Reflector, Removed
 from extender.kube.resources import PODS
+from extender.kube.writers import Backoff
 from tests.e2e.harness.waiting import wait_for
 from tests.kube.server import Lines, Reply, Server, status
 

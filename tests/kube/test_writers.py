@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.kube.backoff import Backoff
 from extender.kube.errors import ApiError, NotFound, ServerFault, TooManyRequests
-from extender.kube.writers import Writers
+from extender.kube.writers import Backoff, Writers
 
 
 class Desk:

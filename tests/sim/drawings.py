@@ -10,10 +10,10 @@ from rich.console import Console, Group
 
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
-from extender.sim.show.canvas import Canvas
 from extender.sim.show.frames import Moment, frame, transition_text
+from extender.sim.show.sentences import TransitionLog
 from extender.sim.show.summary import Rerun, closing_summary
-from extender.sim.show.transitions import TransitionLog
+from extender.sim.show.tables import Canvas
 from tests.sim.stage import LARGE_LINE, LINE, SHARES, large, seen, shares, small
 
 FOLDER = Path(__file__).with_name("frames")

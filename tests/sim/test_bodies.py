@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from extender.api.protobuf import KUBERNETES_PREFIX
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
-from extender.sim.apiserver.bodies import decoded
-from extender.sim.apiserver.status_errors import StatusError
+from extender.sim.apiserver.errors import StatusError
+from extender.sim.apiserver.server import decoded
 from tests.sim.requests import PODS, QUEUES, ask, create, get, pod
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -6,9 +6,9 @@ import pytest
 
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, PODS, REPLICA_SETS, Json, ResourceKind
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.controllers.offspring import compared
 from extender.sim.controllers.workloads import WorkloadControllers
 from tests.e2e.harness.waiting import wait_for

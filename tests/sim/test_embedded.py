@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.sim.apiserver.conditions import find_stored_condition
 from extender.sim.apiserver.kinds import BY_NAME, JOBS, POD_GROUPS, PODS, QUEUES, Json
+from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
 from tests.e2e.harness import jobs, jobset, objects

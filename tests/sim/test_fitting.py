@@ -4,8 +4,15 @@ from typing import Any
 
 import pytest
 
-from extender.sim.scheduler.filters import ALONE, KEEPS_APART, PORTS_TAKEN, REPELLED, UNSUITABLE, feasible
-from extender.sim.scheduler.nodes import Nodes
+from extender.sim.scheduler.nodes import (
+    ALONE,
+    KEEPS_APART,
+    PORTS_TAKEN,
+    REPELLED,
+    UNSUITABLE,
+    Nodes,
+    feasible,
+)
 from tests.e2e.harness import objects
 from tests.sim.requests import Json
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli import main
-from extender.sim.apiserver.conditions import now
 from extender.sim.apiserver.kinds import EVENTS, NODES, PODS
+from extender.sim.apiserver.objects import now
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted

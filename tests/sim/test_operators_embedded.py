@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.api.workloads.lifecycle import outcome_of
+from extender.api.workloads.shape import outcome_of
 from extender.kube.connection import Connection
 from extender.sim.apiserver.kinds import BY_NAME, JOBS, OPERATOR_KINDS, PODS, Json, ResourceKind
 from extender.sim.apiserver.service import Service

@@ -5,12 +5,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import QUEUES, Json
-from extender.sim.apiserver.ownership.managers import APPLY, UPDATE, Manager, entries_of
-from extender.sim.apiserver.ownership.paths import Path, parts
-from extender.sim.apiserver.ownership.paths import read as read_fields
-from extender.sim.apiserver.ownership.paths import written as written_fields
-from extender.sim.apiserver.schemas.field_schemas import FieldSchema, schema_of
+from extender.sim.apiserver.managed_fields import APPLY, UPDATE, Manager, Path, entries_of, parts
+from extender.sim.apiserver.managed_fields import read as read_fields
+from extender.sim.apiserver.managed_fields import written as written_fields
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
 from tests.property_examples import examples

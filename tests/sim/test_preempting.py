@@ -8,9 +8,8 @@ from extender.sim.apiserver.kinds import EVENTS, PODS, PRIORITY_CLASSES
 from extender.sim.apiserver.service import Service
 from extender.sim.kubelets import Kubelets
 from extender.sim.scheduler.extender import Extender
-from extender.sim.scheduler.filters import Rejection, feasible
 from extender.sim.scheduler.loop import Scheduler
-from extender.sim.scheduler.nodes import Nodes
+from extender.sim.scheduler.nodes import Nodes, Rejection, feasible
 from extender.sim.scheduler.preemption import Preemption, best, no_candidate
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for

@@ -9,9 +9,9 @@ import pytest
 
 from extender.kube.connection import Connection
 from extender.kube.errors import Forbidden, Invalid, NotFound, Refused
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import PODS as PODS_KIND
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError
 from tests.e2e.harness import objects
 from tests.sim.requests import NODES, POD_GROUPS, PODS, QUEUES, Json, ask, create, get, patch, pod
 

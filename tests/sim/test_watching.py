@@ -9,13 +9,12 @@ import pytest
 
 from extender.api.objects.pods import Pod
 from extender.kube.connection import Connection
-from extender.kube.inventory import Removed
-from extender.kube.reflector import Reflector
+from extender.kube.reflector import Reflector, Removed
 from extender.kube.resources import PODS as POD_RESOURCE
 from extender.sim.apiserver.kinds import PODS as POD_KIND
 from extender.sim.apiserver.requests import RequestTarget
+from extender.sim.apiserver.routes import Watch
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.watch import Watch
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import PODS, ask, create, get, patch, pod
 

@@ -4,17 +4,15 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.runner import Result
-from extender.sim.virtual.simulation import Observer, Simulation
-from extender.sim.virtual.trace import Row, read
-from extender.sim.virtual.trace_workload import from_rows
-from extender.sim.virtual.virtual_cluster import VirtualCluster
+from extender.sim.virtual.simulation import Observer, Simulation, VirtualCluster
+from extender.sim.virtual.trace import Row, from_rows, read
 from extender.sim.virtual.workload import VirtualWorkload
 
 SCHEDULERS = frozenset({"muster"})

@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.domain.model.records import GroupKey
-from extender.sim.virtual.gantt import chart as charts
-from extender.sim.virtual.gantt.averages import averages
-from extender.sim.virtual.gantt.bars import Bar
-from extender.sim.virtual.gantt.chart import chart
-from extender.sim.virtual.gantt.packing import Piece, pack
-from extender.sim.virtual.gantt.panel import WIDTH
+from extender.sim.virtual import chart as charts
+from extender.sim.virtual.bars import Bar, Piece, averages, pack
+from extender.sim.virtual.chart import chart
 from extender.sim.virtual.measurements import GroupTimeline
 from extender.sim.virtual.runner import SimulationOptions, simulate
+from extender.sim.virtual.svg import WIDTH
 from tests.sim_virtual.bench import row, run_rows
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extender.domain.model.records import PodRecord
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
-from extender.sim.virtual.trace import Row
-from extender.sim.virtual.trace_workload import from_rows
+from extender.sim.virtual.trace import Row, from_rows
 from tests.property_examples import examples
 from tests.sim_virtual.bench import row
 

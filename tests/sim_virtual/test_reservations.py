@@ -8,14 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
-from extender.sim.virtual.trace import Row
-from extender.sim.virtual.trace_workload import from_rows
+from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
 from tests.property_examples import examples
 

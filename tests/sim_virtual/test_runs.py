@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.report import Waits
 from extender.sim.virtual.runner import SimulationOptions, simulate
-from extender.sim.virtual.trace import Row
-from extender.sim.virtual.trace_workload import from_rows
+from extender.sim.virtual.trace import Row, from_rows
 from tests.property_examples import examples
 from tests.sim_virtual.bench import cluster, row, run, run_rows, run_trace, starts
 

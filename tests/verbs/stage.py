@@ -15,13 +15,12 @@ import msgspec
 
 from extender.api.objects.pods import Pod
 from extender.api.protocol import BindingArgs, ExtenderArgs, FilterResult
-from extender.domain.cache.claim_stages import ClaimStage
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.claims import ClaimStage
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid
-from extender.domain.snapshot.limits import Limits
-from extender.verbs.barrier import Barrier
-from extender.verbs.hold import Hold
+from extender.domain.snapshot.snapshot import Limits
+from extender.verbs.barrier import Barrier, Hold
 from extender.verbs.verbs import SchedulerVerbs
 from tests.controllers.api import Api
 from tests.domain.builders import NAMESPACE, SCHEDULER

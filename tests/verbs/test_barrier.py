@@ -9,11 +9,11 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from extender.api.protocol import BindingArgs
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.verbs import barrier
-from extender.verbs.messages import (
+from extender.verbs.barrier import (
     ABANDONED,
     BOUND_ELSEWHERE,
     NODE_TAKEN,

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from extender.api.objects.nodes import Node, Taint
-from extender.api.objects.selectors import Toleration
+from extender.api.objects.cluster import Node, Taint
+from extender.api.objects.pods import Toleration
 from extender.api.protocol import BindingArgs
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.kube.errors import Forbidden, Unreachable
-from extender.verbs.messages import (
+from extender.verbs.barrier import (
     ALREADY_BOUND,
     ANOTHER_UID,
     LEFT,

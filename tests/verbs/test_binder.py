@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
-from extender.verbs.hold import Hold
-from extender.verbs.messages import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE
+from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE, Hold
 from extender.verbs.posting import Binder
 from tests.domain.builders import pod
 from tests.domain.world import World

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from extender.api.protocol import ExtenderArgs, FilterResult, encode
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, refusal
-from extender.verbs.messages import LEFT, NODE_CACHE_NEEDED
+from extender.verbs.barrier import LEFT, NODE_CACHE_NEEDED
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
 from tests.domain.world import gang, key, nodes
 from tests.verbs.stage import Stage, raw

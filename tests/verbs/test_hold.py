@@ -6,9 +6,9 @@ from threading import Barrier as StartingLine
 
 import pytest
 
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import PodRecord
-from extender.verbs.hold import Hold
+from extender.verbs.barrier import Hold
 from tests.domain.builders import pod
 from tests.domain.world import World
 from tests.verbs.stage import PATIENCE, Patient

@@ -8,8 +8,8 @@ import pytest
 
 from extender.api.objects.pods import Pod
 from extender.kube.errors import Forbidden, Unreachable
-from extender.verbs import lookups
-from extender.verbs.lookups import Lookups
+from extender.verbs import verbs
+from extender.verbs.verbs import Lookups
 from tests.controllers.api import Api
 from tests.domain.builders import pod
 from tests.verbs.stage import PATIENCE
@@ -42,9 +42,9 @@ def test_a_pod_is_read_and_a_refusal_is_told() -> None:
 
 
 def test_many_who_ask_a_slow_api_server_wait_for_it_in_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "_ALTOGETHER", 0.1)
+    monkeypatch.setattr(verbs, "_ALTOGETHER", 0.1)
     api = Slow()
     found = asyncio.run(answers(Lookups(api), 500))
     assert {type(each) for each in found} == {Unreachable}
-    assert len(api.done("pod")) == lookups._THREADS
+    assert len(api.done("pod")) == verbs._THREADS
     api.released.set()

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api.objects.pods import Pod
-from extender.domain.cache.claim_stages import ClaimStage
+from extender.domain.ledger.claims import ClaimStage
 from extender.kube.errors import Unreachable
-from extender.verbs.unconfirmed import Unconfirmed
+from extender.verbs.posting import Unconfirmed
 from tests.domain.builders import node, pod
 from tests.domain.world import gang
 from tests.verbs.stage import Stage

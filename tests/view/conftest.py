@@ -9,9 +9,8 @@ import pytest
 
 from extender.api.setting_kinds import Address
 from extender.kube.endpoint import find
-from extender.view.callers import LIMITS, ViewLimits
 from extender.view.relay import Handlers
-from extender.view.server import ViewServer
+from extender.view.server import LIMITS, ViewLimits, ViewServer
 from extender.view.upstream import Upstream
 from extender.web.listen import listen
 from tests.kube.conftest import write_kubeconfig

@@ -3,11 +3,10 @@
 import threading
 from collections.abc import Callable, Sequence
 
+from extender.domain.model.appearance import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance, Appearances, Change
 from extender.view.pods import Pods
-from extender.view.relay import Handlers
-from extender.view.status_patches import StatusPatches
+from extender.view.relay import Handlers, StatusPatches
 from extender.view.upstream import Upstream
 
 

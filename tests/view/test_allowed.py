@@ -2,8 +2,7 @@
 
 import pytest
 
-from extender.view.allowed import AskedResource, is_allowed, read_resource
-from extender.view.target import ViewTarget
+from extender.view.target import AskedResource, ViewTarget, is_allowed, read_resource
 
 _NS = "/api/v1/namespaces/a"
 _DRA = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims"

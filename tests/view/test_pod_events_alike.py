@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import AS_IT_IS, Appearance, PodFacts
 from extender.domain.view.events import PodEvent, UnwritablePod
 from extender.view.pod_events.codec import LONGEST_FRAME, BrokenPods
 from tests.view.pod_forms import JSON, PROTOBUF, PodForm

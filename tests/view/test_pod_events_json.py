@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.view.appearance import AS_IT_IS, Appearance
+from extender.domain.model.appearance import AS_IT_IS, Appearance
 from extender.domain.view.events import PodEvent, UnwritablePod
 from extender.view.pod_events.codec import BrokenPods
 from tests.view.pod_forms import JSON

@@ -3,7 +3,7 @@
 import pytest
 
 from extender.api.protobuf import field, varint
-from extender.domain.view.appearance import Appearance
+from extender.domain.model.appearance import Appearance
 from extender.domain.view.events import PodEvent
 from extender.view.pod_events.codec import BrokenPods
 from tests.view import protobuf_messages as messages

@@ -8,8 +8,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from extender.domain.view.appearance import Appearance
-from extender.view import sending
+from extender.domain.model.appearance import Appearance
+from extender.view import pods as sending
 from tests.e2e.harness.waiting import wait_for
 from tests.view.conftest import SECRET, Start
 from tests.view.pod_forms import PROTOBUF

@@ -12,7 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 from extender.telemetry import metrics
-from extender.view.callers import LIMITS, ViewLimits
+from extender.view.server import LIMITS, ViewLimits
 from extender.view.upstream import _dialled
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness.waiting import wait_for

@@ -2,8 +2,8 @@
 
 import pytest
 
-from extender.domain.cache.detours import Detours
-from extender.view.readers import PodReader, readers_text
+from extender.domain.ledger.releases import Detours
+from extender.view.pods import PodReader, readers_text
 
 SCHEDULER = PodReader("kube-scheduler/v1.36.3 (linux/amd64) kubernetes/f2dd8b9/scheduler", 312.4, 0.8)
 READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last event 0s ago"

@@ -143,7 +143,7 @@ def _send_much(sock: socket.socket, mebibytes: int) -> None:
 def test_a_body_that_does_not_come_is_408(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.view.body._PATIENCE", 0.05)
+    monkeypatch.setattr("extender.view.upstream._PATIENCE", 0.05)
     front = start(server.url)
     for length in (10, 100_000):
         with closing(dial(front.port)) as client:

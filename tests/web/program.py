@@ -21,9 +21,9 @@ from extender.api.protocol import (
     PreemptionResult,
 )
 from extender.api.setting_kinds import Address
-from extender.host.mutual_tls import MutualTls
+from extender.host.tls import MutualTls
 from extender.telemetry import logs
-from extender.verbs.signal import Signal
+from extender.verbs.barrier import Signal
 from extender.web.app import App
 from extender.web.caller import Caller
 from extender.web.debug import create_debug_app

@@ -9,14 +9,11 @@ from typing import Any
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.webhooks.entry import EntryRules
-from extender.webhooks.groups import GroupRules
 from extender.webhooks.latest import Latest, Sources
 from extender.webhooks.reviews import NotKnown, Reviewer
-from extender.webhooks.rules import LocalQueueRules, QueueRules, paths
-from extender.webhooks.work import WorkRules
+from extender.webhooks.rules import EntryRules, GroupRules, LocalQueueRules, QueueRules, WorkRules, paths
 from tests.domain.builders import NAMESPACE, SCHEDULER, queue
 
 Json = dict[str, Any]

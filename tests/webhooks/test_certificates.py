@@ -11,12 +11,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from extender.api.objects.base import Meta
 from extender.api.setting_kinds import ObjectName
-from extender.domain.admission.rotation import RotationStep, settle
 from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook, WebhookConfiguration
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from extender.web.identity import Identity
-from extender.webhooks.certificate_rotation import CertificateRotation
+from extender.webhooks.certificate_rotation import CertificateRotation, advanced, read_stored
 from extender.webhooks.certificates import (
     Pair,
     Unreadable,
@@ -27,7 +26,7 @@ from extender.webhooks.certificates import (
     split,
     vouches,
 )
-from extender.webhooks.stored import advanced, read_stored
+from extender.webhooks.rotation import RotationStep, settle
 
 NOW = 1_800_000_000.0
 LIFE = 900.0

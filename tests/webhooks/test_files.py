@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.webhooks.certificate_files import CertificateFiles
+from extender.host.tls import CertificateFiles
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
+from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
-from extender.api.objects.selectors import LabelSelector
 from tests.domain.builders import NAMESPACE, queue
 from tests.webhooks.desk import ALICE, Desk, Json, job, pod, pod_group
 

@@ -8,7 +8,7 @@ import pytest
 from extender.api.objects.queues import Queue
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import NotFound, Unreachable
-from extender.webhooks.lookups import AT_ONCE, PACE, LookUps
+from extender.webhooks.latest import AT_ONCE, PACE, LookUps
 from extender.webhooks.reviews import NotKnown
 from tests.domain.builders import queue
 

@@ -1,8 +1,14 @@
-"""What all objects have in common."""
+"""What all objects have in common: metadata, owners, conditions, and the merge patch of RFC 7386."""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any
 
 import msgspec
 
 from extender.api.quantities import Quantity
+
+# ---- What all objects have in common.
 
 Quantities = dict[str, Quantity]
 Labels = dict[str, str]
@@ -48,3 +54,27 @@ class Reference(Wire, frozen=True):
     name: str
     namespace: str = ""
     uid: str = ""
+
+
+# ---- Finding a condition in a status.
+
+
+def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
+    """The condition of this type; None where the status has none."""
+    return next((each for each in conditions or () if each.type == kind), None)
+
+
+# ---- The merge patch of RFC 7386. It takes ten lines, so no library is worth it.
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """A copy: null removes, objects are merged, everything else is replaced."""
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result

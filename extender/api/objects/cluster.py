@@ -1,7 +1,40 @@
-"""Namespaces, priority classes, budgets of disruptions, requests for nodes, and leases."""
+"""What a cluster has beside pods and queues: nodes, namespaces, priorities, disruption budgets, requests
+for nodes, leases, the owners of pods, and the quotas of other systems, from which queues are made.
+"""
 
-from extender.api.objects.base import Condition, Meta, Wire
-from extender.api.objects.selectors import LabelSelector
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from extender.api.objects.base import Condition, Meta, Quantities, Wire
+from extender.api.objects.pods import LabelSelector
+
+# ---- Nodes.
+
+
+class Taint(Wire, frozen=True):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(Wire, frozen=True):
+    taints: list[Taint] | None = None
+    unschedulable: bool = False
+
+
+class NodeStatus(Wire, frozen=True):
+    allocatable: Quantities | None = None
+
+
+class Node(Wire, frozen=True):
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# ---- Namespaces, priority classes, budgets of disruptions, requests for nodes, and leases.
 
 
 class PriorityClass(Wire, frozen=True):
@@ -56,3 +89,82 @@ class LeaseSpec(Wire, frozen=True):
 class Lease(Wire, frozen=True):
     metadata: Meta
     spec: LeaseSpec = LeaseSpec()
+
+
+# ---- What makes pods: ReplicaSets, StatefulSets, DaemonSets and Jobs.
+
+
+class WorkloadSpec(Wire, frozen=True):
+    replicas: int | None = None
+    suspend: bool | None = None
+    active_deadline_seconds: int | None = None
+
+
+class Workload(Wire, frozen=True):
+    """A ReplicaSet, StatefulSet, DaemonSet or Job."""
+
+    metadata: Meta
+    spec: WorkloadSpec = WorkloadSpec()
+
+
+# ---- Quota objects of other systems, from which queues are made: reduced to the fields that count.
+#
+# Sources: `ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue, koord-queue), `ElasticQuota`
+# that of the Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts are left as
+# they are written, so that one that makes no sense costs its own node only.
+
+Amounts = dict[str, Any]
+
+
+class QuotaKind(StrEnum):
+    """The kinds that queues are made from, as `--quota-sources` names them."""
+
+    ELASTIC_QUOTA_TREE = "elasticquotatree"
+    ELASTIC_QUOTA = "elasticquota"
+    RESOURCE_QUOTA = "resourcequota"
+
+
+class QuotaNode(Wire, frozen=True):
+    """A node of the tree."""
+
+    name: str = ""
+    min: Amounts | None = None  # what it is guaranteed
+    max: Amounts | None = None  # the most that it may use; a resource that is absent has no limit
+    namespaces: list[str] | None = None  # whose pods count to it; of leaves only
+    children: list[msgspec.Raw] | None = None  # nodes again, read one by one
+
+
+class ElasticQuotaTreeSpec(Wire, frozen=True):
+    root: msgspec.Raw = msgspec.Raw()
+
+
+class ElasticQuotaTree(Wire, frozen=True):
+    """scheduling.sigs.k8s.io/v1beta1; counts in kube-system only."""
+
+    metadata: Meta
+    spec: ElasticQuotaTreeSpec = ElasticQuotaTreeSpec()
+
+
+class ElasticQuotaSpec(Wire, frozen=True):
+    min: Amounts | None = None
+    max: Amounts | None = None
+
+
+class ElasticQuota(Wire, frozen=True):
+    """scheduling.x-k8s.io/v1alpha1; for its namespace."""
+
+    metadata: Meta
+    spec: ElasticQuotaSpec = ElasticQuotaSpec()
+
+
+class ResourceQuotaSpec(Wire, frozen=True):
+    hard: Amounts | None = None
+    scopes: list[str] | None = None
+    scope_selector: Any = None
+
+
+class ResourceQuota(Wire, frozen=True):
+    """Kubernetes' own, v1. One with scopes is about some of the namespace's pods only."""
+
+    metadata: Meta
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()

@@ -1,19 +1,128 @@
 """Kinds of jobs that a configuration adds to the table, as data. All faults of it are told, each with the
-place, the value and what is allowed there.
+place where it stands.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from extender.api.workloads.core import POD
-from extender.api.workloads.field_paths import FieldPath, as_field_path
-from extender.api.workloads.shape import MOST, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
+from extender.api.workloads.shape import MOST, POD, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
-from extender.api.workloads.written import Written
+
+# ---- A value of a file, where it stands, and the faults that are found in it.
+
+_LONGEST = 200  # characters of a value that a fault repeats
+
+
+T = TypeVar("T")
+
+
+class Written(NamedTuple):
+    """Reading goes on after a fault, with what stands for the value, so that all faults are found."""
+
+    where: str
+    value: Any
+    faults: list[str]
+
+    def refused(self, allowed: str) -> None:
+        shown = repr(self.value)
+        got = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+        self.faults.append(f"{self.where}: got {got}; allowed is {allowed}")
+
+    def read(self, reader: Callable[[str], T], instead: T, allowed: str) -> T:
+        """What `reader` makes of a text; it raises ValueError for one that is not allowed."""
+        try:
+            if isinstance(self.value, str):
+                return reader(self.value)
+        except ValueError:
+            pass
+        if self.value is not None:  # missing, which is told already
+            self.refused(allowed)
+        return instead
+
+    def text(self, pattern: str, allowed: str) -> str:
+        def matching(text: str) -> str:
+            if re.fullmatch(pattern, text) is None:
+                raise ValueError(text)
+            return text
+
+        return self.read(matching, "", allowed)
+
+    def texts(self, allowed: str) -> list[str]:
+        return [each.text(r"\S(?:.*\S)?", "a text") for each in self.items(allowed)]
+
+    def items(self, allowed: str) -> "list[Written]":
+        """Those of a list that is not empty."""
+        if isinstance(self.value, list) and self.value:
+            return [
+                Written(f"{self.where}[{number}]", each, self.faults)
+                for number, each in enumerate(self.value)
+            ]
+        if self.value is not None:
+            self.refused(allowed)
+        return []
+
+    def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, Written]":
+        """All needed ones, by name, with what is allowed there, and of the optional ones those that are
+        there."""
+        given = self.value if isinstance(self.value, dict) else {}
+        known = (*needed, *optional)
+        if given is not self.value and self.value is not None:
+            self.refused(f"fields: {', '.join(known)}")
+        elif self.value is not None:
+            self._check_names(given, known, needed)
+        return {
+            name: Written(f"{self.where}.{name}", given.get(name), self.faults)
+            for name in known
+            if name in needed or name in given
+        }
+
+    def _check_names(self, given: dict[str, Any], known: tuple[str, ...], needed: dict[str, str]) -> None:
+        for name in given:
+            if name not in known:
+                self.faults.append(f"{self.where}.{name}: unknown; allowed are {', '.join(known)}")
+        for name, allowed in needed.items():
+            if given.get(name) is None:
+                self.faults.append(f"{self.where}.{name}: got nothing; allowed is {allowed}")
+
+
+# ---- Paths of fields as a configuration writes them.
+#
+# path = name, and further names after dots name = letters, digits, - and _
+#
+# Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list,
+# or in each value of that mapping. spec.replicaSpecs[*].template is such a path.
+
+_NAME = r"[A-Za-z0-9_-]+"
+_GRAMMAR = re.compile(rf"(?P<first>{_NAME}(?:\.{_NAME})*)(?:\[\*\]\.(?P<inside>{_NAME}(?:\.{_NAME})*))?")
+_LONGEST_PATH = 500  # characters
+
+
+class FieldPath(NamedTuple):
+    """`each`: the list or mapping whose items are meant; empty where there is no [*]. `path`: in the object,
+    or in each item."""
+
+    each: Path
+    path: Path
+
+
+def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
+    """`text`, which has to begin with the field `root`; [*] is allowed if `many`. Raises ValueError."""
+    found = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_PATH else None
+    if found is None or (found["inside"] and not many):
+        raise ValueError(text)
+    first = tuple(found["first"].split("."))
+    if first[0] != root or len(first) == 1:
+        raise ValueError(text)
+    inside = found["inside"]
+    return FieldPath(first, tuple(inside.split("."))) if inside else FieldPath((), first)
+
+
+# ---- Kinds of jobs that a configuration adds to the table, as data. All faults of it are told, each
+# with the place, the value and what is allowed there.
 
 NEVER = "never"
 _DNS = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"

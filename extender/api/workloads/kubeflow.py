@@ -1,8 +1,31 @@
-"""The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), and MPIJob v2beta1 of
-kubeflow/mpi-operator."""
+"""The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), MPIJob v2beta1, and the
+TrainJob of Kubeflow Trainer (v2).
+"""
 
-from extender.api.workloads.core import JOB, POD
-from extender.api.workloads.shape import Count, Offspring, Path, Sign, WorkloadRow
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
+from extender.api.workloads.runtimes import runtime_in
+from extender.api.workloads.sets import JOB_SET
+from extender.api.workloads.shape import (
+    JOB,
+    POD,
+    Count,
+    Json,
+    Offspring,
+    Path,
+    RuntimeKind,
+    RuntimeReference,
+    Sign,
+    WorkloadRow,
+    at,
+    items_of,
+    with_spec,
+)
+
+# ---- The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), and MPIJob v2beta1
+# of kubeflow/mpi-operator.
 
 _LABEL = "training.kubeflow.org"
 _REPLICAS = Count(path=("replicas",))
@@ -96,4 +119,219 @@ KUBEFLOW = (
     _training("JAXJob", "jaxReplicaSpecs"),
     _mpi("v1", _LAUNCHER_POD),
     _mpi("v2beta1", _LAUNCHER_JOB),
+)
+
+
+# ---- What a TrainJob changes of the JobSet of its runtime. The field for it has changed from release
+# to release of Kubeflow Trainer:
+#
+# 2.0 podSpecOverrides of the pods of some Jobs, without their metadata 2.1 podTemplateOverrides the
+# same with labels and annotations 2.2 runtimePatches of the whole JobSet, one for each manager
+#
+# Later ones come on top of earlier ones.
+
+_MANAGER = "kube-muster.io/muster"
+
+
+def patched(jobs: list[Json], train_job: Json) -> list[Json]:
+    """The replicated Jobs of a runtime, as the TrainJob wants them."""
+    by_name = {str(each.get("name")): each for each in jobs}
+    for name, patch in _patches(train_job):
+        if name in by_name:
+            by_name[name] = merged_by_name(by_name[name], patch)
+    return list(by_name.values())
+
+
+def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
+    """The fields of its spec that put an annotation on the pods of all these Jobs. An API server keeps those
+    that its release of the Trainer knows."""
+    meta = {"metadata": {"annotations": annotation}}
+    others = [each for each in items_of(train_job, "podTemplateOverrides") if _without_targets(each) != meta]
+    patches = [each for each in items_of(train_job, "runtimePatches") if each.get("manager") != _MANAGER]
+    on_jobs = [_of_job(name, meta) for name in jobs]
+    patch = {"template": {"spec": {"replicatedJobs": on_jobs}}}
+    return {
+        "podTemplateOverrides": [*others, {"targetJobs": [{"name": name} for name in jobs], **meta}],
+        "runtimePatches": [*patches, {"manager": _MANAGER, "trainingRuntimeSpec": patch}],
+    }
+
+
+def merged_by_name(base: Any, patch: Any) -> Any:
+    """A strategic merge patch of Kubernetes, as far as these fields go: mappings are merged, and lists of
+    items that have names by these; other lists are replaced."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return {**base, **{key: merged_by_name(base.get(key), value) for key, value in patch.items()}}
+    if _is_named(base) and _is_named(patch):
+        by_name = {each["name"]: each for each in base}
+        by_name |= {each["name"]: merged_by_name(by_name.get(each["name"]), each) for each in patch}
+        return list(by_name.values())
+    return patch
+
+
+def _patches(train_job: Json) -> Iterator[tuple[str, Json]]:
+    """The name of a replicated Job, and what is to be merged into it."""
+    for each in items_of(train_job, "podSpecOverrides"):
+        yield from _on_targets(each, {"spec": _without_targets(each)})
+    for each in items_of(train_job, "podTemplateOverrides"):
+        yield from _on_targets(each, _without_targets(each))
+    for each in items_of(train_job, "runtimePatches"):
+        for job in at(each, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []:
+            yield str(job.get("name")), job
+
+
+def _on_targets(override: Json, pod: Json) -> Iterator[tuple[str, Json]]:
+    for target in override.get("targetJobs") or []:
+        yield str(target.get("name")), _of_job(target.get("name"), pod)
+
+
+def _of_job(name: Any, pod: Json) -> Json:
+    return {"name": name, "template": {"spec": {"template": pod}}}
+
+
+def _without_targets(override: Json) -> Json:
+    return {field: value for field, value in override.items() if field != "targetJobs"}
+
+
+def _is_named(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(each, dict) and "name" in each for each in found)
+
+
+# ---- The TrainJob of Kubeflow Trainer (kubeflow/trainer, v2): a JobSet, made of its runtime and of
+# what it says itself of its nodes.
+#
+# The runtime is another object. `with_runtime` puts it in; without it there is what the TrainJob says
+# itself.
+
+_VERSION = "trainer.kubeflow.org/v1alpha1"
+_STEP, _TRAINER = "trainer.kubeflow.org/trainjob-ancestor-step", "trainer"
+_INITIALIZERS = ("dataset-initializer", "model-initializer")
+_NODE = "node"  # the name of the container, and of the Job where no runtime names it
+_NODES, _RESOURCES = ("spec", "trainer", "numNodes"), ("spec", "trainer", "resourcesPerNode")
+_POD = ("template", "spec", "template")
+_NAMES_GROUP = {"volcano": ("annotations", GROUP_ANNOTATION), "coscheduling": ("labels", GROUP_LABEL)}
+
+
+def with_job_set(train_job: Json) -> Json:
+    """Puts in `spec.jobSet`. Raises ValueError for a TrainJob without a runtime that does not say enough."""
+    runtime = runtime_in(TRAIN_JOB, train_job)
+    given = at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
+    jobs = patched(list(given.get("replicatedJobs") or []), train_job)
+    policy, group = at(runtime, ("mlPolicy",)) or {}, _naming_group(train_job, runtime)
+    whole = [_for_train_job(each, train_job, policy, group) for each in jobs]
+    return with_spec(train_job, jobSet={**given, "replicatedJobs": whole})
+
+
+def job_set_left(train_job: Json) -> Json:
+    """Without the Jobs that have succeeded: they are not made again when it is resumed."""
+    whole, ended = with_job_set(train_job), _succeeded(train_job)
+    job_set = whole["spec"]["jobSet"]
+    jobs = [
+        {**each, "replicas": max(_replicas(each) - ended.get(each.get("name"), 0), 0)}
+        for each in job_set["replicatedJobs"]
+    ]
+    return with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
+
+
+def annotated(train_job: Json, name: str, text: str) -> Json:
+    """The fields of its spec by which all its pods have this annotation; none if they have it."""
+    jobs = with_job_set(train_job)["spec"]["jobSet"]["replicatedJobs"]
+    path = (*_POD, "metadata", "annotations", name)
+    if all(at(each, path) == text for each in jobs):
+        return {}
+    return annotating(train_job, [str(each.get("name")) for each in jobs], {name: text})
+
+
+def _bare_job_set(train_job: Json) -> Json:
+    missing = [".".join(path) for path in (_NODES, _RESOURCES) if at(train_job, path) is None]
+    if missing:
+        raise ValueError(f"{missing[0]}: missing; what its runtime says is not known here")
+    image = at(train_job, ("spec", "trainer", "image"))
+    pod = {"spec": {"containers": [{"name": _NODE, **({"image": image} if image else {})}]}}
+    template = {"metadata": {"labels": {_STEP: _TRAINER}}, "spec": {"template": pod}}
+    return {"replicatedJobs": [{"name": _NODE, "template": template}]}
+
+
+def _step(job: Json) -> str:
+    return at(job, ("template", "metadata", "labels", _STEP)) or ""
+
+
+def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
+    """A replicated Job with its number of pods, the resources of its nodes, and the group that they name."""
+    nodes = _pods(job, train_job, policy)
+    numbers = {"parallelism": nodes, "completions": nodes}
+    once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
+    resources = at(train_job, _RESOURCES) if _has_nodes(job, policy) else None
+    pods = merged_by_name(_with_resources(at(job, _POD) or {}, resources), group)
+    spec = {**job["template"]["spec"], **numbers, "template": pods}
+    return {**job, **once, "template": {**job["template"], "spec": spec}}
+
+
+def _pods(job: Json, train_job: Json, policy: Json) -> int:
+    """Of MPI, the number of nodes is that of the Job of this name; the launcher may be one of them."""
+    counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
+    if counted and at(train_job, _NODES) is not None:
+        nodes = Count(path=_NODES).of(train_job)
+        return max(nodes - 1, 1) if _launcher_is_node(policy) else nodes
+    is_of_policy = _step(job) == _TRAINER and bool(policy)
+    path = ("numNodes",) if is_of_policy else ("template", "spec", "parallelism")
+    return max(Count(path=path).of(policy if is_of_policy else job), 1)
+
+
+def _launcher_is_node(policy: Json) -> bool:
+    return at(policy, ("mpi", "runLauncherAsNode")) is True
+
+
+def _has_nodes(job: Json, policy: Json) -> bool:
+    return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)
+
+
+def _with_resources(pod: Json, resources: Json | None) -> Json:
+    if not resources:
+        return pod
+    containers = [
+        merged_by_name(each, {"resources": resources}) if each.get("name") == _NODE else each
+        for each in at(pod, ("spec", "containers")) or []
+    ]
+    return {**pod, "spec": {**(pod.get("spec") or {}), "containers": containers}}
+
+
+def _naming_group(train_job: Json, runtime: Json | None) -> Json:
+    """With a policy for PodGroups, the Trainer makes one of the TrainJob's name."""
+    policy = at(runtime, ("podGroupPolicy",)) or {}
+    name = (train_job.get("metadata") or {}).get("name") or ""
+    found = [_NAMES_GROUP[plugin] for plugin in _NAMES_GROUP if policy.get(plugin) is not None]
+    return {"metadata": {field: {key: name} for field, key in found}} if found else {}
+
+
+def _replicas(job: Json) -> int:
+    return Count(path=("replicas",)).of(job)
+
+
+def _succeeded(train_job: Json) -> dict[str, int]:
+    """By replicated Job: how many Jobs have."""
+    found = at(train_job, ("status", "jobsStatus"))
+    known = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return {str(each.get("name")): Count(path=("succeeded",), default=0).of(each) for each in known}
+
+
+TRAIN_JOB = WorkloadRow(
+    api_version=_VERSION,
+    kind="TrainJob",
+    offspring=(Offspring(made=JOB_SET.key, name="{owner}", spec=("spec", "jobSet")),),
+    runtime=RuntimeReference(
+        group=("spec", "runtimeRef", "apiGroup"),
+        kind=("spec", "runtimeRef", "kind"),
+        name=("spec", "runtimeRef", "name"),
+        kinds=(
+            RuntimeKind(api_version=_VERSION, kind="ClusterTrainingRuntime", namespaced=False),
+            RuntimeKind(api_version=_VERSION, kind="TrainingRuntime", namespaced=True),
+        ),
+    ),
+    annotate=annotated,
+    manageable=True,
+    succeeded=(Sign(condition="Complete"),),
+    failed=(Sign(condition="Failed"),),
+    complete=with_job_set,
+    counted=job_set_left,
+    remark=lambda _: "its runtime is not read: its pods have what the TrainJob says itself",
 )

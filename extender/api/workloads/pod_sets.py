@@ -1,22 +1,97 @@
-"""The pods that a controller will make of an object, as sets of like pods: of suspended objects, too.
-
-The cost is that of the object, never that of its counts. `children` makes the same pods one by one.
+"""The pods that a controller will make of an object, as sets of like pods; the fewer pods with which a job
+may start; and where the templates of its pods are.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.quantities import at_least
-from extender.api.workloads.children import kind_of
-from extender.api.workloads.core import POD
-from extender.api.workloads.making import made_of, values_of
-from extender.api.workloads.parts import applies, parts_of
-from extender.api.workloads.shape import Json, Kinds, Offspring, at
+from extender.api.workloads.children import (
+    WorkloadPart,
+    applies,
+    body_of,
+    kind_of,
+    made_of,
+    parts_of,
+    values_of,
+)
+from extender.api.workloads.shape import MOST, POD, Json, Kinds, Offspring, Path, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS
+
+# ---- Jobs that may start with fewer pods than they ask for: what their annotations say.
+#
+# asked ──a start with fewer──► given, and noted ──suspended──► asked
+
+_MINIMUM_KEYS = (keys.MIN_PARALLELISM, keys.KUEUE_MIN_PARALLELISM)
+
+
+class PartialStart(NamedTuple):
+    """With how many pods a job was started, and how many its author asks for."""
+
+    given: int
+    asked: int
+
+    def __str__(self) -> str:
+        return f"{self.given}/{self.asked}"
+
+
+def least_of(row: WorkloadRow, obj: Json) -> int:
+    """With how few pods a job may start, 0 if it does not say. Raises ValueError for what is no such
+    number."""
+    annotations = _annotations(obj)
+    key = next((key for key in _MINIMUM_KEYS if key in annotations), "")
+    if not (row.parallelism and key):
+        return 0
+    text = annotations[key]
+    if not _is_count(text):
+        raise ValueError(f"annotation {key}: got {text!r:.50}; allowed is a whole number from 1")
+    return int(text)
+
+
+def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
+    """That of an object which has fewer pods now than its author asks for; None for one that has not, or
+    whose number has been changed since."""
+    given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
+    if not (row.parallelism and _is_count(given) and _is_count(asked)):
+        return None
+    return PartialStart(int(given), int(asked)) if at(obj, row.parallelism) == int(given) else None
+
+
+def as_asked(row: WorkloadRow, obj: Json) -> Json:
+    """As its author wrote it, whatever it was started with."""
+    noted = partial_start(row, obj)
+    return obj if noted is None else _put(obj, row.parallelism, noted.asked)
+
+
+def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
+    """Whether its next start may change the number of its pods."""
+    marks = {*_MINIMUM_KEYS, keys.PARTIAL_START}
+    return bool(row.parallelism) and not marks.isdisjoint(_annotations(obj))
+
+
+def _annotations(obj: Json) -> Json:
+    return at(obj, ("metadata", "annotations")) or {}
+
+
+def _is_count(text: object) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isdigit() and 0 < int(text[:11]) <= MOST
+
+
+def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
+    name, *rest = path
+    return {**obj, name: _put(obj.get(name) or {}, tuple(rest), value) if rest else value}
+
+
+# ---- The pods that a controller will make of an object, as sets of like pods: of suspended objects,
+# too.
+#
+# The cost is that of the object, never that of its counts. `children` makes the same pods one by one.
 
 
 class JobPodSet(msgspec.Struct, frozen=True):
@@ -103,3 +178,62 @@ def _check_amounts(pod: Pod) -> None:
         at_least(amount)
     for amount in (spec.overhead or {}).values():
         at_least(amount)
+
+
+# ---- Where in an object the templates of its pods are, and the annotations of these, to write into
+# them.
+
+Chosen = Callable[[Offspring, WorkloadPart], Path]
+
+_ANNOTATIONS = ("metadata", "annotations")
+
+
+def template_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
+    """Of those that are in the object: keys of mappings, and numbers of items in lists, as in a JSON pointer.
+    Raises MALFORMED."""
+    own = [path for path in row.templates if isinstance(at(obj, path), dict)]
+    return list(dict.fromkeys([*_paths(row, obj, kinds, _template_path), *own]))
+
+
+def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
+    """Where the annotations are that pods get from templates, or from what stands for these. The last two
+    mappings of a path need not be there. Raises MALFORMED."""
+    own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(at(obj, path), dict)]
+    return list(dict.fromkeys([*_paths(row, obj, kinds, _annotation_paths), *own]))
+
+
+def _template_path(offspring: Offspring, part: WorkloadPart) -> Path:
+    """In the part; empty where there is none."""
+    return offspring.template if isinstance(at(part.body, offspring.template), dict) else ()
+
+
+def _annotation_paths(offspring: Offspring, part: WorkloadPart) -> Path:
+    path = _template_path(offspring, part)
+    return offspring.annotated or (path and (*path, *_ANNOTATIONS))
+
+
+def _paths(row: WorkloadRow, obj: Json, kinds: Kinds, chosen: Chosen) -> Iterator[Path]:
+    for offspring in row.offspring:
+        for part in parts_of(obj, offspring):
+            for path in _paths_in(part, offspring, kinds, chosen):
+                yield (*part.where, *path)
+
+
+def _paths_in(part: WorkloadPart, offspring: Offspring, kinds: Kinds, chosen: Chosen) -> Iterator[Path]:
+    """Also of the pods of what is made of the part."""
+    if offspring.made == POD:
+        path = chosen(offspring, part)
+        if path:
+            yield path
+    elif inner := kinds.get(offspring.made):
+        for path in _paths(inner, body_of(part.body, offspring), kinds, chosen):
+            yield _as_given(path, offspring)
+
+
+def _as_given(path: Path, offspring: Offspring) -> Path:
+    """Where in the part that is which is at `path` in what is made of it."""
+    if offspring.template:
+        return (*offspring.template, *path)
+    if isinstance(offspring.spec, Mapping):
+        return (*offspring.spec[path[1]], *path[2:])
+    return (*offspring.spec, *path[1:])

@@ -1,10 +1,20 @@
-"""Sets of pods: JobSet (kubernetes-sigs/jobset) and LeaderWorkerSet (kubernetes-sigs/lws). Names and labels
-are those that their controllers give."""
+"""Sets of pods: JobSet (kubernetes-sigs/jobset) and LeaderWorkerSet (kubernetes-sigs/lws)."""
 
 from typing import Any
 
-from extender.api.workloads.core import JOB, POD, STATEFUL_SET
-from extender.api.workloads.shape import Count, Json, Offspring, Sign, WorkloadRow, at, items_of, with_spec
+from extender.api.workloads.shape import (
+    JOB,
+    POD,
+    STATEFUL_SET,
+    Count,
+    Json,
+    Offspring,
+    Sign,
+    WorkloadRow,
+    at,
+    items_of,
+    with_spec,
+)
 
 _MOST_LEADERS = 100_000  # far more than anybody makes: a slip costs no memory
 _REPLICAS = Count(path=("replicas",))

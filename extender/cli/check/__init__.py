@@ -28,7 +28,7 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
     with opened(Flags(namespace=namespace or _NAMESPACE, **flags)) as place:
         from extender.cli.check.all_checks import all_findings
         from extender.cli.check.findings import WRONG
-        from extender.terminal.progress import working
+        from extender.terminal.text import working
 
         with working("looking at the installation") as looking_at:
             found = list(all_findings(place, looking_at))

@@ -1,4 +1,5 @@
-"""All checks, in the order in which one would mend what they find."""
+"""All checks, in the order in which one would mend what they find; first whether Muster runs, and
+who leads."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,20 +7,166 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from extender import __version__
+from extender.api.durations import rounded
+from extender.api.objects.cluster import Lease
 from extender.cli.access import ClusterAccess
-from extender.cli.check.admission import policies, webhooks
-from extender.cli.check.certificates import certificates
-from extender.cli.check.crds import kinds
-from extender.cli.check.findings import Check, Finding, Installation, fine, looked, wrong
+from extender.cli.check.certificates import certificates, mutual_tls
+from extender.cli.check.findings import (
+    APPLY,
+    FAILED,
+    UNKNOWN,
+    Check,
+    Finding,
+    Installation,
+    OutOfReach,
+    Serving,
+    ask,
+    at,
+    fine,
+    looked,
+    name_of,
+    value,
+    wrong,
+)
 from extender.cli.check.kueue import kueue
-from extender.cli.check.leadership import leader, workload
-from extender.cli.check.local_queues import local_queues
-from extender.cli.check.mutual_tls import mutual_tls
-from extender.cli.check.quotas import quotas
-from extender.cli.check.replicas import replicas
-from extender.cli.check.rights import rights
+from extender.cli.check.manifests import kinds, policies, rights, webhooks
+from extender.cli.check.queues import local_queues, quotas
 from extender.cli.check.view import view
 from extender.cli.check.volcano import volcano
+from extender.cli.output import Json
+from extender.controllers.coexistence import age_of, lively
+from extender.kube.resources import LEASES
+
+# ---- Whether Muster runs, and which replica leads.
+
+_LEASE_SKEW = 5.0
+
+
+# ---- workload
+
+
+def workload(site: Installation) -> Iterator[Finding]:
+    if not site.workloads:
+        yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
+    for each in site.workloads:
+        yield _replicas(each.obj)
+        yield _release(each)
+
+
+def _replicas(found: Json) -> Finding:
+    kind, name, status = found["kind"].lower(), name_of(found), found.get("status", {})
+    wanted = status.get("desiredNumberScheduled", at(found, "spec", "replicas") or 0)
+    ready = status.get("numberReady", status.get("readyReplicas", 0))
+    message = f"{kind}/{name} has {ready} of {wanted} replicas ready"
+    if ready and ready >= wanted:
+        return fine("workload", message)
+    where = f"kubectl -n {found['metadata']['namespace']}"
+    return wrong("workload", message, f"{where} describe {kind} {name}, and the logs of its pods, tell why.")
+
+
+def _release(found: Serving) -> Finding:
+    image = found.container["image"]
+    tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+    if tag.removeprefix("v") == __version__:
+        return fine("version", f"{image}, as this muster is")
+    message = f"{image} runs, this muster is {__version__}"
+    return Finding(
+        "version", UNKNOWN, message, "What they say of each other may differ: use the same release."
+    )
+
+
+# ---- leader
+
+
+def leader(site: Installation) -> Iterator[Finding]:
+    for each in site.workloads:
+        if each.setting("leader_elect") == "off":
+            yield fine("leader", "every replica leads (--leader-elect=off)")
+        else:
+            yield _lease(site, each.setting("lease"))
+
+
+def _lease(site: Installation, name: str) -> Finding:
+    found = site.get(LEASES, *name.split("/"))
+    if found is None:
+        message = f"the lease {name} does not exist"
+        return wrong("leader", message, "The scheduler next to Muster creates it: see its log, and --lease.")
+    lease = msgspec.convert(found, Lease).spec
+    age = age_of(lease, site.now)
+    if age is None or not lively(lease, site.now):
+        since = f" for {rounded(int(age))}" if age is not None else ""
+        return wrong("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
+    if age < -_LEASE_SKEW:
+        todo = "Let the node follow the same time server as the API server."
+        return wrong("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)
+    return _holder(site, name, lease.holder_identity or "")
+
+
+def _holder(site: Installation, lease: str, holder: str) -> Finding:
+    """The holder is HOSTNAME_UUID: a pod's name, or its node's where it uses the network of the node."""
+    host = holder.rpartition("_")[0]
+    hosts = {pod.name for pod in site.pods} | {pod.spec.get("nodeName") for pod in site.pods}
+    if host in hosts:
+        return fine("leader", f"{holder} holds {lease}")
+    message = f"{holder} holds {lease}, and no Muster runs there"
+    return wrong("leader", message, "Another scheduler uses the same lease: give each its own resourceName.")
+
+
+# ---- What each replica says of itself, asked through the API server's proxy to its pod: whether it is
+# ready, part by part, and whether the scheduler calls it.
+
+_EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
+# What to do about a part of /readyz that fails, by what its name ends with.
+_REMEDIES = {
+    "-synced": "Muster cannot read these, or not all of them yet: look at the line rights, and at its log",
+    "webhook-certificate": "Look at the lines rights and certificates, and at its log",
+    "deciding": "Its liveness probe restarts it; if that does not help, its log and /debug/threads tell why",
+}
+
+
+def replicas(site: Installation) -> Iterator[Finding]:
+    for pod in site.pods:
+        if at(pod.obj, "status", "phase") == "Running":
+            yield from _replica(site, pod)
+
+
+def _replica(site: Installation, pod: Serving) -> Iterator[Finding]:
+    try:
+        readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
+    except OutOfReach as fault:
+        yield _out_of_reach(pod.name, str(fault), pod.setting("health_listen").rpartition(":")[2])
+        return
+    yield from _ready(site, pod.name, readiness)
+    yield _called(pod.name, metrics)
+
+
+def _out_of_reach(pod: str, why: str, port: str) -> Finding:
+    there = (
+        f"On its node: curl '127.0.0.1:{port}/readyz?verbose', and muster_scheduler_never_called in /metrics"
+    )
+    return Finding("health", UNKNOWN, f"{pod} cannot be asked from here: {why}", there)
+
+
+def _ready(site: Installation, pod: str, readiness: str) -> Iterator[Finding]:
+    failed = FAILED.findall(readiness)
+    log = f"kubectl -n {site.namespace} logs {pod} -c muster"
+    for part, why in failed:
+        todo = next((each for end, each in _REMEDIES.items() if part.endswith(end)), "Look at its log")
+        yield wrong("health", f"{pod} is not ready, {part}: {why}", f"{todo}: {log}")
+    if not failed:
+        yield fine("health", f"{pod} is ready")
+
+
+def _called(pod: str, metrics: str) -> Finding:
+    if not value(metrics, "muster_leader"):
+        return fine("calls", f"{pod} does not lead, so no scheduler calls it")
+    if value(metrics, "muster_scheduler_never_called"):
+        return wrong("calls", f"{pod} leads, and the scheduler has never called it", _EXTENDERS)
+    return fine("calls", f"{pod} leads, and the scheduler calls it")
+
+
+# ---- All checks, in the order in which one would mend what they find.
 
 _SKEW = 5.0  # seconds that clocks may differ
 _OLDEST = 34

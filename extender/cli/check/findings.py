@@ -1,5 +1,6 @@
-"""What a check finds, and what it looks at."""
+"""What a check finds, and what it looks at: the installation, and the pages of its replicas."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -7,8 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 from extender.api.configuration import SETTINGS
 from extender.cli.access import ClusterAccess
 from extender.cli.output import Json
-from extender.kube.errors import ApiError, NotFound
+from extender.kube.errors import ApiError, Forbidden, NotFound, Refused
 from extender.kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, Resource
+
+# ---- What a check finds, and what it looks at.
 
 T = TypeVar("T")
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
@@ -160,7 +163,7 @@ Check = Callable[[Installation], Iterator[Finding]]
 
 def looked(subject: str, check: Check, site: Installation) -> Iterator[Finding]:
     """What a check finds; where it cannot look, that."""
-    from extender.cli.api_errors import api_error_message
+    from extender.cli.access import api_error_message
 
     try:
         yield from check(site)
@@ -178,3 +181,44 @@ def at(obj: Any, *steps: str) -> Any:
     for step in steps:
         obj = obj.get(step) if isinstance(obj, dict) else None
     return obj
+
+
+# ---- What a replica says of itself: its health port, asked through the API server's proxy to its pod.
+
+FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class OutOfReach(Exception):
+    """Why a pod cannot be asked from here."""
+
+
+def ask(site: Installation, pod: Serving, page: str) -> str:
+    """What the pod answers, also where that is a failure of its own. Raises OutOfReach, Forbidden."""
+    address = pod.setting("health_listen")
+    host, _, port = address.rpartition(":")
+    if host in _LOOPBACK:
+        raise OutOfReach(f"it listens on {address} only")
+    try:
+        return site.raw(f"/api/v1/namespaces/{site.namespace}/pods/{pod.name}:{port}/proxy/{page}")
+    except Forbidden:
+        raise
+    except Refused as fault:
+        answer = fault.body.decode("utf-8", "replace")
+        if FAILED.search(answer):
+            return answer
+        raise OutOfReach(str(fault)) from fault
+    except ApiError as fault:
+        raise OutOfReach(str(fault)) from fault
+
+
+def note(readiness: str, name: str) -> str:
+    """A note of /readyz?verbose; empty where there is none."""
+    found = re.search(rf"^\[\+\]{name} ok: (.+)$", readiness, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def value(metrics: str, name: str) -> float:
+    """A metric without labels; 0 where there is none."""
+    found = re.search(rf"^{name} (\S+)$", metrics, re.MULTILINE)
+    return float(found[1]) if found else 0.0

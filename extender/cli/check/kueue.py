@@ -11,9 +11,9 @@ from extender.api.keys import KUEUE_QUEUE
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.findings import OK, Finding, Installation, at, fine, settings, some, wrong
 from extender.cli.observed_jobs import JobState, Json, ObservedJob, observed_job
-from extender.domain.jobs.job_record import JobRecord
+from extender.domain.snapshot.jobs import JobRecord
 from extender.kube.resources import CRDS, KUEUE_LOCAL_QUEUES, LOCAL_QUEUES, Resource, resource_of
-from extender.terminal.counts import many
+from extender.terminal.text import many
 
 _SUBJECT = "Kueue"
 _KIND = f"{KUEUE_LOCAL_QUEUES[0].plural}.{KUEUE_LOCAL_QUEUES[0].group}"

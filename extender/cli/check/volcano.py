@@ -17,8 +17,7 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.output import Json
-from extender.domain.coexistence.volcano_scheduler import LEASE, POD_LABEL, works
-from extender.domain.model.leases import lively
+from extender.controllers.coexistence import LEASE, POD_LABEL, lively, works
 from extender.kube.resources import DEPLOYMENTS, LEASES, PODS
 
 _NAME = "volcano"

@@ -1,27 +1,26 @@
-"""What objects of the API server show of why something waits, each kind read once and only when asked for.
+"""What objects of the API server show of why something waits, each kind read once and only when asked for."""
 
-A submitter may read pods and PodGroups of a namespace; queues, namespaces and the groups of others perhaps.
-What may not be read is noted, with what is missing for it, and the rest is shown all the same.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
-from extender.cli.access_reviews import Right, i_may
-from extender.cli.events import ObservedEvent
+from extender.cli.kinds import OwnerKind, ServedGroups, kind_of_owner
 from extender.cli.lookup import ListedObject
-from extender.cli.observed import ObservedGroup, ObservedQueue
-from extender.domain.model.local_queue_label import local_queue_label
+from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue, Right, i_may
 from extender.domain.model.ownership import group_name, own_queue
-from extender.domain.model.queue_of_group import namespace_queue, queue_of_podgroup, queue_of_pods
+from extender.domain.model.queue_of_group import (
+    local_queue_label,
+    namespace_queue,
+    queue_of_podgroup,
+    queue_of_pods,
+)
 from extender.domain.model.reasons import Reason
-from extender.domain.queues.local_queue_records import LocalQueueRecord, find_local_queue, records_by_key
+from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import (
     API_GROUPS,
@@ -36,6 +35,13 @@ from extender.kube.resources import (
     QUEUES,
     Resource,
 )
+
+# ---- What objects of the API server show of why something waits, each kind read once and only when
+# asked for.
+#
+# A submitter may read pods and PodGroups of a namespace; queues, namespaces and the groups of others
+# perhaps. What may not be read is noted, with what is missing for it, and the rest is shown all the
+# same.
 
 T = TypeVar("T")
 
@@ -231,3 +237,78 @@ class Evidence:
             if note:
                 self.notes.append(note)
             return None
+
+
+# ---- The objects that own pods, as the cluster serves them: it may lack a kind, and it chooses the
+# version.
+
+U = TypeVar("U")
+
+
+class OwnerObjects:
+    """Those of one namespace."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+
+    def resource_of(self, kind: OwnerKind) -> Resource | None:
+        """None where the cluster does not serve its API group."""
+        version = self._versions.get(kind.group)
+        return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
+
+    def all(self, kind: OwnerKind, form: type[U]) -> list[U]:
+        """None where they may not be read."""
+        resource = self.resource_of(kind)
+        return self._evidence.all_of(resource, form) if resource else []
+
+    def find(self, kind: OwnerKind, name: str, form: type[U]) -> U | None:
+        resource = self.resource_of(kind)
+        return self._evidence.find(resource, name, form) if resource else None
+
+    @cached_property
+    def _versions(self) -> dict[str, str]:
+        """The version of each API group that the cluster prefers."""
+        served = self._evidence.find(API_GROUPS, "", ServedGroups)
+        return served.versions if served else {}
+
+
+# ---- What an object belongs to: its owners, their owners, and so on up to what a person made.
+#
+# A pod of a Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor of Spark is its
+# driver's.
+
+_HIGHEST = 8  # owners above each other; references may form a circle
+
+
+class OwnerChain:
+    """Each kind of owner is listed once, and only if something belongs to one of it."""
+
+    def __init__(self, evidence: Evidence, objects: OwnerObjects) -> None:
+        self._evidence = evidence
+        self._objects = objects
+        self._listed: dict[OwnerKind, dict[str, Meta]] = {}
+
+    def above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
+        """The nearest first."""
+        for owner in meta.owner_references or ():
+            yield owner
+            found = self._find(owner)
+            if found is not None and height < _HIGHEST:
+                yield from self.above(found, height + 1)
+
+    def _find(self, owner: OwnerReference) -> Meta | None:
+        if owner.kind == "Pod":
+            return self._pods.get(owner.uid)
+        kind = kind_of_owner(owner)
+        return self._of_kind(kind).get(owner.uid) if kind else None
+
+    @cached_property
+    def _pods(self) -> dict[str, Meta]:
+        return {pod.metadata.uid: pod.metadata for pod in self._evidence.pods or ()}
+
+    def _of_kind(self, kind: OwnerKind) -> dict[str, Meta]:
+        """By UID."""
+        if kind not in self._listed:
+            found = self._objects.all(kind, ListedObject)
+            self._listed[kind] = {each.metadata.uid: each.metadata for each in found}
+        return self._listed[kind]

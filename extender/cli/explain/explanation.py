@@ -1,14 +1,19 @@
 """The form of an answer: what `muster why` prints with -o json or yaml, and what it makes its text from."""
 
+import re
 from collections.abc import Iterable
 
-from extender.api.keys import ENDED_PHASES
-from extender.api.objects.base import Quantities, Wire
+from extender.api.configuration import Configuration
+from extender.api.keys import ENDED_PHASES, GATE, MARKS, POD_SCHEDULED, UNSCHEDULABLE
+from extender.api.objects.base import Condition, Quantities, Wire, condition
 from extender.api.objects.pods import Pod
 from extender.api.quantities import BadQuantity
 from extender.cli.observed import ObservedQueue
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resources import PODS, quantities, total
+from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
+from extender.domain.model.resources import PODS, pod_requests, quantities, total
+
+# ---- The form of an answer: what `muster why` prints with -o json or yaml, and what it makes its text
+# from.
 
 WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
 PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
@@ -134,3 +139,42 @@ def held_by(pods: Iterable[Pod]) -> Quantities:
     except BadQuantity:
         return {}
     return {name: each for name, each in quantities(sums).items() if name != PODS}
+
+
+# ---- What a pod's object shows of the scheduler that is to place it, and of what that one said.
+#
+# Which pods are Muster's is for its configuration to say, which only its administrator sees. What it
+# left on a pod (its gate, its mark, its message in a condition) says it, too, and else the names that
+# it has by default.
+
+SCHEDULERS = Configuration().scheduler_names
+_OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
+
+
+def ours(pod: Pod) -> bool:
+    if pod.spec.scheduler_name in SCHEDULERS or has_gate(pod, GATE) or _our_reason(pod):
+        return True
+    return any(not MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
+
+
+def foreign_gates(pod: Pod) -> list[str]:
+    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
+
+
+def scheduled(pod: Pod) -> Condition:
+    """Its condition PodScheduled; one that says nothing while there is none."""
+    return condition(pod.status.conditions, POD_SCHEDULED) or Condition(POD_SCHEDULED, "Unknown")
+
+
+def _our_reason(pod: Pod) -> str:
+    """The reason that Muster gave the scheduler, which wrote it on the pod; empty if there is none."""
+    found = _OURS.search(scheduled(pod).message)
+    return found[1] if found else ""
+
+
+def reason_of(pod: Pod) -> tuple[str, str]:
+    """The reason that the pod's condition gives, and its message; empty where it gives none."""
+    if reason := _our_reason(pod):
+        return reason, ""
+    condition = scheduled(pod)
+    return (Reason.REFUSED_BY_SCHEDULER, condition.message) if condition.reason == UNSCHEDULABLE else ("", "")

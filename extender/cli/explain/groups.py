@@ -1,16 +1,17 @@
 """Why a group waits, or how it stands: its condition as a sentence, with what members and queues add."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import SequenceMatcher
+from typing import NamedTuple
 
-from extender.api.keys import GATE
+from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GATE, GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.objects.pods import Pod
-from extender.cli.explain.blockers import holders
-from extender.cli.explain.case import Case
-from extender.cli.explain.commands import commands
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import (
     OVER,
     RUNNING,
+    SCHEDULERS,
     STARTING,
     UNSEEN,
     WAITING,
@@ -19,14 +20,159 @@ from extender.cli.explain.explanation import (
     OfferedCommand,
     QueueFigures,
     Uncounted,
+    foreign_gates,
     member_counts,
+    ours,
     queue_figures_of,
 )
-from extender.cli.explain.offers import checking, offered
-from extender.cli.explain.remedies import remedy, sentence
-from extender.cli.explain.uncounted import renaming, uncounted
-from extender.cli.observed import ObservedGroup
+from extender.cli.explain.offers import Case, Offer, annotating, checking, commands, offered
+from extender.cli.explain.queues import holders
+from extender.cli.observed import ObservedGroup, right_to
+from extender.domain.explain.remedies import remedy, sentence
+from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import NOT_WAITING, Reason
+from extender.kube.resources import PODS
+from extender.terminal.text import near_miss
+
+# ---- Pods that were meant for a group and are no members of it, each with the cause.
+#
+# A pod counts if it names the group by the annotation, is in the group's namespace, is Muster's by its
+# schedulerName, and is not held back by the gates of others.
+
+_ALIKE = 0.8  # of two keys, by difflib
+_GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
+_MOST = 6  # pods that one command changes
+_RIGHT_NAME = f"the pods have to name the group by the annotation {GROUP_ANNOTATION}"
+_TEMPLATE = "Correct it in the template that the pods are made from"
+
+
+class Exclusion(NamedTuple):
+    text: str
+    remedy: str
+    misnamed: bool = False
+
+
+def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
+    """Nothing where pods may not be read."""
+    if group.namespace != evidence.namespace:
+        return []
+    found = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
+    found += [(pod, _elsewhere(pod)) for pod in _of_other_namespaces(evidence, group)]
+    return [_together(group, cause, found) for cause in dict.fromkeys(cause for _, cause in found)]
+
+
+def renaming(group: ObservedGroup, found: Iterable[Uncounted]) -> Iterator[Offer]:
+    """How few pods that name the group wrongly are put right; many are better made anew."""
+    for each in found:
+        if each.misnamed and len(each.pods) <= _MOST:
+            line = annotating(group.namespace, each.pods, group.name)
+            pods = "the pod" if len(each.pods) == 1 else "the pods"
+            yield Offer(f"name the group on {pods}", line, right_to("patch", PODS, group.namespace))
+
+
+def wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
+    """How a pod names a group in a wrong way, and that group; empty where nothing does."""
+    meta = pod.metadata
+    for place, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
+        for key, value in values.items():
+            if _is_near_miss(place, key) and is_group(value):
+                return f"{place} {key}", value
+    return "", ""
+
+
+def misnamed(evidence: Evidence, pod: Pod) -> list[str]:
+    """That a pod names a group that there is, and not in the way that counts."""
+    written, group = wrong_key(pod, lambda value: any(each.name == value for each in evidence.groups_here))
+    if not group or group == group_name(pod):
+        return []
+    return [f"It names podgroup/{group} by the {written}; what counts is the annotation {GROUP_ANNOTATION}."]
+
+
+# ---- one pod
+
+
+def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Exclusion | None:
+    if pod.status.phase in ENDED_PHASES or pod.metadata.deletion_timestamp:
+        return None
+    named = group_name(pod)
+    if named == group.name:
+        return _not_ours(evidence, pod) or _held_back(pod)
+    if named in ("", auto_name(pod)):
+        written, _ = wrong_key(pod, lambda value: value == group.name)
+        return _misnamed(written) if written else None
+    return _misspelt(named) if _is_misspelt(evidence, group, named) else None
+
+
+def _not_ours(evidence: Evidence, pod: Pod) -> Exclusion | None:
+    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+    if ours(pod) or scheduler in {each.spec.scheduler_name for each in evidence.pods or () if ours(each)}:
+        return None
+    remedy = f"{_again('schedulerName')} with schedulerName: {SCHEDULERS[0]}."
+    return Exclusion(f"schedulerName is {scheduler}, and Muster's is {SCHEDULERS[0]}", remedy)
+
+
+def _held_back(pod: Pod) -> Exclusion | None:
+    if not (gates := foreign_gates(pod)):
+        return None
+    return Exclusion(
+        f"other scheduling gates hold it back: {', '.join(gates)}",
+        "Scheduling gates are removed by those who set them.",
+    )
+
+
+def _misnamed(written: str) -> Exclusion:
+    text = f"the group is named by the {written}, not by the annotation {GROUP_ANNOTATION}"
+    return Exclusion(text, f"{_TEMPLATE}: {_RIGHT_NAME}.", misnamed=True)
+
+
+def _misspelt(named: str) -> Exclusion:
+    text = f"it names the group {named}, which does not exist"
+    return Exclusion(text, f"{_TEMPLATE}: there is no group {named}.", misnamed=True)
+
+
+def _elsewhere(pod: Pod) -> Exclusion:
+    return Exclusion(
+        f"it is in namespace {pod.metadata.namespace}, and members are in the namespace of their group",
+        f"{_again('namespace')} in the namespace of the group.",
+    )
+
+
+def _again(field: str) -> str:
+    return f"The {field} of a pod cannot be changed: create the pods anew"
+
+
+# ---- near misses
+
+
+def _is_near_miss(place: str, key: str) -> bool:
+    if key in (GROUP_ANNOTATION, GROUP_LABEL):
+        return (place, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
+    letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())
+    return letters in _GROUP_NAMES or SequenceMatcher(None, key, GROUP_ANNOTATION).ratio() >= _ALIKE
+
+
+def _is_misspelt(evidence: Evidence, group: ObservedGroup, named: str) -> bool:
+    """There is no group of that name, and of those that there are this one is the most like it."""
+    names = [each.name for each in evidence.groups_here]
+    return named not in names and near_miss(named, names) == group.name
+
+
+def _of_other_namespaces(evidence: Evidence, group: ObservedGroup) -> Iterator[Pod]:
+    """Those that wait for a group of this name where there is none."""
+    homes = {each.namespace for each in evidence.groups if each.name == group.name}
+    for pod in evidence.waiting_pods_of_all:
+        if group_name(pod) == group.name and pod.metadata.namespace not in homes:
+            yield pod
+
+
+def _together(group: ObservedGroup, cause: Exclusion, found: list[tuple[Pod, Exclusion]]) -> Uncounted:
+    pods = [pod for pod, each in found if each == cause]
+    namespace = pods[0].metadata.namespace or group.namespace
+    return Uncounted([pod.metadata.name for pod in pods], namespace, *cause)
+
+
+# ---- Why a group waits, or how it stands: its condition as a sentence, with what members and queues
+# add.
 
 NOT_LOOKED_AT = "Wait a moment. If it stays so, Muster does not run, or does not lead."
 _VERDICTS = {

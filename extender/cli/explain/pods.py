@@ -2,20 +2,190 @@
 
 from msgspec.structs import replace
 
-from extender.api.keys import GATE
+from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, ENDED_PHASES, GATE, GROUP_ANNOTATION
 from extender.api.objects.pods import Pod
-from extender.cli.explain.case import Case
 from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import RUNNING, STARTING, WAITING, Explanation, has_gate
-from extender.cli.explain.groups import explain_group
-from extender.cli.explain.lone_pods import alone, without_group
-from extender.cli.explain.pod_answers import with_reason
-from extender.cli.explain.pod_state import foreign_gates, ours, reason_of
-from extender.cli.explain.remedies import sentence
-from extender.cli.explain.settled_pods import held_back, not_ours, settled
+from extender.cli.explain.explanation import (
+    ENDING,
+    FOREIGN,
+    OVER,
+    PLACED,
+    RUNNING,
+    SCHEDULERS,
+    STARTING,
+    UNSEEN,
+    WAITING,
+    Explanation,
+    foreign_gates,
+    has_gate,
+    ours,
+    reason_of,
+    scheduled,
+)
+from extender.cli.explain.groups import (
+    NOT_LOOKED_AT,
+    explain_group,
+    in_queue,
+    misnamed,
+    not_looked_at,
+    queue_figures,
+)
+from extender.cli.explain.offers import Case, commands, describing, offered
 from extender.cli.observed import ObservedGroup
-from extender.domain.model.ownership import group_name
-from extender.domain.model.pod_owners import auto_name
+from extender.domain.explain.remedies import remedy, sentence
+from extender.domain.model.ownership import auto_name, group_name
+from extender.domain.model.reasons import Reason
+from extender.terminal.text import did_you_mean, near_misses
+
+# ---- The answer about a pod, without what its group adds.
+
+
+def answer_of(
+    pod: Pod, verdict: str, sentence: str, advice: str = "", since: str | None = None
+) -> Explanation:
+    meta = pod.metadata
+    return Explanation(
+        kind="Pod",
+        name=meta.name,
+        verdict=verdict,
+        sentence=sentence,
+        namespace=meta.namespace,
+        group=group_name(pod),
+        since=since or meta.creation_timestamp,
+        remedies=[advice] if advice else [],
+    )
+
+
+def with_reason(answer: Explanation, reason: str, case: Case) -> Explanation:
+    remedies = [remedy(reason)] if remedy(reason) else []
+    offers = commands(reason, case)
+    return replace(answer, reason=reason, detail=case.detail, remedies=remedies, commands=offers)
+
+
+# ---- Pods that do not wait, or that wait for others than Muster.
+
+
+def settled(evidence: Evidence, pod: Pod) -> Explanation | None:
+    meta, phase, node = pod.metadata, pod.status.phase, pod.spec.node_name
+    if phase in ENDED_PHASES:
+        how = "all its containers succeeded" if phase == "Succeeded" else "it failed"
+        return answer_of(pod, OVER, f"The pod has ended: {how}.")
+    if meta.deletion_timestamp:
+        where = f" on node {node}" if node else ""
+        return answer_of(pod, ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
+    return _placed(evidence, pod, node) if node else None
+
+
+def _placed(evidence: Evidence, pod: Pod, node: str) -> Explanation:
+    since, notes = scheduled(pod).last_transition_time or "", misnamed(evidence, pod)
+    if pod.status.phase == "Running":
+        message = f"The pod does not wait: it runs on node {node}."
+        return replace(answer_of(pod, PLACED, message, since=since), notes=notes)
+    message = f"The pod does not wait for a place: it is on node {node}, which is to start its containers."
+    offers = [offered(evidence, describing(pod.metadata.namespace, pod.metadata.name, "see how far it is"))]
+    return replace(answer_of(pod, PLACED, message, since=since), notes=notes, commands=offers)
+
+
+# ---- pods that wait for others
+
+
+def held_back(pod: Pod, gates: list[str]) -> Explanation:
+    message = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
+    advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
+    return answer_of(pod, WAITING, message, advice)
+
+
+def not_ours(pod: Pod) -> Explanation:
+    scheduler, name = pod.spec.scheduler_name or DEFAULT_SCHEDULER, group_name(pod)
+    message = f"Nothing shows that the pod is Muster's: {scheduler} places it."
+    if name:
+        message += f" It names the group {name}, but no scheduler keeps that group together."
+    alike = near_misses(scheduler, SCHEDULERS, 1)
+    advice = (
+        f"For Muster to place it, create it with schedulerName: {(*alike, *SCHEDULERS)[0]} (or another name"
+        " that your administrator gave it)."
+    )
+    return replace(answer_of(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
+
+
+# ---- Pods without a PodGroup: what Muster says of them is on themselves, on their queue, and in their
+# events.
+
+_NAME_A_GROUP = (
+    "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"
+    f" minMember: 1, and name it in the pod's annotation {GROUP_ANNOTATION}."
+)
+_ALONE = "The pod names no group, so it waits on its own"
+_UNWRITTEN = "The pod's group, which is that of its owner or its own, has no PodGroup"
+
+
+def without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
+    message = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
+    if has_gate(pod, GATE):
+        message += " It stays behind its scheduling gate until there is."
+    there = sum(group_name(each) == name for each in evidence.pods or ())
+    case = Case(
+        evidence,
+        pod.metadata.namespace,
+        detail=_meant(evidence, name),
+        pod=pod.metadata.name,
+        wanted=name,
+        there=there,
+    )
+    return with_reason(answer_of(pod, WAITING, message), Reason.GROUP_NOT_FOUND, case)
+
+
+def _meant(evidence: Evidence, name: str) -> str:
+    """A group that the pod may have been meant for: of a name like it, or in another namespace."""
+    if alike := near_misses(name, (each.name for each in evidence.groups_here), 1):
+        return did_you_mean(alike)
+    homes = sorted(each.namespace for each in evidence.groups if each.name == name)
+    return f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
+
+
+def alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
+    """`project`: whose kind its PodGroup is, where that is not Volcano's."""
+    queue = evidence.queue_of_pod(pod)
+    figures = queue_figures(evidence, queue)
+    reason, detail = reason_of(pod)
+    if not reason:
+        reason, detail = _refused_by(evidence, queue)
+    if not reason:
+        reason, detail = evidence.reason_in_events(pod)
+    case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
+    answer = _alone_for(pod, _standing(pod, project), reason, case)
+    notes = [*misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
+    return replace(answer, queue=figures, notes=notes)
+
+
+def _standing(pod: Pod, project: str) -> str:
+    if project:
+        group = group_name(pod)
+        return f"The pod's group {group} is a PodGroup of {project}, whose status Muster does not write"
+    return _UNWRITTEN if group_name(pod) else _ALONE
+
+
+def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
+    """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""
+    queue = evidence.queue(name)
+    if queue is not None and queue.state != "Open":
+        return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
+    if queue is not None or evidence.queues is None or name == DEFAULT_QUEUE:
+        return "", ""
+    return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"
+
+
+def _alone_for(pod: Pod, standing: str, reason: str, case: Case) -> Explanation:
+    if reason:
+        return with_reason(answer_of(pod, WAITING, f"{standing}. {sentence(reason)}"), reason, case)
+    if has_gate(pod, GATE):
+        message = f"{standing}. It is behind Muster's scheduling gate; what for, its events do not say yet."
+        return answer_of(pod, WAITING, message, _NAME_A_GROUP)
+    answer = answer_of(pod, UNSEEN, f"{standing}. Nothing on it says yet what it waits for.", NOT_LOOKED_AT)
+    return replace(answer, commands=not_looked_at(case.evidence))
+
+
+# ---- Why a pod waits. Most of it is about its group; the rest is what sets it apart from its group.
 
 
 def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:

@@ -1,5 +1,6 @@
 """An answer as text for people: what is the matter, then the numbers, what is ahead, and what would help."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import click
@@ -19,10 +20,13 @@ from extender.cli.explain.explanation import (
     QueueFigures,
     Uncounted,
 )
-from extender.cli.formatting import NOTHING, age, amount, amounts, number, percent
-from extender.cli.output import folded, width
+from extender.cli.kinds import Target
+from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
 from extender.domain.model.resources import PODS
-from extender.terminal.columns import columns
+from extender.terminal.text import bar, columns, shows_unicode
+
+# ---- An answer as text for people: what is the matter, then the numbers, what is ahead, and what would
+# help.
 
 _MOST = 6  # others that are named; of more, only how many
 _INDENT = "  "
@@ -162,3 +166,61 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
     if items:
         yield _heading(heading)
     yield from (folded(each, _INDENT, hanging=_INDENT) for each in items)
+
+
+# ---- Shares as bars, where there is a terminal to draw them on; in a pipe, numbers in columns say the
+# same.
+
+_LONGEST = 24
+_FIGURES = 44  # columns that the figures next to a bar may take
+
+
+def bars(queue: QueueFigures) -> list[str]:
+    """A line for each resource: `cpu  ████████░░░░  4 of 6, at most 8`. None without a terminal."""
+    if not sys.stdout.isatty():
+        return []
+    names = resources_of(queue)
+    widest = max(map(len, names), default=0)
+    length = max(8, min(_LONGEST, width() - widest - _FIGURES))
+    return [
+        f"{name:<{widest}}  {_bar(queue, name, length)}  {', '.join(_bar_figures(queue, name))}"
+        for name in names
+    ]
+
+
+def _bar(queue: QueueFigures, name: str, length: int) -> str:
+    """What is used beyond what is deserved is lent: the bar is full then, and says so by its colour."""
+    used, deserved = number(name, queue.allocated.get(name)), number(name, queue.deserved.get(name))
+    part = used / deserved if deserved else float(bool(used))
+    full, empty = bar(part, length, shows_unicode(sys.stdout))
+    return click.style(full, fg="yellow" if part > 1 else "green") + empty
+
+
+def _bar_figures(queue: QueueFigures, name: str) -> Iterator[str]:
+    yield f"{amount(name, queue.allocated.get(name, 0))} of {amount(name, queue.deserved.get(name))}"
+    if name in queue.capability:
+        yield f"at most {amount(name, queue.capability[name])}"
+
+
+# ---- Several answers as text: a line for each, and how to ask for one of them.
+
+
+def rendered_list(target: Target, found: Sequence[Explanation]) -> str:
+    namespace = next((each.namespace for each in found if each.namespace), "")
+    what = f"{target.kind}/{target.name} leads to" if target.kind else f"{target.name} may mean"
+    return joined(
+        f"In namespace {namespace}, {what}:",
+        "\n".join(columns(("WHAT", "VERDICT", "REASON"), map(_row, found))),
+        f"About one of them, for example: muster why {_target_of(found[0])} -n {namespace}",
+    )
+
+
+def _row(answer: Explanation) -> tuple[str, ...]:
+    return (_target_of(answer), answer.verdict, answer.reason or NOTHING)
+
+
+def _target_of(answer: Explanation) -> str:
+    """What to ask for it alone: its group, where it has one."""
+    if answer.group and answer.kind != "Pod":
+        return f"podgroup/{answer.group}"
+    return f"{answer.kind.lower()}/{answer.name}"

@@ -13,13 +13,12 @@ from extender.cli.explain.groups import explain_group
 from extender.cli.explain.pods import explain_pod
 from extender.cli.explain.queues import explain_queue
 from extender.cli.explain.workloads import Workloads
+from extender.cli.kinds import POD, POD_GROUP, QUEUE, Target, owner_kind, owner_kinds
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
-from extender.cli.owner_kinds import owner_kind, owner_kinds
-from extender.cli.targets import POD, POD_GROUP, QUEUE, Target
 from extender.domain.model.ownership import group_name
 from extender.kube.resources import POD_GROUPS, PODS, QUEUES
-from extender.terminal.near_misses import did_you_mean, near_misses, pods_that_name
+from extender.terminal.text import did_you_mean, near_misses, pods_that_name
 
 
 def answers(place: ClusterAccess, target: Target) -> list[Explanation]:

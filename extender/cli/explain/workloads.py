@@ -1,26 +1,154 @@
-"""How a workload stands: the groups that its pods are in, or, where they are in none, its pods."""
+"""How a workload stands: the groups that its pods are in, its pods, or why it is suspended."""
 
+import json
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from extender.api.conditions import condition
-from extender.api.objects.base import Condition, Meta, Wire
-from extender.api.objects.owners import WorkloadSpec
+from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE
+from extender.api.objects.base import Condition, Meta, Wire, condition
+from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
-from extender.cli.access_reviews import right_to
-from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import EMPTY, OVER, UNSEEN, Explanation
+from extender.cli.explain.evidence import Evidence, OwnerChain, OwnerObjects
+from extender.cli.explain.explanation import EMPTY, OVER, SCHEDULERS, UNSEEN, WAITING, Explanation
 from extender.cli.explain.groups import explain_group
-from extender.cli.explain.job_objects import job_of_kind
-from extender.cli.explain.jobs import explain_job
-from extender.cli.explain.offers import Offer, offered
-from extender.cli.explain.owner_chain import OwnerChain
-from extender.cli.explain.owner_objects import OwnerObjects
+from extender.cli.explain.offers import Offer, checking, offered
 from extender.cli.explain.pods import explain_pod
-from extender.cli.owner_kinds import OwnerKind, job_kinds, kind_of_owner
-from extender.domain.model.ownership import group_name
-from extender.kube.resources import EVENTS, Resource
+from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
+from extender.cli.observed import ObservedGroup, Right, right_to
+from extender.cli.observed_jobs import JobState, Json, ObservedJob, job_of_kind
+from extender.domain.model.ownership import controller_of, group_name
+from extender.domain.snapshot.jobs import JobRecord
+from extender.kube.resources import EVENTS, POD_GROUPS, Resource
+from extender.terminal.text import many
+
+# ---- Why Muster does not manage a job that is suspended, as far as objects show it: its settings do
+# not.
+
+
+def why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offer]]:
+    """A sentence that goes on after a colon, and what may be done about it."""
+    record, owner = job.record, controller_of(job.meta.owner_references)
+    if owner and record and record.is_part:
+        return _of_owner(job, f"{owner.kind.lower()}/{owner.name}")
+    if record and record.named_group:
+        return "its pods name a PodGroup, so once it is let go, they wait in that.", [_letting_go(job)]
+    if record and not record.ours:
+        ours = " or ".join(SCHEDULERS)
+        why = f"its pods name another scheduler than {ours}, whose pods Muster places by default."
+        return why, [_letting_go(job)]
+    if evidence.is_kueues(job.meta):
+        return _of_kueue(job)
+    if record and not _has_queue(evidence, record):
+        why = "it names no queue, and neither does its namespace."
+        return why, [_naming_queue(job), _letting_go(job)]
+    return _not_seen(job), [checking()]
+
+
+def _of_owner(job: ObservedJob, owner: str) -> tuple[str, list[Offer]]:
+    namespace = job.meta.namespace
+    line, right = f"muster why {owner} -n {namespace}", right_to("get", POD_GROUPS, namespace)
+    return f"it belongs to {owner}, which starts as a whole.", [Offer("ask about that", line, right)]
+
+
+def _has_queue(evidence: Evidence, job: JobRecord) -> bool:
+    return bool(job.queue or job.local_queue or evidence.queue_of_namespace(job.namespace))
+
+
+def _of_kueue(job: ObservedJob) -> tuple[str, list[Offer]]:
+    why = f"its label {KUEUE_QUEUE} names no LocalQueue of Muster here, so it is Kueue's to start."
+    line = f"kubectl -n {job.meta.namespace} label {_target(job)} {KUEUE_QUEUE}- {LOCAL_QUEUE}=NAME"
+    return why, [Offer("have Muster start it, by a LocalQueue of Muster", line, _patching(job))]
+
+
+def _not_seen(job: ObservedJob) -> str:
+    """What is left: all of it is known to administrators alone."""
+    kind = f"{job.row.kind}.{job.row.group}"
+    return (
+        "nothing on the job itself stands against it. Wait a moment. If it stays so, either Muster does not"
+        f" run, or its role for {job.row.plural} is not installed, or --manage-jobs is off, or"
+        f" --unmanaged-namespace or --unmanaged-kind names {job.meta.namespace} or {kind}."
+    )
+
+
+# ---- commands
+
+
+def _naming_queue(job: ObservedJob) -> Offer:
+    patch = f"annotate {_target(job)} {QUEUE}={DEFAULT_QUEUE}"
+    return Offer("let it wait in a queue", f"kubectl -n {job.meta.namespace} {patch}", _patching(job))
+
+
+def _letting_go(job: ObservedJob) -> Offer:
+    patch: Json | bool = False
+    for name in reversed(job.row.suspend):
+        patch = {name: patch}
+    line = f"kubectl -n {job.meta.namespace} patch {_target(job)} --type merge -p '{json.dumps(patch)}'"
+    return Offer("let it go on", line, _patching(job))
+
+
+def _target(job: ObservedJob) -> str:
+    """As the other commands about workloads write it."""
+    return f"{job.row.plural}.{job.row.group} {job.meta.name}"
+
+
+def _patching(job: ObservedJob) -> Right:
+    return right_to("patch", job.resource, job.meta.namespace, job.meta.name)
+
+
+# ---- Why a job that is suspended waits: by its PodGroup; without one, why Muster leaves it alone.
+
+
+def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
+    """None for a job that is not suspended, or has ended: its pods and groups tell how it stands."""
+    if not job.is_suspended or job.state is JobState.FINISHED:
+        return None
+    if job.state is JobState.SUSPENDED:
+        return _stopped(evidence, job)
+    return _queued(evidence, job, job.unit) if job.unit else _left_alone(evidence, job)
+
+
+def _queued(evidence: Evidence, job: ObservedJob, unit: ObservedGroup) -> Explanation:
+    answer = explain_group(evidence, unit)
+    count = many(unit.spec.min_member, "pod")
+    text = f"{answer.sentence} It waits as a job: its {count} will be made when it starts."
+    sentence = text if answer.verdict == WAITING else answer.sentence
+    return replace(answer, kind=job.row.kind, name=job.meta.name, group=unit.name, sentence=sentence)
+
+
+def _stopped(evidence: Evidence, job: ObservedJob) -> Explanation:
+    offer = Offer(
+        "let it queue again, at its old place",
+        f"muster job resume {job.spoken_name} -n {job.meta.namespace}",
+        right_to("patch", job.resource, job.meta.namespace, job.meta.name),
+    )
+    sentence = "It was suspended after Muster had started it, and stays out of its queue until it is resumed."
+    return _without_pods(evidence, job, sentence, [offer])
+
+
+def _without_pods(evidence: Evidence, job: ObservedJob, sentence: str, offers: list[Offer]) -> Explanation:
+    return Explanation(
+        kind=job.row.kind,
+        name=job.meta.name,
+        namespace=job.meta.namespace,
+        group=job.unit.name if job.unit else "",
+        verdict=EMPTY,
+        sentence=sentence,
+        commands=[offered(evidence, each) for each in offers],
+        notes=evidence.notes,
+    )
+
+
+# ---- those that Muster leaves alone
+
+
+def _left_alone(evidence: Evidence, job: ObservedJob) -> Explanation:
+    why, offers = why_left_alone(evidence, job)
+    sentence = f"It is suspended, and Muster does not manage it: {why}"
+    return _without_pods(evidence, job, sentence, offers)
+
+
+# ---- How a workload stands: the groups that its pods are in, or, where they are in none, its pods.
 
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # types of conditions
 

@@ -7,8 +7,7 @@ a controller creates for a Job are not judged again.
 
 import msgspec
 
-from extender.api.admission import UserInfo
-from extender.api.reviewed import NewPod
+from extender.api.admission import NewPod, UserInfo
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.submission import Destination
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from extender.api import keys
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.queues import Queue
+from extender.api.objects.queues import PodGroup, Queue
 from extender.domain.admission.submission import Cluster
 from extender.domain.model.queue_of_group import explicit_queue
 

@@ -1,27 +1,30 @@
-"""Which queue a new pod, Job or group goes to, and whether that queue takes it.
+"""Which queue a new pod, Job or group goes to, and whether that queue takes it."""
 
-A pod of an existing group goes to the group's queue, whatever the queue's state: the group was taken in time.
-A pod that names no queue and a group that does not exist yet is not judged: its group will be.
-"""
-
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology
+from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
 from extender.api.objects.base import Meta
 from extender.api.objects.pods import Pod
-from extender.api.reviewed import NewOtherGroup, NewPod
+from extender.api.quantities import BadQuantity
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.model.local_queue_label import local_queue_label
-from extender.domain.model.ownership import group_name
-from extender.domain.model.pod_owners import group_name_of
-from extender.domain.model.queue_of_group import explicit_queue
-from extender.domain.queues.local_queue_records import LocalQueueRecord
-from extender.domain.queues.queue_tree import QueueTree
-from extender.domain.queues.queue_view import QueueView
+from extender.domain.model.ownership import group_name, group_name_of
+from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
+from extender.domain.model.resources import Resources, pod_requests, show
+from extender.domain.queues.local_queues import LocalQueueRecord
+from extender.domain.queues.tree import QueueTree, QueueView
+
+# ---- Which queue a new pod, Job or group goes to, and whether that queue takes it.
+#
+# A pod of an existing group goes to the group's queue, whatever the queue's state: the group was taken
+# in time. A pod that names no queue and a group that does not exist yet is not judged: its group will
+# be.
 
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
@@ -167,3 +170,70 @@ def judge_job_entry(to: Destination, cluster: Cluster, tree: Callable[[], QueueT
         text = f"queue {to.queue!r} contains other queues and takes no work itself: name one of {below}"
         return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
     return []
+
+
+# ---- Rules for pods and groups that do not concern their queue.
+
+_BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
+
+
+def judge_budgets(pod: Pod) -> Iterator[Fault]:
+    """The disruption budget of a pod's Job."""
+    annotations = pod.metadata.annotations or {}
+    given = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
+    for key in given:
+        if _BUDGET.fullmatch(annotations[key]) is None:
+            text = f"got {annotations[key]!r}; allowed is a whole number above 0, or 1% to 99%"
+            yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", text)
+    if len(given) > 1:
+        text = f"given together with {MIN_AVAILABLE}; allowed is only one of the two"
+        yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
+
+
+def judge_topologies(group: NewPodGroup) -> Iterator[Fault]:
+    yield from _judge_topology("spec.networkTopology", group.spec.network_topology)
+    for number, each in enumerate(group.spec.sub_group_policy or ()):
+        yield from _judge_topology(f"spec.subGroupPolicy[{number}].networkTopology", each.network_topology)
+
+
+def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
+    if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
+        text = f"got highestTierAllowed {topology.highest_tier_allowed} and highestTierName "
+        text += f"{topology.highest_tier_name!r}; allowed is only one of the two"
+        yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
+
+
+# ---- In-place resizes of pods: a pod's growth is taken from its queue without a start, so it is judged
+# here.
+
+_FIELD = "spec.containers[*].resources.requests"
+
+
+def growth(before: Pod, now: Pod) -> Resources:
+    """What a pod asks for now in addition to before. Empty if a quantity cannot be read, which the API server
+    itself refuses."""
+    try:
+        had, has = pod_requests(before.spec), pod_requests(now.spec)
+    except BadQuantity:
+        return {}
+    return {name: amount - had.get(name, 0) for name, amount in has.items() if amount > had.get(name, 0)}
+
+
+def judge_growth(more: Resources, to: Destination, cluster: Cluster) -> list[Fault]:
+    """Faults unless the queue's capability has room for `more`. A resource that it does not list is
+    unlimited."""
+    view = cluster.queue_view(to.queue)
+    return list(_faults(more, view)) if view else []
+
+
+def _faults(more: Resources, queue: QueueView) -> Iterator[Fault]:
+    capability = queue.record.capability or {}
+    for name, amount in more.items():
+        held = queue.allocated.get(name, 0)
+        if name in capability and held + amount > capability[name]:
+            text = (
+                f"got {show(name, amount)} {name} more, and queue {queue.record.name!r} holds "
+                f"{show(name, held)} of {show(name, capability[name])}: "
+                "free some, or raise spec.capability of the queue"
+            )
+            yield Fault(Code.RESIZE_ABOVE_CAPABILITY, _FIELD, text)

@@ -1,8 +1,55 @@
-"""Which queue a group has: the one that its PodGroup names, or without a PodGroup its pods; otherwise that of
-the LocalQueue that it names by a label; otherwise that of its namespace; otherwise `default`."""
+"""Which queue a group has: the one that its PodGroup names, or without a PodGroup its pods; otherwise that
+of the LocalQueue that it names by a label; otherwise that of its namespace; otherwise `default`.
+"""
 
-from extender.api.keys import DEFAULT_QUEUE, QUEUE
+from typing import NamedTuple
+
+from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE, QUEUE_UID
+from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
+
+# ---- The LocalQueue that a PodGroup, a pod or a job names by a label.
+
+
+class LocalQueueLabel(NamedTuple):
+    name: str  # of a LocalQueue of its namespace, whether there is one or not
+    key: str  # of the label: the user's own choice is kept where the label is copied
+
+    @property
+    def is_kueues(self) -> bool:
+        """Whether Kueue reads the same label."""
+        return self.key == KUEUE_QUEUE
+
+
+def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
+    """Muster's own label counts before Kueue's. None if neither is there; one without a value names
+    nothing."""
+    labels = meta.labels or {}
+    named = (LocalQueueLabel(labels.get(key, ""), key) for key in (LOCAL_QUEUE, KUEUE_QUEUE))
+    return next((label for label in named if label.name), None)
+
+
+# ---- Which queue took a group in, noted on the PodGroup so that it is known after that queue is gone.
+#
+# The note names the UID of the group as well. So it counts for the object that it was written on, and
+# not for a copy that was applied from a file or restored from a backup.
+
+
+def note(queue_uid: str, group_uid: str) -> dict[str, str]:
+    """The annotation to write."""
+    return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
+
+
+def noted_queue(group: Meta) -> str:
+    """The UID of the queue that took the group in; empty if none did, or if the note was written on another
+    object."""
+    queue_uid, _, group_uid = (group.annotations or {}).get(QUEUE_UID, "").partition("/")
+    return queue_uid if group_uid == group.uid else ""
+
+
+# ---- Which queue a group has: the one that its PodGroup names, or without a PodGroup its pods;
+# otherwise that of the LocalQueue that it names by a label; otherwise that of its namespace; otherwise
+# `default`.
 
 
 def queue_of_podgroup(named: str, namespace_queue: str, local: str = "") -> str:

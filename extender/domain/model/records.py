@@ -7,12 +7,29 @@ from typing import NamedTuple, NewType
 import msgspec
 
 from extender.api.keys import ENDED_PHASES, SYSTEM_NAMESPACE, SYSTEM_PRIORITY, UNSCHEDULABLE
-from extender.domain.model.local_queue_label import LocalQueueLabel
-from extender.domain.model.pod_owners import group_name_of
+from extender.domain.model.ownership import group_name_of
+from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
+
+# ---- What a group needs to stand whole.
+
+
+class Needs(NamedTuple):
+    min_member: int
+    """How many members."""
+    min_task_member: Mapping[str, int]
+    """How many of each role."""
+
+    def within(self, most: "Needs") -> "Needs":
+        """These needs, each number limited to that of `most`."""
+        roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
+        return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})
+
+
+# ---- What the ledger remembers of pods and groups: small frozen records.
 
 Uid = NewType("Uid", str)
 # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod that is a group of its own.

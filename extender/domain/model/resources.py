@@ -1,13 +1,18 @@
-"""Amounts of resources: plain mappings from a resource's name to an integer.
-
-Units: `cpu` in millicores, everything else in whole units (bytes, devices, pods). Every pod asks for one of
-`pods`.
-"""
+"""Amounts of resources, and what a pod requests of a node, counted as the scheduler counts it."""
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from extender.api.keys import MARKS
+from extender.api.objects.base import Quantities
+from extender.api.objects.pods import Container, ContainerStatus, Pod, PodSpec
 from extender.api.quantities import Quantity, at_least, at_most
+
+# ---- Amounts of resources: plain mappings from a resource's name to an integer.
+#
+# Units: `cpu` in millicores, everything else in whole units (bytes, devices, pods). Every pod asks for
+# one of `pods`.
 
 Resources = Mapping[str, int]
 
@@ -110,3 +115,97 @@ def _bytes(amount: float) -> str:
             return f"{amount:.4g}{suffix}"
         amount /= 1024
     return f"{amount:.4g}Ti"
+
+
+# ---- What a pod requests of a node, counted as the scheduler counts it.
+#
+# Rule: kube-scheduler `resourcehelper.PodRequests`: the sum of containers and sidecars, or the peak of
+# the initialisation if that is more; pod-level resources replace the sum for the resources that they
+# name; the overhead is added; and every pod takes one of the node's `pods`.
+
+
+def pod_requests(spec: PodSpec) -> dict[str, int]:
+    """Each amount is from 1 to MOST. Raises BadQuantity."""
+    sums = _containers_and_sidecars(spec)
+    sums = largest(sums, _initialisation(spec.init_containers or []))
+    sums |= _pod_level(spec)
+    add(sums, asked(spec.overhead))
+    sums[PODS] = 1
+    return capped(sums)
+
+
+def _containers_and_sidecars(spec: PodSpec) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
+        add(sums, asked(container.resources.requests))
+    return sums
+
+
+def _initialisation(containers: list[Container]) -> dict[str, int]:
+    """The peak while init containers run in turn, together with the sidecars started so far."""
+    peak: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in containers:
+        running = dict(sidecars)
+        add(running, asked(container.resources.requests))
+        peak = largest(peak, running)
+        if container.is_sidecar:
+            sidecars = running
+    return peak
+
+
+def _pod_level(spec: PodSpec) -> dict[str, int]:
+    given = asked(spec.resources.requests) if spec.resources else {}
+    return {name: n for name, n in given.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
+
+
+# ---- In-place resizes: what a container counts for while its new size is not yet in force.
+#
+# Rule: component-helpers `determineEffectiveRequests`, as kube-scheduler counts the pods on a node: the
+# largest of the amounts requested, set aside and in force, so that neither growing nor shrinking
+# overcommits the node. The requested amounts do not count once the kubelet has called them infeasible.
+
+_SCALE = 10**9  # quantities are no finer than that
+
+
+def counted_spec(pod: Pod) -> PodSpec:
+    """The specification with the requests that count now: the same object if no resize is under way. Raises
+    BadQuantity."""
+    spec, status = pod.spec, pod.status
+    given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    statuses = {each.name: each for each in given if each.resources is not None}
+    if not statuses:
+        return spec
+    infeasible = _is_infeasible(pod)
+    containers = [_counted(each, statuses, infeasible) for each in spec.containers]
+    before = spec.init_containers or []
+    sidecars = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in before]
+    if containers == spec.containers and sidecars == before:
+        return spec
+    return replace(spec, containers=containers, init_containers=sidecars or None)
+
+
+def _is_infeasible(pod: Pod) -> bool:
+    conditions = pod.status.conditions or ()
+    return any(each.type == "PodResizePending" and each.reason == "Infeasible" for each in conditions)
+
+
+def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:
+    status = statuses.get(container.name)
+    if status is None or status.resources is None:
+        return container
+    asked = None if infeasible else container.resources.requests
+    requests = _largest(asked, status.resources.requests, status.allocated_resources)
+    if requests == (container.resources.requests or {}):
+        return container
+    return replace(container, resources=replace(container.resources, requests=requests))
+
+
+def _largest(*several: Quantities | None) -> dict[str, Quantity]:
+    """The largest quantity of each resource; of equal ones the first, in its own notation."""
+    largest: dict[str, Quantity] = {}
+    for quantities in several:
+        for name, quantity in (quantities or {}).items():
+            if name not in largest or at_least(quantity, _SCALE) > at_least(largest[name], _SCALE):
+                largest[name] = quantity
+    return largest

@@ -1,24 +1,55 @@
 """Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable for the
 planner.
 
-A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and failures to
-fit are computed once per shape, not once per pod.
+(Anti-)affinity terms are indexed by the labels that they require.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from sys import intern
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from extender.api.objects.nodes import Taint
-from extender.api.objects.pods import PodSpec
-from extender.api.objects.selectors import LabelSelector, NodeSelectorTerm, PodAffinityTerm, Toleration
-from extender.domain.model.node_parts import NodePart
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resources import Resources, add
-from extender.domain.model.selectors import Labels, allows, selects, tolerated
-from extender.domain.model.shared_labels import SharedLabels
+from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration
+from extender.domain.model.resources import Resources, add, pod_requests
+from extender.domain.model.selectors import Labels, NodePart, allows, selects, tolerated
+
+# ---- Labels of pods, kept once for all pods with the same ones: many pods have few different sets of
+# labels.
+
+
+class PodLabels(dict[str, str]):
+    """A dict that is freed with the last pod that uses it. Never changed."""
+
+    __slots__ = ("__weakref__",)
+
+
+class SharedLabels:
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[int, PodLabels] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, labels: Mapping[str, str] | None) -> Labels:
+        """A mapping equal to `labels`, and normally the same object for all equal ones."""
+        number = hash(frozenset(labels.items())) if labels else 0
+        known = self._known.get(number)
+        if known is not None and known == (labels or {}):
+            return known
+        new = self._known[number] = PodLabels({intern(key): text for key, text in (labels or {}).items()})
+        return new
+
+
+# ---- Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable
+# for the planner.
+#
+# A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
+# failures to fit are computed once per shape, not once per pod.
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
@@ -258,3 +289,86 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     """Whether any of `ports` is taken on a node."""
     return any(port.clashes(other) for port in ports for other in taken)
+
+
+# ---- (Anti-)affinity terms by the labels that they require, so that a pod is compared only with the
+# few terms that may select it.
+#
+# In each namespace that it covers, a term is filed under one label pair that its selector requires: the
+# pair with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms
+# that require no label pair are filed under a label's name, or all together if they require none.
+
+Pair = tuple[str, str]
+_Place = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any
+_ANYWHERE = ""
+
+
+class TermIndex:
+    def __init__(self) -> None:
+        self._filed: defaultdict[_Place, dict[Term, None]] = defaultdict(dict)
+        self._places: dict[Term, tuple[_Place, ...]] = {}
+
+    def __contains__(self, term: Term) -> bool:
+        return term in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, term: Term) -> None:
+        self._places[term] = tuple(self._places_for(term))
+        for place in self._places[term]:
+            self._filed[place][term] = None
+
+    def remove(self, term: Term) -> None:
+        for place in self._places.pop(term):
+            del self._filed[place][term]
+            if not self._filed[place]:
+                del self._filed[place]
+
+    def selecting(self, namespace: str, labels: Labels) -> list[Term]:
+        """The terms that select a pod."""
+        if not self._places:
+            return []
+        filed = self._filed
+        places = (place for place in _places_of(namespace, labels) if place in filed)
+        return [term for place in places for term in filed[place] if term.matches(namespace, labels)]
+
+    def copy(self) -> "TermIndex":
+        """An index that later changes to this one do not affect. Terms are shared."""
+        copied = TermIndex()
+        copied._filed = defaultdict(dict, {place: dict(terms) for place, terms in self._filed.items()})
+        copied._places = dict(self._places)
+        return copied
+
+    def _places_for(self, term: Term) -> Iterator[_Place]:
+        selector = term.label_selector
+        if selector is None:  # it selects no pod
+            return
+        for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
+            yield from self._places_in(namespace, selector)
+
+    def _places_in(self, namespace: str, selector: LabelSelector) -> Iterable[_Place]:
+        choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
+        if choices:
+            return min(choices, key=lambda places: sum(len(self._filed.get(each, ())) for each in places))
+        return [(namespace, next(iter(_required_labels(selector)), ""), None)]
+
+
+def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
+    """Lists of label pairs; every pod that the selector selects has one pair of each list."""
+    pairs = [[pair] for pair in (selector.match_labels or {}).items()]
+    chosen = [each for each in selector.match_expressions or () if each.operator == "In"]
+    return pairs + [[(each.key, value) for value in dict.fromkeys(each.values or ())] for each in chosen]
+
+
+def _required_labels(selector: LabelSelector) -> Iterator[str]:
+    return (each.key for each in selector.match_expressions or () if each.operator == "Exists")
+
+
+def _places_of(namespace: str, labels: Labels) -> Iterator[_Place]:
+    """The places where a term that selects such a pod may be filed."""
+    for where in (namespace, _ANYWHERE):
+        yield (where, "", None)
+        for key, value in labels.items():
+            yield (where, key, value)
+            yield (where, key, None)

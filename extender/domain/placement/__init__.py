@@ -1,1 +1,1 @@
-"""Planning on real nodes: capacity, affinity, and all members at once."""
+"""Planning on real nodes: capacity, affinity, all members at once; victims, and when nodes will be free."""

@@ -1,8 +1,4 @@
-"""Which pods may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
-
-If a pod's constraints concern other pods, or theirs concern it, every placed pod changes where the next one
-may go.
-"""
+"""Which pods may share a node or domain: host ports, and required (anti-)affinity by domains of nodes."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,26 +1,122 @@
-"""The planner places all members of a group at once on real nodes. Plans take room from a working copy, and
-failed plans give it back.
+"""The planner places all members of a group at once on real nodes.
 
-Pods of one shape are placed in bulk. Pods whose constraints concern other pods, or that other pods' terms
-select, are placed one by one, since each changes where the next one may go.
+Plans take room from a working copy, and failed plans give it back.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from extender.domain.model.journal import Journal
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import Shape, Term
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import Shape, Term, requests_of
 from extender.domain.placement.affinity import AffinityCounts
-from extender.domain.placement.capacity import Capacity
-from extender.domain.placement.holding import Holding, rows_of
-from extender.domain.placement.kept_totals import KeptTotals
-from extender.domain.placement.refused_domains import by_domain
-from extender.domain.snapshot.nodes import AmountRows, Mask, Rows
+from extender.domain.placement.capacity import Capacity, KeptTotals
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
+
+# ---- What was taken in a round, in order, so that it can be undone.
+
+
+class Journal:
+    """One for all parts of a budget: a mark is cheap, and stands for all of them."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def note(self, undo: Callable[[], None]) -> None:
+        """Something was taken or given back; `undo` does the opposite, and notes nothing."""
+        self._undo.append(undo)
+
+    def mark(self) -> int:
+        """A moment to roll back to."""
+        return len(self._undo)
+
+    def roll_back(self, mark: int) -> None:
+        """Undo all that was taken or given back since a mark."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+
+
+# ---- What a group's plan holds: which of its members on which nodes.
+
+PlannedPod = tuple[PodRecord, str]
+
+
+class Holding:
+    """`pods` with their planned nodes, and the members `unplanned`."""
+
+    def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
+        self.pods = tuple(pods)
+        self.unplanned = tuple(unplanned)
+        self._rows: tuple[NodeTable | None, dict[Shape, Rows]] = (None, {})
+
+    @cached_property
+    def plan(self) -> dict[Uid, str]:
+        return {pod.uid: node for pod, node in self.pods}
+
+    @cached_property
+    def requests(self) -> Resources:
+        """What the planned pods ask for together."""
+        return requests_of(Counter(pod.shape for pod, _ in self.pods))
+
+    def rows(self, nodes: NodeTable) -> dict[Shape, Rows]:
+        """The held rows by shape, one for each pod; -1 for a node that is gone."""
+        table, rows = self._rows
+        if table is not nodes:
+            rows = rows_of(self.pods, nodes)
+            self._rows = (nodes, rows)
+        return rows
+
+    def without(self, moved: Container[Uid]) -> "Holding":
+        """The holding without the `moved` pods, whose nodes the scheduler would not use."""
+        kept = [each for each in self.pods if each[0].uid not in moved]
+        lost = [pod for pod, _ in self.pods if pod.uid in moved]
+        return Holding(kept, [*lost, *self.unplanned])
+
+
+def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
+    rows: dict[Shape, list[int]] = {}
+    for pod, node in pods:
+        rows.setdefault(pod.shape, []).append(nodes.row.get(node, -1))
+    return {shape: np.array(of_shape) for shape, of_shape in rows.items()}
+
+
+# ---- Refusals by whole zones: once the scheduler has refused a shape on several nodes of a zone, the
+# rest of the zone is not tried one by one.
+#
+# A volume that exists only in another zone, or a zone that is down, makes the scheduler refuse every
+# node of a zone. Finding that out costs a member seconds per node, and meanwhile a place in the window.
+
+ZONE = "topology.kubernetes.io/zone"
+_ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
+
+
+def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
+    """The rows that refuse each shape, and all rows of zones that count as refusing it. In a cluster of one
+    zone only the nodes themselves count."""
+    return {shape: _spread(set(rows), nodes) for shape, rows in refused.items()}
+
+
+def _spread(rows: set[int], nodes: NodeTable) -> set[int]:
+    if len(rows) < _ENOUGH:
+        return rows
+    zones = nodes.domains(ZONE)
+    if zones.max(initial=-1) < 1:
+        return rows
+    numbers, counts = np.unique(zones[list(rows)], return_counts=True)
+    lost = numbers[(counts >= _ENOUGH) & (numbers >= 0)]
+    return rows | set(np.flatnonzero(np.isin(zones, lost)).tolist())
+
+
+# ---- The planner places all members of a group at once on real nodes. Plans take room from a working
+# copy, and failed plans give it back.
+#
+# Pods of one shape are placed in bulk. Pods whose constraints concern other pods, or that other pods'
+# terms select, are placed one by one, since each changes where the next one may go.
 
 _Taking = Callable[[int], None]
 

@@ -1,1 +1,1 @@
-"""Queues: their records, states and tree, and the groups that a deleted queue left behind."""
+"""Queues: records, states and tree; what each deserves, guarantee and ceiling; quotas that become queues."""

@@ -2,13 +2,16 @@
 
 from typing import NamedTuple
 
-from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.scheduling.kept_plans import KeptPlan
+from extender.domain.scheduling.plans import KeptPlan
 from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.quorum import in_pieces_since
+from extender.domain.snapshot.snapshot import Limits
+
+# ---- Starts that failed: bound members are undone, and the group backs off, longer each time.
 
 TOO_LATE = "the group did not stand whole within its deadline"
 _FREE_MOVES = 2  # refusals after which the next node is tried at once
@@ -90,3 +93,20 @@ def why_no_plan(kept: KeptPlan) -> str:
 
 def _bound(group: GroupView) -> tuple[Uid, ...]:
     return tuple(pod.uid for pod in group.placed if pod.node)
+
+
+# ---- Members on nodes of a group that never stood whole and is not being started: a binding that ended
+# after its start did, or pods that were created with the name of a node.
+#
+# They have as long as a start may take. Then they are undone, whatever else keeps the group waiting.
+
+
+def undone(round_: Round, group: GroupView) -> GroupDecision | None:
+    """The decision on a group whose members on nodes are undone; None where they are not, or not yet."""
+    since = in_pieces_since(group, round_.snapshot)
+    if since is None:
+        return None
+    if round_.snapshot.now < group.start.retry_at:
+        return back_off(round_, group)
+    is_late = round_.is_due(since + round_.limits.deadline(group.min_member))
+    return fail(round_, group, TOO_LATE) if is_late else None

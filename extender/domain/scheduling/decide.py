@@ -10,14 +10,12 @@ A pure function of the snapshot; `previous` only saves work:
 
 from msgspec.structs import replace
 
-from extender.domain.decisions.decisions import Decisions
-from extender.domain.scheduling.carry_over import carry_over
+from extender.domain.scheduling.carry_over import carry_over, partial_round
 from extender.domain.scheduling.memory import memory_of
-from extender.domain.scheduling.partial_round import partial_round
-from extender.domain.scheduling.positions import positions_of
-from extender.domain.scheduling.results import decisions_of
+from extender.domain.scheduling.results import decisions_of, positions_of
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.steps import judge_all
+from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Snapshot
 
 

@@ -1,29 +1,24 @@
-"""Elastic members, those beyond minMember: they start one by one while there is room, after all gangs.
-
-First what keeps each queue within its deserved share, then what is lent. Queues take turns by share, so that
-none has all that is lent because it came first.
-"""
+"""Elastic members, those beyond minMember: they start one by one while there is room, after all gangs."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.flavors.roles import flavors_in_use, where_they_join
-from extender.domain.lifecycle.stood_whole import whole_at
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
-from extender.domain.queues.queue_rules import Flavor
+from extender.domain.queues.spec import Flavor
 from extender.domain.scheduling.backoff import retry_of
-from extender.domain.scheduling.joining import as_many_as_join
-from extender.domain.scheduling.kept_plans import KeptPlan
+from extender.domain.scheduling.flavors import flavors_in_use, where_they_join
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.order import TurnOrder, in_lines
+from extender.domain.scheduling.plans import KeptPlan, as_many_as_join
 from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.quorum import whole_at
 
 
 class _Batch(msgspec.Struct):

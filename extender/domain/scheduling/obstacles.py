@@ -1,19 +1,28 @@
-"""What keeps a group from being judged at all: that it rests, its own faults, and the state of its queue."""
+"""What keeps a group from being judged at all: that it rests, its own faults, the state of its queue, or
+that room would not help it.
+"""
+
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.phases import ending, life_of
-from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import show
-from extender.domain.queues.local_queue_records import LocalQueueRecord
-from extender.domain.queues.namespace_selectors import not_selected
-from extender.domain.queues.queue_records import QueueRecord
-from extender.domain.queues.queue_view import QueueView
+from extender.domain.queues.local_queues import LocalQueueRecord
+from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.spec import not_selected
+from extender.domain.queues.tree import QueueView
+from extender.domain.scheduling.backoff import back_off, undone
+from extender.domain.scheduling.order import Strategies
 from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.phases import State, ending, life_of, state_of
+from extender.domain.snapshot.quorum import missing
+
+# ---- What keeps a group from being judged at all: that it rests, its own faults, and the state of its
+# queue.
 
 
 def at_rest(group: GroupView) -> GroupDecision | None:
@@ -129,3 +138,31 @@ def runs_without_its_group(group: GroupView) -> GroupDecision:
 
 def no_group(group: GroupView) -> str:
     return f"PodGroup {group.key} does not exist"
+
+
+# ---- Which of the groups that wait are judged: those that room would help.
+
+
+def ready(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> list[GroupView]:
+    """Those that room would help, and those that let none pass while they back off. The others are
+    settled."""
+    return [group for group in groups if round_.judge(_is_ready, group, strategies)]
+
+
+def _is_ready(round_: Round, group: GroupView, strategies: Strategies) -> bool:
+    decision = _not_ready(round_, group, strategies)
+    if decision is not None:
+        round_.settle(decision)
+    return decision is None
+
+
+def _not_ready(round_: Round, group: GroupView, strategies: Strategies) -> GroupDecision | None:
+    if too_much := above_capability(round_, group):
+        return undone(round_, group) or exceeds_queue(group, too_much)
+    absent = missing(group).absent
+    if (group.is_on_nodes or not absent) and strategies.of(group).backs_off(group):
+        is_in_line = not absent and strategies.of(group).lets_none_pass(group)
+        return None if is_in_line else back_off(round_, group)
+    if (decision := undone(round_, group)) is not None:
+        return decision
+    return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None

@@ -1,25 +1,184 @@
 """The results of a round: Decisions, in which all that is as before is the same objects."""
 
-from collections.abc import Mapping, Set
-from typing import TypeVar
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.domain.decisions.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
-from extender.domain.decisions.queue_counts import columns_by_queue, in_local_queue, in_queue, recount
-from extender.domain.lifecycle.phases import life_of
-from extender.domain.model.life import Life, Phase
+from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.reservation import Reservation
 from extender.domain.model.resources import Resources
-from extender.domain.queues.queue_states import wish
-from extender.domain.queues.queue_view import QueueView
+from extender.domain.queues.deserved import summed_up
+from extender.domain.queues.states import wish
+from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import Memory
-from extender.domain.scheduling.positions import Positions
+from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.round import Round, broken
 from extender.domain.scheduling.steps import Judged
-from extender.domain.shares.holdings import summed_up
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
+from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.phases import Life, Phase, life_of
+
+# ---- How the groups of a queue are counted in its status: each in one column, and for all queues above
+# as well.
+#
+# The counts are updated and not made again, since few of many groups change from one decision to the
+# next.
+
+_GOING_ON = {
+    Phase.PENDING: "pending",
+    Phase.INQUEUE: "inqueue",
+    Phase.RUNNING: "running",
+    Phase.UNKNOWN: "unknown",
+}
+_ENDED = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
+WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
+Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its columns
+COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
+
+
+def column_of(decision: GroupDecision) -> str:
+    """The column of a group: how it ended, if it has, otherwise its phase."""
+    life = decision.life
+    return _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
+
+
+def recount(
+    counts: Mapping[Place, int],
+    before: Mapping[GroupKey, GroupDecision],
+    now: Mapping[GroupKey, GroupDecision],
+    turned: Iterable[GroupKey],
+    place_of: Callable[[GroupDecision], Place | None],
+) -> Mapping[Place, int]:
+    """How many groups are in which place; one whose `place_of` is None is not counted. `counts` are those of
+    `before`, from which `now` differs in the groups of `turned`."""
+    recounted = Counter(counts)
+    for key in turned:
+        for groups, sign in ((before, -1), (now, 1)):
+            if (decision := groups.get(key)) is not None and (place := place_of(decision)) is not None:
+                recounted[place] += sign
+    return +recounted
+
+
+def in_queue(decision: GroupDecision) -> Place | None:
+    return (decision.queue, column_of(decision)) if decision.life.in_queue else None
+
+
+def in_local_queue(decision: GroupDecision) -> Place | None:
+    """A group that has ended is neither waiting nor admitted."""
+    life = decision.life
+    if not life.local_queue or life.outcome is not None:
+        return None
+    return life.local_queue, WAITING if life.phase is Phase.PENDING else ADMITTED
+
+
+def columns_by_queue(
+    counts: Mapping[Place, int], queues: Iterable[str], ancestry: Callable[[str], Sequence[str]]
+) -> dict[str, dict[str, int]]:
+    """All columns of each of `queues`, with the groups of the queues below it. `ancestry`: a queue and those
+    above it."""
+    columns = {queue: dict.fromkeys(COLUMNS, 0) for queue in queues}
+    for (queue, column), count in counts.items():
+        for each in ancestry(queue) if queue in columns else ():
+            if each in columns:
+                columns[each][column] += count
+    return columns
+
+
+# ---- The place of each waiting group in the line of its queue, as this round's order has it.
+#
+# Only groups that could start as things are stand in line: not those that lack members, are held back,
+# or are too large for the cluster, their queue or the window. Those that back off keep their place.
+
+_EXACT_BELOW = 100
+_NOT_IN_LINE = (
+    Reason.GROUP_NOT_FOUND,
+    Reason.QUEUE_NOT_FOUND,
+    Reason.INVALID_SPEC,
+    Reason.QUEUE_NOT_OPEN,
+    Reason.NAMESPACE_NOT_ALLOWED,
+    Reason.QUEUE_STOPPED,
+    Reason.HELD,
+    Reason.START_TIMED_OUT,
+    Reason.NOT_ENOUGH_MEMBERS,
+    Reason.NEVER_FITS,
+    Reason.TOO_LARGE_FOR_WINDOW,
+)
+
+
+class Positions(NamedTuple):
+    of: Mapping[GroupKey, int]
+    """By group its place, 1 for the next one."""
+    lines: Mapping[str, Sequence[GroupView]]
+    """By queue the groups that are in line, in their order."""
+
+    def waiting(self, queue: str) -> int:
+        """How many groups of a queue are in line."""
+        return len(self.lines.get(queue, ()))
+
+
+def positions_of(judged: Judged) -> Positions:
+    """Those that back off were not judged, unless they let none pass; they are put in between."""
+    round_, rank = judged.round_, judged.strategies.rank
+    lines: dict[str, Sequence[GroupView]] = {}
+    backing_off = _backing_off(round_)
+    for queue in judged.lines.keys() | backing_off.keys():
+        line = judged.lines.get(queue, ())
+        if queue in backing_off:
+            line = sorted({*line, *backing_off[queue]}, key=rank)
+        lines[queue] = [each for each in line if _is_in_line(round_.decided[each.key])]
+    return Positions(_places(lines.values()), lines)
+
+
+def among_bystanders(
+    now: Positions,
+    before: Mapping[str, Sequence[GroupView]],
+    bystanders: Container[GroupKey],
+    rank: Callable[[GroupView], Rank],
+) -> Positions:
+    """The same with the bystanders in the lines of `before`. A line in which nobody else has changed stays
+    the same object; only in others there are new places."""
+    lines: dict[str, Sequence[GroupView]] = {}
+    for queue in now.lines.keys() | before.keys():
+        line, ours = before.get(queue, ()), now.lines.get(queue, ())
+        if [each for each in line if each.key not in bystanders] == list(ours):
+            lines[queue] = line
+            continue
+        merged = [each for each in line if each.key in bystanders]
+        for group in ours:
+            insort(merged, group, key=rank)
+        lines[queue] = merged
+    renewed = (line for queue, line in lines.items() if line is not before.get(queue))
+    return Positions(_places(renewed), lines)
+
+
+def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:
+    return {each.key: coarse(place) for line in lines for place, each in enumerate(line, 1)}
+
+
+def _backing_off(round_: Round) -> Mapping[str, list[GroupView]]:
+    found: dict[str, list[GroupView]] = {}
+    for key, decision in round_.decided.items():
+        if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
+            found.setdefault(decision.queue, []).append(round_.snapshot.groups[key])
+    return found
+
+
+def coarse(position: int) -> int:
+    """With two digits from 100 on."""
+    step = 1
+    while position // step >= _EXACT_BELOW:
+        step *= 10
+    return position - position % step
+
+
+def _is_in_line(decision: GroupDecision) -> bool:
+    return decision.verdict is Verdict.WAITING and decision.reason not in _NOT_IN_LINE
+
+
+# ---- The results of a round: Decisions, in which all that is as before is the same objects.
 
 T = TypeVar("T")
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)

@@ -6,24 +6,83 @@ Each group is judged inside a guard: if judging it raises, it waits, and the oth
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
-from extender.domain.decisions.decisions import GroupDecision
-from extender.domain.lifecycle.state import State, state_of
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling import draining, elastic, gangs, reclaiming, replacing, starting, starving
-from extender.domain.scheduling.giving_back import giving_back
-from extender.domain.scheduling.in_pieces import undone
-from extender.domain.scheduling.kept_plans import keep_all
+from extender.domain.scheduling import elastic, gangs, reclaim, starting, victims
+from extender.domain.scheduling import starting as replacing
+from extender.domain.scheduling.backoff import undone
+from extender.domain.scheduling.budget import Budget, Sums
+from extender.domain.scheduling.flavors import Amounts
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.lost_turns import lose_turns
-from extender.domain.scheduling.means import Means
-from extender.domain.scheduling.obstacles import at_rest, obstacle, runs_without_its_group, waits
-from extender.domain.scheduling.readiness import ready
-from extender.domain.scheduling.reserving import Reserving
+from extender.domain.scheduling.obstacles import at_rest, obstacle, ready, runs_without_its_group, waits
+from extender.domain.scheduling.order import Strategies, lose_turns
+from extender.domain.scheduling.plans import keep_all
+from extender.domain.scheduling.reservation import InForce, Reserving
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.strategies import Strategies
+from extender.domain.scheduling.shares import Standing
+from extender.domain.scheduling.victims import giving_back
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.nodes import AmountRows, Rows
+from extender.domain.snapshot.phases import State, state_of
+
+# ---- What the groups of a round are judged by besides themselves: its means, once all are judged.
+#
+# Where two rounds took nothing from their means and these are alike, they say the same of the same
+# group, as long as it is on the same side of what its queue deserves.
+
+
+class Means(msgspec.Struct, frozen=True, eq=False):
+    """Never changed."""
+
+    room: AmountRows
+    """What is left on nodes."""
+    shares: Standing
+    """What queues deserve, may hold and hold."""
+    flavors: Amounts
+    """What they hold of their flavors."""
+    running: Sums
+    """What runs of that on which they have limits."""
+    places: int
+    """In the window."""
+    in_force: InForce
+    """The reservations."""
+
+    @classmethod
+    def of(cls, budget: Budget, reserving: Reserving) -> "Means":
+        return cls(
+            budget.planner.capacity.left,
+            budget.shares.standing,
+            budget.flavors.amounts,
+            budget.running.sums,
+            budget.window.left,
+            reserving.in_force,
+        )
+
+    def are_alike(self, other: "Means") -> bool:
+        """Whether all is the same but for what queues deserve."""
+        return (
+            self.places == other.places
+            and self.flavors == other.flavors
+            and self.running == other.running
+            and self.in_force == other.in_force
+            and np.array_equal(self.room, other.room)
+            and self.shares.is_alike(other.shares)
+        )
+
+    def with_room(self, rows: Rows, more: AmountRows) -> "Means":
+        """The same with `more` room on some rows."""
+        room = self.room.copy()
+        room[rows] += more
+        return replace(self, room=room)
+
+
+# ---- The steps of a round, in their order.
+#
+# Each group is judged inside a guard: if judging it raises, it waits, and the others are not affected.
 
 NO_MEMBERS = "the group needs one member to start, and none is there"
 
@@ -57,7 +116,7 @@ def judge_all(round_: Round) -> Judged:
     starts = starting.keep_starts(round_, groups[State.STARTING])
     replacements = replacing.keep_replacements(round_, groups[State.REPLACING])
     standing = keep_all(round_, groups[State.STANDING])
-    waiting = reclaiming.keep(round_, in_line)
+    waiting = reclaim.keep(round_, in_line)
 
     # 3. Starts under way, or left short by a crash, are completed.
     starting.complete(round_, starts)
@@ -89,8 +148,8 @@ def judge_all(round_: Round) -> Judged:
     reserving.make()
 
     # 11. Room is taken back for groups that starve.
-    first = starving.begin(round_, lending)
-    draining.drain(round_)
+    first = reclaim.begin(round_, lending)
+    victims.drain(round_)
 
     # These depend on room, too: then any change of it needs a round, and nothing is carried over.
     if reserving.mattered or replacements or any(kept.unplanned for kept in (*starts, *standing)):

@@ -1,21 +1,171 @@
-"""The candidates of a round: what runs and may have to go, and for which group by which rule.
-
-All rules are a plain AND: no rule allows what another one forbids.
+"""Victims: what runs and may have to go, for which group and by which rule, and what has become of those
+chosen.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from math import inf
+from operator import attrgetter
 
-from extender.domain.lifecycle.state import runs
-from extender.domain.model.evictions import EvictionCause
+from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.reclaim.disruptions import Disruptions
-from extender.domain.reclaim.units import Unit, standing, unit_of, units_of
-from extender.domain.scheduling.giving_back import is_drained
+from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.victims_left import to_be_evicted
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.phases import runs
+from extender.domain.snapshot.quorum import whole
+
+# ---- Groups that give all their room back: nothing of them is replaced, and nothing joins them, until
+# the last member is gone. What their owners make in their place starts as a gang again.
+
+
+def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
+    """What is decided on a group that gives all its room back; None for others."""
+    if not (round_.draining or round_.promised):
+        return None
+    why = why_it_gives_back(round_, group) if runs(group) else ""
+    if not why:
+        return None
+    blocking = Reason.QUEUE_STOPPED if is_drained(round_, group) else Reason.BEHIND_OTHERS
+    reason = blocking if group.waiting else None
+    return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
+
+
+def why_it_gives_back(round_: Round, group: GroupView) -> str:
+    """For people; empty where it does not give all its room back."""
+    if is_drained(round_, group):
+        return f"all its members are being evicted: {drained_by(round_, group)} is drained"
+    pods = group.once(standing) if round_.promised and group.placed else ()
+    claimants = {round_.promised.get(pod.uid) for pod in pods}
+    if not claimants or None in claimants:
+        return ""
+    return f"all its members are being evicted: their room is for {', '.join(sorted(map(str, claimants)))}"
+
+
+def is_drained(round_: Round, group: GroupView) -> bool:
+    return group.key in round_.draining
+
+
+def drained_by(round_: Round, group: GroupView) -> str:
+    """Which queue or LocalQueue gives its room back, for people."""
+    local = group.local_queue
+    if local is None or group.queue in round_.drained:
+        return f"queue {group.queue}"
+    return f"LocalQueue {local.key}"
+
+
+# ---- What has become of the victims of reclaims: which are still there, and which gangs are in part
+# without the others.
+
+
+def left(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
+    """The pod, if it is still there and not on its way out."""
+    if not victim.group:
+        pod = round_.snapshot.others.get(victim.uid)
+        return pod if pod is not None and not pod.deleting else None
+    group = round_.snapshot.groups.get(victim.group)
+    return group.once(_by_uid).get(victim.uid) if group is not None else None
+
+
+def _by_uid(group: GroupView) -> dict[Uid, PodRecord]:
+    return {pod.uid: pod for pod in group.placed if pod.holds_room}
+
+
+def departing(round_: Round) -> Iterator[PodRecord]:
+    """Pods on nodes that are being deleted."""
+    for group in round_.snapshot.groups.values():
+        yield from group.departing
+    yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
+
+
+def leaving_of(round_: Round, queue: str) -> Iterator[PodRecord]:
+    """Pods of a queue's groups that are being deleted, or give their room to others."""
+    groups = round_.snapshot.groups.values()
+    for group in filter(lambda each: each.queue == queue, groups):
+        yield from group.departing
+        yield from (pod for pod in group.placed if pod.uid in round_.promised and pod.holds_room)
+
+
+def to_be_evicted(round_: Round) -> Iterator[PodRecord]:
+    """The pods of this round's evictions so far; none of them is being deleted yet."""
+    pods = (left(round_, each.victim) for each in round_.evictions.values())
+    return (pod for pod in pods if pod is not None)
+
+
+def would_be_split(round_: Round, key: GroupKey) -> bool:
+    """Whether a group that gives back some of its members is no longer whole without them: it has lost others
+    since."""
+    group = round_.snapshot.groups.get(key)
+    if group is None:
+        return False
+    pods = [pod for pod in group.placed if pod.uid not in round_.promised]
+    return len(pods) < len(group.placed) and _is_in_part(group, pods)
+
+
+def is_any_in_part(round_: Round, reclaim: Reclaim) -> bool:
+    """Whether some victims of a gang have gone, so that it is not whole, and others have not. These have to
+    follow, even if evictions of them are refused."""
+    remaining: set[GroupKey] = set()
+    begun: set[GroupKey] = set()
+    for victim in reclaim.victims:
+        (begun if left(round_, victim) is None else remaining).add(victim.group)
+    views = (round_.snapshot.groups.get(key) for key in remaining & begun)
+    return any(group is not None and _is_in_part(group, group.placed) for group in views)
+
+
+def _is_in_part(group: GroupView, pods: Collection[PodRecord]) -> bool:
+    if not any(pod.holds_room for pod in pods):
+        return False
+    roles = Counter(pod.role for pod in pods)
+    return not whole(group.min_member, group.min_task_member, roles, len(pods))
+
+
+# ---- Draining queues and LocalQueues whose stopPolicy is HoldAndDrain: their groups are evicted whole,
+# a few at a time.
+
+
+def drain(round_: Round) -> None:
+    """Evict groups of drained queues, as long as not too many pods of a queue are on their way out."""
+    by_queue: dict[str, list[GroupView]] = {}
+    for group in round_.draining.values():
+        by_queue.setdefault(group.queue, []).append(group)
+    round_.shortages.are_all = round_.shortages.are_all and not by_queue  # the next ones go in another round
+    for groups in by_queue.values():
+        _drain_queue(round_, groups)
+
+
+def _drain_queue(round_: Round, groups: Sequence[GroupView]) -> None:
+    left = round_.limits.drain - sum(group.leaving for group in groups)
+    for group in sorted(groups, key=_first_to_go):
+        pods = round_.judge(_to_evict, group)
+        if not pods:
+            continue
+        if left <= 0:
+            return
+        left -= len(pods)
+        for pod in pods:
+            victim = ReclaimVictim(
+                pod.uid, pod.namespace, pod.name, group.key, group.queue, EvictionCause.DRAIN
+            )
+            round_.evictions[pod.uid] = Eviction(victim, f"{drained_by(round_, group)} is drained")
+
+
+def _to_evict(_: Round, group: GroupView) -> Sequence[PodRecord]:
+    """All its members, once none of them is on its way to a node."""
+    return group.once(standing) if runs(group) and not group.pinned else ()
+
+
+def _first_to_go(group: GroupView) -> tuple[bool, int, tuple[int, ...], str]:
+    """A group that has begun to go is finished first; then the least important, then what ran shortest."""
+    return (not group.leaving, group.priority, inverted(group.running_since), group.key)
+
+
+# ---- The candidates of a round: what runs and may have to go, and for which group by which rule.
+#
+# All rules are a plain AND: no rule allows what another one forbids.
 
 _ALL = tuple(EvictionCause)
 

@@ -1,1 +1,1 @@
-"""What decide() sees: frozen views of nodes, queues and groups."""
+"""What decide() sees and says: frozen views of nodes, queues and groups; quorum, phases, decisions; jobs."""

@@ -1,5 +1,6 @@
 """What decide() sees of one group: frozen, and the same object as long as nothing about the group changes."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -8,12 +9,58 @@ import msgspec
 
 from extender.api.keys import STOP_DRAIN
 from extender.domain.model.evictions import Reclaim
-from extender.domain.model.needs import Needs
 from extender.domain.model.reasons import Outcome
-from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.reservation import Reservation
+from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.queues.local_queue_records import LocalQueueRecord
+from extender.domain.model.run_history import RunKind
+from extender.domain.model.shapes import requests_of
+from extender.domain.queues.local_queues import LocalQueueRecord
+
+# ---- A reservation: the nodes that are kept for a group which has waited too long, and since when.
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """Moments on the ledger's clock, in seconds."""
+
+    since: float
+    """When it was made."""
+    nodes: Mapping[Uid, str]
+    """For each missing member the node that is kept for it."""
+    asks: Resources = {}
+    """What these members ask for together."""
+    starts_at: float | None = None
+    """When all of them are expected to be free; None: nobody knows how long what runs there still runs."""
+    passable_until: float | None = None
+    """Groups that end by then may start in front of it. Once told it is never put off, so that run times
+    which lie cannot put off the start again and again; None: no group may."""
+    stays_until: float = 0.0
+    """Until then no other nodes are looked for, unless these have become impossible: on nodes where groups
+    have just started that do not say the truth, the start would look earlier, again and again."""
+    expected: str = ""
+    """`starts_at` as a timestamp, for people; empty if it is not known."""
+    lent_until: str = ""
+    """A timestamp, for people, while others may use the nodes, since their start is not known or has not come
+    as promised; empty while they are kept."""
+
+    @property
+    def node_names(self) -> list[str]:
+        return sorted(set(self.nodes.values()))
+
+    @property
+    def text(self) -> str:
+        """When and where the group is expected to start, for people."""
+        names = self.node_names
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        moment = f"about {self.expected}" if self.expected else "once they are free"
+        lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
+        return f"nodes {', '.join(names[:_MOST_NAMES])}{more} are reserved; it is to start {moment}{lent}"
+
+
+_MOST_NAMES = 4  # of nodes in one sentence
+
+
+# ---- What decide() sees of one group: frozen, and the same object as long as nothing about the group
+# changes.
 
 T = TypeVar("T")
 
@@ -219,3 +266,16 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     def order(self) -> tuple[int, str, str]:
         """Sort key within a queue: priority, then age, then name."""
         return (-self.priority, self.created, self.key)
+
+
+# ---- Which groups are expected to run for as long as each other.
+
+
+def kind_of(group: GroupView) -> RunKind:
+    return group.once(_kind_of)
+
+
+def _kind_of(group: GroupView) -> RunKind:
+    pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
+    asks = requests_of(Counter(pod.shape for pod in pods))
+    return RunKind(group.queue, group.series, frozenset(asks.items()))

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from extender.api.objects.nodes import Taint
+from extender.api.objects.cluster import Taint
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import NodeTest, Shape

@@ -1,8 +1,10 @@
-"""Events and lists of pods, as a codec reads them for a stream. Bytes are opaque here."""
+"""Events and lists of pods, as a codec reads and writes them for a stream. Bytes are opaque here."""
 
 from typing import NamedTuple, Protocol
 
-from extender.domain.view.appearance import Appearance, PodFacts
+from extender.domain.model.appearance import Appearance, PodFacts
+
+# ---- Events and lists of pods, as a codec reads them for a stream. Bytes are opaque here.
 
 
 class PodEvent(NamedTuple):
@@ -47,3 +49,31 @@ class PodWriter(Protocol):
 
 class UnwritablePod(ValueError):
     """A pod could be read but not changed. Real API servers do not write such pods."""
+
+
+# ---- What a stream of pods says, before a codec makes bytes of it.
+
+
+class PassOn(NamedTuple):
+    """An event as it came."""
+
+    frame: bytes
+
+
+class Show(NamedTuple):
+    """The arguments of PodWriter.write."""
+
+    type: str  # ADDED or MODIFIED
+    pod: bytes
+    version: int
+    appearance: Appearance
+
+
+class TakeAway(NamedTuple):
+    """The arguments of PodWriter.deleted."""
+
+    facts: PodFacts
+    version: int
+
+
+Writes = list[PassOn | Show | TakeAway]  # all in one write

@@ -16,11 +16,10 @@ tell this from a history that the API could have had. The rules that this takes:
 
 from collections.abc import Sequence
 
+from extender.domain.model.appearance import Appearance, Appearances, Change, PodFacts
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance, Appearances, Change, PodFacts
-from extender.domain.view.events import PodEvent
+from extender.domain.view.events import PassOn, PodEvent, Show, TakeAway, Writes
 from extender.domain.view.waiting_pods import Listing, StreamMemory, WaitingPods
-from extender.domain.view.writes import PassOn, Show, TakeAway, Writes
 
 
 class PodStream:

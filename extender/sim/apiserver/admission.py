@@ -1,37 +1,91 @@
-"""What the API server makes of objects before it stores them: defaults, admission, what may not change.
+"""What the API server makes of objects before it stores them: defaults, admission, what may not change."""
 
-The scheduling gate of our pods is put on here, as the policy in manifests/gates/admission-policy.yaml does.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from extender.api.keys import ENDED_PHASES, GATE, POD_SCHEDULED, SCHEDULING_GATED
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.nodes import Node
+from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import Queue
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resources import asked, offered
-from extender.sim.apiserver.conditions import condition, set_condition
-from extender.sim.apiserver.decoding import UNREADABLE, typed
-from extender.sim.apiserver.field_errors import FieldError, forbidden_field, wrong_as_stated
+from extender.api.objects.queues import PodGroup, Queue
+from extender.api.workloads.children import MALFORMED, count_pods
+from extender.domain.model.resources import asked, offered, pod_requests
+from extender.sim.apiserver.errors import FieldError, forbidden, forbidden_field, invalid, wrong_as_stated
+from extender.sim.apiserver.field_schemas import schema_of
 from extender.sim.apiserver.kinds import (
+    DEPLOYMENTS,
     JOBS,
     NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    STATEFUL_SETS,
     WORKLOAD_KINDS,
     Json,
     ResourceKind,
 )
-from extender.sim.apiserver.schemas.field_schemas import schema_of
-from extender.sim.apiserver.status_errors import forbidden, invalid
+from extender.sim.apiserver.objects import UNREADABLE, condition, set_condition, typed
 from extender.sim.apiserver.store import Store
-from extender.sim.apiserver.unsupported_fields import too_many_pods, unsupported
-from extender.sim.apiserver.validation.crds import defaulted
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
-from extender.sim.apiserver.workload_defaults import label_as_its_pods, with_defaults
+from extender.sim.apiserver.validation.schemas import defaulted
+
+# ---- Defaults of Kubernetes' own workloads: those that commands and controllers ask for.
+
+
+def with_defaults(kind: ResourceKind, spec: Json) -> Json:
+    if kind is JOBS:
+        return _job(spec)
+    rolling = {"type": "RollingUpdate"}
+    strategy = {DEPLOYMENTS: {"strategy": rolling}, STATEFUL_SETS: {"updateStrategy": rolling}}.get(kind, {})
+    given = {name: value for name, value in spec.items() if value != {}}
+    return {"replicas": 1, **strategy, **given}
+
+
+def _job(spec: Json) -> Json:
+    """One pod, unless it says how many: one number alone says nothing of the other."""
+    once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
+    return {**once, "parallelism": 1, "backoffLimit": 6, **spec}
+
+
+def label_as_its_pods(job: Json) -> None:
+    """A Job without labels has those of its pods."""
+    template = job["spec"].get("template") or {}
+    if labels := (template.get("metadata") or {}).get("labels"):
+        job["metadata"]["labels"] = job["metadata"].get("labels") or {**labels}
+
+
+# ---- What a pod may ask of a real cluster and nobody plays here: refused, rather than taken and not
+# heeded.
+
+HARD = "DoNotSchedule"
+MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a user's files
+
+
+def too_many_pods(workload: Json) -> str:
+    """Empty where they are not, or cannot be counted."""
+    try:
+        pods = count_pods(workload)
+    except MALFORMED:
+        return ""
+    return f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}" if pods > MOST_PODS else ""
+
+
+def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
+    """Fields of a pod's spec, and what of them the embedded cluster has not."""
+    constraints = spec.get("topologySpreadConstraints") or []
+    if any(each.get("whenUnsatisfiable", HARD) == HARD for each in constraints):
+        yield "topologySpreadConstraints", f"{HARD}; ScheduleAnyway is allowed"
+    for volume in spec.get("volumes") or []:
+        for kind in ("persistentVolumeClaim", "ephemeral"):
+            if kind in volume:
+                yield "volumes", f"{kind}, as it has no storage"
+    if spec.get("resourceClaims"):
+        yield "resourceClaims", "anything in them, as it has no devices"
+
+
+# ---- What the API server makes of objects before it stores them: defaults, admission, what may not
+# change.
+#
+# The scheduling gate of our pods is put on here, as the policy in manifests/gates/admission-policy.yaml
+# does.
 
 GATED_SCHEDULERS = ("muster", "volcano")
 _UNGATED_NAMESPACES = ("kube-system", "kube-muster")

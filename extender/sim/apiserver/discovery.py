@@ -1,7 +1,10 @@
-"""What kubectl asks before it asks for anything: version, groups, resources."""
+"""What kubectl asks before it asks for anything: version, groups, resources, and the schemas in
+OpenAPI v3."""
+
+from functools import cache
 
 from extender import __version__
-from extender.sim.apiserver import openapi
+from extender.sim.apiserver.field_schemas import name_of, with_referred
 from extender.sim.apiserver.kinds import (
     KUBERNETES_WORKLOADS,
     POD_GROUPS,
@@ -13,6 +16,42 @@ from extender.sim.apiserver.kinds import (
     ResourceKind,
     subresources_of,
 )
+
+# ---- The schemas in OpenAPI v3, for `kubectl explain` and for what kubectl asks before it applies.
+
+_ROOT = "/openapi/v3"
+
+
+@cache
+def openapi_document(path: str) -> Json | None:
+    """The index, or the part for one group and version; None where there is none."""
+    if path == _ROOT:
+        roots = {kind.root.strip("/") for kind in SERVED}
+        return {"paths": {root: {"serverRelativeURL": f"{_ROOT}/{root}"} for root in sorted(roots)}}
+    kinds = [kind for kind in SERVED if path == f"{_ROOT}{kind.root}"]
+    if not kinds:
+        return None
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Muster's embedded cluster", "version": "v1"},
+        "paths": {_path(kind): _patch(kind) for kind in kinds},
+        "components": {"schemas": with_referred(map(name_of, kinds))},
+    }
+
+
+def _path(kind: ResourceKind) -> str:
+    scope = "/namespaces/{namespace}" if kind.namespaced else ""
+    return f"{kind.root}{scope}/{kind.plural}/{{name}}"
+
+
+def _patch(kind: ResourceKind) -> Json:
+    """That the server judges fields itself, and which kind this is."""
+    named = {"group": kind.group, "version": kind.version, "kind": kind.name}
+    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+    return {"patch": {"x-kubernetes-group-version-kind": named, "parameters": [parameter], "responses": {}}}
+
+
+# ---- What kubectl asks before it asks for anything: version, groups, resources.
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "36"  # of the release whose behaviour is played
@@ -29,7 +68,7 @@ def document(path: str) -> Json | None:
         case "apis":
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, _groups()))}
         case found:
-            return _resources(f"/{found}") or openapi.document(f"/{found}")
+            return _resources(f"/{found}") or openapi_document(f"/{found}")
 
 
 def _version() -> Json:

@@ -1,20 +1,40 @@
-"""The forms of a patch. Each makes a new object and leaves the one given as it is.
+"""The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply."""
 
-JSON Patch is the library's. A strategic patch is
-Kubernetes' own, and no library has it: it knows lists whose elements have a key, and merges those; all other
-lists are replaced. Only lists that Muster, kubelets, schedulers and kubectl patch are known here.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
 import jsonpatch
 import jsonpointer
 
-from extender.api.merge_patch import merged
-from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.status_errors import StatusError, bad_request, unsupported_patch
+from extender.api.objects.base import merged
+from extender.sim.apiserver.errors import StatusError, bad_request, unsupported_patch
+from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
+from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.managed_fields import (
+    APPLY,
+    NOBODYS,
+    Entry,
+    Manager,
+    Path,
+    Paths,
+    claimed,
+    difference,
+    entries_of,
+    joined,
+    parts,
+    removed,
+    shown,
+    with_entries,
+    without,
+)
+from extender.sim.apiserver.objects import now
+
+# ---- The forms of a patch. Each makes a new object and leaves the one given as it is.
+#
+# JSON Patch is the library's. A strategic patch is Kubernetes' own, and no library has it: it knows
+# lists whose elements have a key, and merges those; all other lists are replaced. Only lists that
+# Muster, kubelets, schedulers and kubectl patch are known here.
 
 Patch = Callable[[Json], Json]
 
@@ -90,3 +110,157 @@ def json_patched(target: Json, operations: list[Json]) -> Json:
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as fault:
         raise StatusError(422, "Invalid", f"the patch does not apply: {operations}: {fault}") from fault
     return patched
+
+
+# ---- What a request for server-side apply wants: checked, and without what only the server writes.
+
+_SERVERS = (
+    *("creationTimestamp", "generation", "selfLink", "managedFields"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+
+
+def wanted_of(kind: ResourceKind, name: str, subresource: str, body: Any) -> Json:
+    """Raises StatusError for what is not an object of this kind and name."""
+    if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+        raise bad_request("an applied configuration is an object")
+    version, name_of_kind = body.get("apiVersion", ""), body.get("kind", "")
+    if (version, name_of_kind) != (kind.api_version, kind.name):
+        shown = version if "/" in version else f"/{version}"
+        raise bad_request(f"invalid object type: {shown}, Kind={name_of_kind}")
+    metadata = {**body.get("metadata", {})}
+    if metadata.get("managedFields") is not None:
+        raise bad_request("metadata.managedFields must be nil")
+    if metadata.setdefault("name", name) != name:
+        raise bad_request(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+        )
+    metadata = {field: value for field, value in metadata.items() if field not in _SERVERS}
+    return {**_through_this_door(kind, subresource, body), "metadata": metadata}
+
+
+def refuse_untyped(kind: ResourceKind, wanted: Json) -> None:
+    """Raises StatusError for what cannot be merged, as the real server does: with 500."""
+    meta = wanted["metadata"]
+    for fault in _untyped(wanted, schema_of(kind), ""):
+        group, _, version = kind.api_version.rpartition("/")
+        where = f"{meta.get('namespace', '')}/{meta['name']}; {group}/{version}, Kind={kind.name}"
+        raise StatusError(500, "", f"failed to create typed patch object ({where}): {fault}")
+
+
+def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
+    wanted = {"array": list, "object": dict}.get(schema.published.get("type", ""))
+    if wanted is not None and value is not None and not isinstance(value, wanted):
+        yield f"{at}: expected {'list' if wanted is list else 'map'}, got &{{{value}}}"
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if not schema.knows(name):
+                yield f"{at}.{name}: field not declared in schema"
+            yield from _untyped(each, schema.field(name), f"{at}.{name}")
+    elif isinstance(value, list):
+        yield from _untyped_items(value, schema, at)
+
+
+def _untyped_items(items: list[Any], schema: FieldSchema, at: str) -> Iterator[str]:
+    keys = set[str]()
+    for item in items:
+        yield from _untyped(item, schema.items, at)
+        if schema.splits(items):
+            if (key := schema.key_of(item)) in keys:
+                yield f"{at}: duplicate entries for key {shown((key,))}"
+            keys.add(key)
+
+
+def _through_this_door(kind: ResourceKind, subresource: str, body: Json) -> Json:
+    """Of an object that has a status of its own either that is written or all but that."""
+    if subresource == "status":
+        return {name: body[name] for name in ("apiVersion", "kind", "status") if name in body}
+    return {name: value for name, value in body.items() if name != "status" or not kind.status}
+
+
+# ---- Server-side apply: what a writer wants of an object, whole. What it wanted before and no longer
+# does goes.
+#
+# The rules are those of sigs.k8s.io/structured-merge-diff. Where two want different values of one
+# field, the second is refused, unless it insists.
+
+
+def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, force: bool) -> Json:
+    """The object as it is then; with `force` fields are taken from others who own them.
+
+    Raises StatusError 409 for those fields without it.
+    """
+    schema = schema_of(kind)
+    entries = entries_of(live)
+    merged = _merged(live, wanted, schema)
+    change = difference(live, merged, schema)
+    if not force:
+        _refuse_conflicts(entries, change.set, manager)
+    entries = without(entries, change, manager)
+    claims = claimed(wanted, schema)
+    before = entries.pop(manager, None)
+    others = frozenset(path for entry in entries.values() for path in entry.paths)
+    pruned = merged if before is None else _pruned(merged, before.paths, claims, others, schema)
+    same = before is not None and before.paths == claims and pruned == live
+    entries[manager] = Entry(manager, before.time if before and same else now(), claims)
+    return with_entries(pruned, entries.values())
+
+
+def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
+    """What is wanted over what is there; lists whose items have keys are merged item by item."""
+    if type(live) is not type(wanted) or not (schema.splits(live) and schema.splits(wanted)):
+        return deepcopy(wanted)
+    found = {step: value for step, (value, _) in parts(live, schema).items()}
+    for step, (value, inner) in parts(wanted, schema).items():
+        found[step] = _merged(found.get(step), value, inner)
+    return joined(live, found)
+
+
+def _pruned(obj: Json, before: Paths, claims: Paths, others: Paths, schema: FieldSchema) -> Json:
+    """Without what was claimed and no longer is, as far as nobody else owns it or something in it."""
+    owned = {path[:end] for path in others for end in range(1, len(path) + 1)}
+    for path in sorted(_with_fields_above(before) - _with_fields_above(claims) - NOBODYS):
+        if path not in owned:
+            obj = removed(obj, path, schema)
+    return obj
+
+
+def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
+    """The paths, and the fields that they go through."""
+    return {path[:end] for path in paths for end in range(1, len(path) + 1)}
+
+
+# ---- conflicts
+
+
+def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:
+    lost = {entry: sorted(entry.paths & changed) for other, entry in entries.items() if other != manager}
+    conflicts = [(entry, path) for entry, paths in lost.items() for path in paths]
+    if not conflicts:
+        return
+    if len(conflicts) == 1:
+        ((entry, path),) = conflicts
+        message = f"1 conflict: conflict with {_named(entry)}: {shown(path)}"
+    else:
+        lines = []
+        for entry, paths in lost.items():
+            if paths:
+                lines += [f"conflicts with {_named(entry)}:", *(f"- {shown(path)}" for path in paths)]
+        message = f"{len(conflicts)} conflicts: " + "\n".join(lines)
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f"conflict with {_named(entry)}",
+            "field": shown(path),
+        }
+        for entry, path in conflicts
+    ]
+    raise StatusError(409, "Conflict", f"Apply failed with {message}", {"causes": causes})
+
+
+def _named(entry: Entry) -> str:
+    name, operation, api_version, subresource = entry.manager
+    manager = f'"{name}"' + (f' with subresource "{subresource}"' if subresource else "")
+    if operation == APPLY:
+        return manager
+    return f"{manager} using {api_version}"

@@ -1,21 +1,60 @@
-"""Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for CRDs.
-
-A body is the prefix `k8s` and a zero byte, then a runtime.Unknown that names the kind and holds the object.
-What the numbers of its fields mean is in schemas/messages.json; a few messages have a form of their own in
-JSON.
-"""
+"""Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for CRDs."""
 
 import base64
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from extender.api.protobuf import KUBERNETES_PREFIX, fields
+from extender.sim.apiserver.errors import StatusError, bad_request
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.schemas.messages import ProtoField, message, message_name
-from extender.sim.apiserver.status_errors import StatusError, bad_request
+
+# ---- The messages of Kubernetes' own kinds in protobuf: which number is which field.
+#
+# messages.json is written by tools/schemas.py. It is read when the first body in protobuf comes.
+
+MESSAGES = Path(__file__).parent / "schemas" / "messages.json"
+
+
+class ProtoField(msgspec.Struct, array_like=True, frozen=True):
+    """`form`: optional, repeated, map for one with texts as keys, inline for a message whose fields stand in
+    the object around it, nonzero for what JSON leaves out when it is 0. `type`: string, bool, int32, int64,
+    bytes or the full name of a message."""
+
+    form: str
+    type: str
+    name: str
+
+
+ProtoMessage = dict[int, ProtoField]
+
+
+@cache
+def message(name: str) -> ProtoMessage:
+    return _messages()[name]
+
+
+@cache
+def message_name(kind: str) -> str | None:
+    """The full name of the message of a kind; None where it is not known."""
+    return next((name for name in _messages() if name.rpartition(".")[2] == kind), None)
+
+
+@cache
+def _messages() -> dict[str, ProtoMessage]:
+    return msgspec.json.decode(MESSAGES.read_bytes(), type=dict[str, ProtoMessage])
+
+
+# ---- Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for
+# CRDs.
+#
+# A body is the prefix `k8s` and a zero byte, then a runtime.Unknown that names the kind and holds the
+# object. What the numbers of its fields mean is in schemas/messages.json; a few messages have a form of
+# their own in JSON.
 
 _UNKNOWN, _TYPE = "k8s.io.apimachinery.pkg.runtime.Unknown", "k8s.io.apimachinery.pkg.runtime.TypeMeta"
 _BROKEN = (ValueError, OverflowError)

@@ -1,11 +1,111 @@
-"""A request, taken apart: which object or collection its path names, and what it asks for."""
+"""A request, taken apart: which object or collection its path names, its options and its selectors."""
 
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver.kinds import BY_PATH, ResourceKind, subresources_of
-from extender.sim.apiserver.options import LONGEST_MANAGER, Query
-from extender.sim.apiserver.ownership.managers import UPDATE, Manager
-from extender.sim.apiserver.status_errors import no_such_path
+from extender.sim.apiserver.errors import (
+    FieldErrors,
+    bad_request,
+    forbidden_field,
+    invalid_object,
+    no_such_path,
+    not_supported,
+    required,
+    too_long,
+)
+from extender.sim.apiserver.kinds import BY_PATH, Json, ResourceKind, subresources_of
+from extender.sim.apiserver.managed_fields import UPDATE, Manager
+
+# ---- The options in the query of a write, and which of them are refused.
+
+Query = dict[str, str]
+LONGEST_MANAGER = 128
+APPLY_PATCH = "application/apply-patch+yaml"
+_NAMES = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+
+
+def check(method: str, form: str, query: Query) -> None:
+    """Raises StatusError 422. `form`: the media type of the body."""
+    if method in _NAMES and (errors := [*_errors(method, form, query)]):
+        raise invalid_object(_NAMES[method], "meta.k8s.io", "", errors)
+
+
+def _errors(method: str, form: str, query: Query) -> FieldErrors:
+    manager = query.get("fieldManager", "")
+    if method == "PATCH" and form == APPLY_PATCH and not manager:
+        yield required("fieldManager", "is required for apply patch")
+    if method == "PATCH" and form != APPLY_PATCH and "force" in query:
+        yield forbidden_field("force", "may not be specified for non-apply patch")
+    if len(manager.encode()) > LONGEST_MANAGER:
+        yield too_long("fieldManager", LONGEST_MANAGER)
+    if query.get("dryRun", "All") != "All":
+        yield not_supported("dryRun", [query["dryRun"]], ("All",))
+    if query.get("fieldValidation", "") not in _VALIDATIONS:
+        yield not_supported("fieldValidation", query["fieldValidation"], _VALIDATIONS)
+
+
+# ---- The selectors of a request's query: labelSelector and fieldSelector.
+
+Test = Callable[[Json], bool]
+
+_SET = re.compile(r"(?P<key>[^\s!=(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUAL = re.compile(r"(?P<key>[^\s!=(),]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s=(),]*)")
+_BARE = re.compile(r"(?P<no>!?)\s*(?P<key>[^\s!=(),]+)")
+_INVOLVED = tuple(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid"))
+_FIELDS = (
+    *("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase"),
+    *(*_INVOLVED, "reason", "type"),
+)
+
+
+def selecting(labels: str, fields: str) -> Test:
+    """Whether an object is meant. Raises StatusError 400."""
+    tests = [*map(_label_test, _requirements(labels)), *map(_field_test, filter(None, fields.split(",")))]
+    return lambda obj: all(test(obj) for test in tests)
+
+
+def _requirements(text: str) -> Iterator[str]:
+    """The parts between those commas that are not inside parentheses."""
+    return filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", text)))
+
+
+def _label_test(text: str) -> Test:
+    if match := _SET.fullmatch(text):
+        values = {value.strip() for value in match["values"].split(",")}
+        return _label_in(match["key"], values, match["operator"] == "in")
+    if match := _EQUAL.fullmatch(text):
+        return _label_in(match["key"], {match["value"]}, match["operator"] != "!=")
+    if match := _BARE.fullmatch(text):
+        key, present = match["key"], not match["no"]
+        return lambda obj: (key in _labels(obj)) is present
+    raise bad_request(f"unable to parse requirement: {text!r}")
+
+
+def _label_in(key: str, values: set[str], wanted: bool) -> Test:
+    return lambda obj: (_labels(obj).get(key) in values) is wanted
+
+
+def _field_test(text: str) -> Test:
+    match = _EQUAL.fullmatch(text.strip())
+    if match is None or match["key"] not in _FIELDS:
+        raise bad_request(f"field label not supported: {text!r}; allowed are {', '.join(_FIELDS)}")
+    equal, value = match["operator"] != "!=", match["value"]
+    return lambda obj: (_field(obj, match["key"]) == value) is equal
+
+
+def _field(obj: Json, path: str) -> str:
+    part, _, field = path.partition(".")
+    found: str = obj.get(part, {}).get(field, "") if field else obj.get(part, "")
+    return found
+
+
+def _labels(obj: Json) -> dict[str, str]:
+    return obj["metadata"].get("labels") or {}
+
+
+# ---- A request, taken apart: which object or collection its path names, and what it asks for.
 
 
 class RequestTarget(NamedTuple):

@@ -1,19 +1,182 @@
-"""What is done to an object or a collection by which method."""
+"""What is done to an object or a collection by which method: reading, listing, watching, writing."""
 
-from extender.sim.apiserver.field_errors import wrong
-from extender.sim.apiserver.kinds import REVIEWS, Json, ResourceKind
-from extender.sim.apiserver.listing import list_page
-from extender.sim.apiserver.options import APPLY_PATCH, check
-from extender.sim.apiserver.ownership.managers import APPLY
-from extender.sim.apiserver.ownership.wanted import wanted_of
-from extender.sim.apiserver.patches import Patch, patching
-from extender.sim.apiserver.requests import Request
-from extender.sim.apiserver.reviews import reviewed
-from extender.sim.apiserver.scaling import scale_of, scaling
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from extender.sim.apiserver.errors import StatusError, bad_request, invalid_object, wrong
+from extender.sim.apiserver.kinds import ACCESS, IDENTITY, REVIEWS, Json, ResourceKind
+from extender.sim.apiserver.managed_fields import APPLY
+from extender.sim.apiserver.patches import Patch, patching, wanted_of
+from extender.sim.apiserver.requests import APPLY_PATCH, Query, Request, RequestTarget, Test, check, selecting
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError, invalid_object
-from extender.sim.apiserver.store import key_of
-from extender.sim.apiserver.validation.forms import read
+from extender.sim.apiserver.store import Change, Store, key_of
+from extender.sim.apiserver.subresources import scale_of, scaling
+from extender.sim.apiserver.validation.schemas import read
+
+# ---- Questions about rights and identity, which are asked by creating them: everybody may do
+# everything.
+
+_WHY = "the embedded cluster has no authentication: everybody may do everything"
+_ALL = ["*"]
+
+
+def reviewed(kind: ResourceKind, asked: Json) -> Json:
+    """The question with its answer."""
+    head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
+    if kind is IDENTITY:
+        return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
+    spec = asked.get("spec") or {}
+    if kind is ACCESS:
+        return {**head, "spec": spec, "status": {"allowed": True, "reason": _WHY}}
+    resources = [{"verbs": _ALL, "apiGroups": _ALL, "resources": _ALL}]
+    urls = [{"verbs": _ALL, "nonResourceURLs": _ALL}]
+    status = {"resourceRules": resources, "nonResourceRules": urls, "incomplete": False}
+    return {**head, "spec": spec, "status": status}
+
+
+# ---- Lists, whole or in pages.
+
+
+def list_page(store: Store, request: Request) -> Json:
+    """All pages of one list show the same moment. Raises StatusError 400."""
+    kind, namespace, *_ = request.target
+    query = request.query
+    version, after = _continued(query.get("continue", ""))
+    test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    items, version = store.listing(kind, namespace, version)
+    meant = [item for item in items if test(item) and list(key_of(item)) > after]
+    shown = meant[: int(query.get("limit") or 0) or None]
+    metadata: Json = {"resourceVersion": str(version)}
+    if left := len(meant) - len(shown):
+        metadata |= {"continue": _token(version, list(key_of(shown[-1]))), "remainingItemCount": left}
+    head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
+    return {**head, "items": shown}
+
+
+def _token(version: int, last: list[str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([version, last]).encode()).decode()
+
+
+def _continued(token: str) -> tuple[int, list[str]]:
+    """The version and the last object of the page before."""
+    if not token:
+        return 0, []
+    try:
+        version, last = json.loads(base64.urlsafe_b64decode(token))
+        return int(version), list(last)
+    except ValueError as fault:
+        raise bad_request("continue key is not valid") from fault
+
+
+# ---- A watch: what became of some objects since a version, as it happens.
+#
+# An object that begins to match the selectors is ADDED, one that no longer does is DELETED. Bookmarks
+# tell the version while nothing else does, and once more at the end, so that the next watch can go on
+# from there.
+
+_LOOK = 1.0  # seconds between two looks at whether somebody still listens
+_SECONDS = 1800
+_INITIAL_END = "k8s.io/initial-events-end"
+
+encode = msgspec.json.Encoder().encode
+
+
+class Watch:
+    """Iterate over `lines`; `listening` is asked now and then whether that is still worth it.
+
+    `shape` makes of an object what the client wants to see of it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        target: RequestTarget,
+        query: Query,
+        listening: Callable[[], bool],
+        shape: Callable[[Json], Json] = lambda obj: obj,
+        bookmark_every: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._target = target
+        self._listening = listening
+        self._shape = shape
+        self._bookmark_every = bookmark_every
+        self._clock = clock
+        self._test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
+        self._seconds = int(query.get("timeoutSeconds") or _SECONDS)
+        self._all_first = query.get("sendInitialEvents") == "true"
+        self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
+
+    def lines(self) -> Iterator[bytes]:
+        """Events, several in one piece where they come together."""
+        try:
+            if not self._version:
+                yield self._first()
+            yield from self._follow()
+        except StatusError as refusal:  # 410: the head of the answer is long sent
+            yield _line("ERROR", refusal.status())
+
+    def _first(self) -> bytes:
+        """What is there; a client that asked for all of it first is told where that ends."""
+        objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
+        end = self._bookmark({_INITIAL_END: "true"}) if self._all_first else b""
+        return b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj)) + end
+
+    def _follow(self) -> Iterator[bytes]:
+        ends = self._clock() + self._seconds
+        bookmark_at = self._clock() + self._bookmark_every
+        while self._clock() < ends and not self._store.closed and self._listening():
+            wait = min(ends, bookmark_at, self._clock() + _LOOK) - self._clock()
+            if events := self._events(self._store.wait(self._version, max(wait, 0.0))):
+                yield events
+            if self._clock() >= bookmark_at:
+                bookmark_at = self._clock() + self._bookmark_every
+                yield self._bookmark()
+        yield self._bookmark()
+
+    def _events(self, changes: list[Change]) -> bytes:
+        if changes:
+            self._version = changes[-1].version
+        meant = (change for change in changes if self._means(change))
+        return b"".join(
+            _line(seen, self._shape(change.object))
+            for change in meant
+            if (seen := seen_as(change, self._test))
+        )
+
+    def _means(self, change: Change) -> bool:
+        namespace = self._target.namespace
+        return change.kind is self._target.kind and (
+            not namespace or change.object["metadata"].get("namespace") == namespace
+        )
+
+    def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
+        if not self._bookmarks:
+            return b""
+        kind, meta = self._target.kind, {"resourceVersion": str(self._version), "annotations": annotations}
+        return _line("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta})
+
+
+def seen_as(change: Change, test: Test) -> str:
+    """What a change is to somebody who looks at matching objects only; empty: nothing."""
+    before = change.before is not None and test(change.before)
+    after = change.type != "DELETED" and test(change.object)
+    if before:
+        return "MODIFIED" if after else "DELETED"
+    return "ADDED" if after else ""
+
+
+def _line(type_: str, obj: Json) -> bytes:
+    return encode({"type": type_, "object": obj}) + b"\n"
+
+
+# ---- What is done to an object or a collection by which method.
 
 
 def answer(service: Service, request: Request) -> tuple[int, Json]:

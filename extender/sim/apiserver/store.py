@@ -1,19 +1,22 @@
-"""The objects, and the log of how they became what they are.
-
-Every change takes the next number of one sequence, which is the object's resourceVersion; so a version is
-also a place in the log, and a watch goes on from the version that its client saw last. The log is bounded:
-who comes with an older version has to list again. Stored objects are never changed, only replaced, so they
-may be handed out without copying.
-"""
+"""The objects, the log of how they became what they are, and following it as informers follow an
+API server."""
 
 import threading
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
+from extender.sim.apiserver.errors import StatusError, expired
 from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.status_errors import expired
+
+# ---- The objects, and the log of how they became what they are.
+#
+# Every change takes the next number of one sequence, which is the object's resourceVersion; so a
+# version is also a place in the log, and a watch goes on from the version that its client saw last. The
+# log is bounded: who comes with an older version has to list again. Stored objects are never changed,
+# only replaced, so they may be handed out without copying.
 
 Key = tuple[str, str]  # namespace, name
 
@@ -139,3 +142,52 @@ class Store:
 def key_of(obj: Json) -> Key:
     meta = obj["metadata"]
     return meta.get("namespace", ""), meta["name"]
+
+
+# ---- Following the store in a thread of one's own, as informers follow an API server.
+
+LONGEST_WAIT = 1.0  # seconds
+
+
+class StoreFollower(ABC):
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._stopping = threading.Event()
+        self._version = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @property
+    def behind(self) -> bool:
+        """Whether something is not looked at yet."""
+        return self._version < self._store.version
+
+    @abstractmethod
+    def _begin(self) -> int:
+        """Look at all that is there, at first and when more has happened than the log keeps; returns its
+        version."""
+
+    @abstractmethod
+    def _take(self, changes: Sequence[Change]) -> None:
+        """Some changes, or none within `_patience`."""
+
+    def _patience(self) -> float:
+        """Seconds to wait for a change."""
+        return LONGEST_WAIT
+
+    def _run(self) -> None:
+        self._version = self._begin()
+        while not self._stopping.is_set():
+            try:
+                changes = self._store.wait(self._version, self._patience())
+            except StatusError:
+                self._version = self._begin()
+                continue
+            self._take(changes)
+            if changes:
+                self._version = changes[-1].version

@@ -1,7 +1,12 @@
-"""Which part of an object a request may write: its status, or the rest of it."""
+"""The parts of an object that have a path of their own: status, scale, and the binding of a pod."""
 
-from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.same_object import named_by
+from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
+from extender.sim.apiserver.kinds import PODS, SCALE, Json, ResourceKind
+from extender.sim.apiserver.objects import condition, named_by, set_condition
+from extender.sim.apiserver.patches import Patch
+from extender.sim.apiserver.validation.schemas import read
+
+# ---- Which part of an object a request may write: its status, or the rest of it.
 
 
 def merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
@@ -16,3 +21,88 @@ def merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: st
         after.pop("status", None)
         after |= {"status": before["status"]} if "status" in before else {}
     return after
+
+
+# ---- Placing a pod on a node: once, on the pod that was meant, and not behind its gates.
+
+
+def node_of(binding: Json) -> str:
+    """Raises StatusError."""
+    node: str = (binding.get("target") or {}).get("name", "")
+    if not node:
+        raise StatusError(500, "", "target.name: Required value")
+    return node
+
+
+def bound(pod: Json, node: str, uid: str | None) -> Json:
+    """The pod on that node. `uid`: of the pod that was meant. Raises StatusError."""
+    _check(pod, uid)
+    status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
+    set_condition(status, condition("PodScheduled", "True", ""))
+    spec = {**pod["spec"], "nodeName": node}
+    return {**pod, "metadata": {**pod["metadata"]}, "spec": spec, "status": status}
+
+
+def _check(pod: Json, uid: str | None) -> None:
+    meta, spec = pod["metadata"], pod["spec"]
+    if uid not in (None, "", meta["uid"]):
+        raise conflict(PODS, meta["name"], "the UID in the binding is not that of the pod")
+    if "deletionTimestamp" in meta:
+        raise conflict(PODS, meta["name"], f"pod {meta['name']} is being deleted, cannot be assigned")
+    if spec.get("nodeName"):
+        message = f'pod {meta["name"]} is already assigned to node "{spec["nodeName"]}"'
+        raise conflict(PODS, meta["name"], message)
+    if spec.get("schedulingGates"):
+        raise conflict(PODS, meta["name"], f"pod {meta['name']} has non-empty .spec.schedulingGates")
+
+
+# ---- The subresource `scale`: how many pods a workload has and should have, in the same form for every
+# kind.
+
+_OF_OBJECT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def scale_of(obj: Json) -> Json:
+    meta, status = obj["metadata"], obj.get("status") or {}
+    wanted = obj["spec"].get("replicas", 1)
+    return {
+        "kind": SCALE.name,
+        "apiVersion": SCALE.api_version,
+        "metadata": {name: meta[name] for name in _OF_OBJECT},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {"replicas": status.get("replicas", 0), "selector": selector_text(obj)},
+    }
+
+
+def selector_text(obj: Json) -> str:
+    """app=web,tier in (a,b)"""
+    selector = obj["spec"].get("selector") or {}
+    equal = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    return ",".join(sorted([*equal, *map(_expression, selector.get("matchExpressions") or ())]))
+
+
+def _expression(each: Json) -> str:
+    key, values = each["key"], ",".join(sorted(each.get("values") or ()))
+    shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+    return shown.get(each["operator"], str(key))
+
+
+def scaling(name: str, change: Patch, strict: bool) -> Patch:
+    """What a change of its scale does to an object."""
+
+    def scaled(before: Json) -> Json:
+        wanted = read(SCALE, change(scale_of(before)), strict)
+        meta = wanted["metadata"]
+        if meta.get("name") != name:
+            message = (
+                f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
+            )
+            raise bad_request(message)
+        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        if replicas < 0:
+            message = "must be greater than or equal to 0"
+            raise invalid(SCALE, name, [wrong("spec.replicas", replicas, message)])
+        spec = {**before["spec"], "replicas": replicas}
+        return {**before, "metadata": {**before["metadata"], **named_by(wanted)}, "spec": spec}
+
+    return scaled

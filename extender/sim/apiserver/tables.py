@@ -1,9 +1,316 @@
-"""Lists as kubectl prints them: a Table."""
+"""Lists as kubectl prints them: Tables, with the columns that the real API server gives each kind."""
 
-from extender.sim.apiserver.columns import AFTER_NAME, AGE, TableColumn, meta
-from extender.sim.apiserver.event_columns import OF_EVENTS
-from extender.sim.apiserver.kinds import EVENTS, Json, ResourceKind
-from extender.sim.apiserver.workload_columns import OF_WORKLOADS
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from extender.api.durations import age, between
+from extender.api.keys import POD_SCHEDULED, SCHEDULED, SCHEDULING_GATED
+from extender.sim.apiserver.kinds import (
+    CRON_JOBS,
+    DEPLOYMENTS,
+    ELASTIC_QUOTA_TREES,
+    EVENTS,
+    JOBS,
+    LEASES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Json,
+    ResourceKind,
+)
+from extender.sim.apiserver.objects import find_stored_condition
+from extender.sim.apiserver.subresources import selector_text
+
+# ---- The columns that the real API server gives the kinds served here, in its Tables.
+
+_ROLE = "node-role.kubernetes.io/"
+_NODE_INFO = ("status", "nodeInfo")
+
+
+class TableColumn(NamedTuple):
+    """`wide`: shown with -o wide only."""
+
+    name: str
+    value: Callable[[Json], Any]
+    wide: bool = False
+
+
+def at(*path: str, default: Any = "") -> Callable[[Json], Any]:
+    def value(obj: Json) -> Any:
+        found: Any = obj
+        for name in path:
+            found = (found or {}).get(name)
+        return default if found is None else found
+
+    return value
+
+
+def meta(name: str) -> Callable[[Json], Any]:
+    return at("metadata", name)
+
+
+def age_of(obj: Json) -> str:
+    return age(obj["metadata"]["creationTimestamp"])
+
+
+def _ready(pod: Json) -> str:
+    containers = pod["status"].get("containerStatuses") or []
+    return f"{sum(bool(each.get('ready')) for each in containers)}/{len(pod['spec']['containers'])}"
+
+
+def _pod_status(pod: Json) -> str:
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Terminating"
+    if find_stored_condition(pod, POD_SCHEDULED).get("reason") == SCHEDULING_GATED:
+        return SCHEDULING_GATED
+    phase = str(pod["status"]["phase"])
+    return {"Succeeded": "Completed", "Failed": "Error"}.get(phase, phase)
+
+
+def _node_status(node: Json) -> str:
+    ready = find_stored_condition(node, "Ready").get("status")
+    status = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    return status + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
+
+
+def _reason(group: Json) -> str:
+    return str(find_stored_condition(group, SCHEDULED).get("reason", ""))
+
+
+def _active(field: str) -> Callable[[Json], str]:
+    return lambda local: str(find_stored_condition(local, "Active").get(field, ""))
+
+
+def _role(key: str, value: str) -> str:
+    """What a label says of the roles of its node; empty: nothing."""
+    return key.removeprefix(_ROLE) if key.startswith(_ROLE) else value if key == "kubernetes.io/role" else ""
+
+
+def _roles(node: Json) -> str:
+    labels = node["metadata"].get("labels") or {}
+    return ",".join(sorted({_role(*each) for each in labels.items()} - {""})) or "<none>"
+
+
+def _address(type_: str) -> Callable[[Json], str]:
+    def found(node: Json) -> str:
+        addresses = node["status"].get("addresses") or ()
+        return next((each["address"] for each in addresses if each.get("type") == type_), "<none>")
+
+    return found
+
+
+def _kernel(node: Json) -> str:
+    info = node["status"].get("nodeInfo") or {}
+    built_for = f" ({info['architecture']})" if info.get("architecture") else ""
+    return (info.get("kernelVersion") or "<unknown>") + built_for
+
+
+AGE = TableColumn("Age", age_of)
+AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
+    PODS: (
+        TableColumn("Ready", _ready),
+        TableColumn("Status", _pod_status),
+        TableColumn("Restarts", lambda _: "0"),
+        TableColumn("IP", at("status", "podIP", default="<none>"), wide=True),
+        TableColumn("Node", at("spec", "nodeName", default="<none>"), wide=True),
+        TableColumn("Nominated Node", at("status", "nominatedNodeName", default="<none>"), wide=True),
+        TableColumn("Readiness Gates", lambda _: "<none>", wide=True),
+    ),
+    NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
+    NODES: (
+        TableColumn("Status", _node_status),
+        TableColumn("Roles", _roles),
+        AGE,
+        TableColumn("Version", at(*_NODE_INFO, "kubeletVersion")),
+        TableColumn("Internal-IP", _address("InternalIP"), wide=True),
+        TableColumn("External-IP", _address("ExternalIP"), wide=True),
+        TableColumn("OS-Image", at(*_NODE_INFO, "osImage", default="<unknown>"), wide=True),
+        TableColumn("Kernel-Version", _kernel, wide=True),
+        TableColumn(
+            "Container-Runtime", at(*_NODE_INFO, "containerRuntimeVersion", default="<unknown>"), wide=True
+        ),
+    ),
+    PRIORITY_CLASSES: (
+        TableColumn("Value", at("value")),
+        TableColumn("Global-Default", at("globalDefault", default=False)),
+        AGE,
+        TableColumn("PreemptionPolicy", at("preemptionPolicy")),
+    ),
+    LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
+    QUEUES: (
+        TableColumn("State", at("status", "state")),
+        TableColumn("Weight", at("spec", "weight", default=1)),
+        TableColumn("Pending", at("status", "pending")),
+        TableColumn("Inqueue", at("status", "inqueue")),
+        TableColumn("Running", at("status", "running")),
+        TableColumn("Parent", at("spec", "parent"), wide=True),
+        TableColumn("Share", at("status", "share"), wide=True),
+        TableColumn("Used-CPU", at("status", "allocated", "cpu"), wide=True),
+        TableColumn("Deserved-CPU", at("status", "deserved", "cpu"), wide=True),
+    ),
+    LOCAL_QUEUES: (
+        TableColumn("Queue", at("spec", "queue")),
+        TableColumn("Waiting", at("status", "waiting")),
+        TableColumn("Admitted", at("status", "admitted")),
+        TableColumn("Active", _active("status")),
+        AGE,
+        TableColumn("Reason", _active("reason"), wide=True),
+    ),
+    ELASTIC_QUOTA_TREES: (TableColumn("Root", at("spec", "root", "name")),),
+    POD_GROUPS: (
+        TableColumn("Status", at("status", "phase")),
+        TableColumn("minMember", at("spec", "minMember")),
+        TableColumn("Runnings", at("status", "running")),
+        TableColumn("Queue", at("spec", "queue", default="default"), wide=True),
+        TableColumn("Reason", _reason, wide=True),
+    ),
+}
+
+
+# ---- The columns of events, which are like no other kind's.
+
+
+def _since(event: Json, *fields: str) -> str:
+    """How long ago: by the first of these times that the event has."""
+    found = next((event[field] for field in fields if event.get(field)), None)
+    return age(found) if found else "<unknown>"
+
+
+def _last_seen(event: Json) -> str:
+    if series := event.get("series"):
+        return _since(series, "lastObservedTime")
+    return _since(event, "lastTimestamp", "firstTimestamp", "eventTime")
+
+
+def _count(event: Json) -> str:
+    return str((event.get("series") or {}).get("count") or event.get("count") or 1)
+
+
+def _object(event: Json) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _source(event: Json) -> str:
+    source = event.get("source") or {}
+    named = source.get("component") or event.get("reportingComponent") or ""
+    host = source.get("host") or event.get("reportingInstance") or ""
+    return ", ".join(filter(None, (named, host)))
+
+
+OF_EVENTS = (
+    TableColumn("Last Seen", _last_seen),
+    TableColumn("Type", at("type")),
+    TableColumn("Reason", at("reason")),
+    TableColumn("Object", _object),
+    TableColumn("Subobject", at("involvedObject", "fieldPath"), wide=True),
+    TableColumn("Source", _source, wide=True),
+    TableColumn("Message", lambda event: str(event.get("message") or "").strip()),
+    TableColumn("First Seen", lambda event: _since(event, "firstTimestamp", "eventTime"), wide=True),
+    TableColumn("Count", _count, wide=True),
+    TableColumn("Name", meta("name"), wide=True),
+)
+
+
+# ---- The columns that the real API server gives Kubernetes' own workloads.
+
+_JOB_STATES = ("Complete", "Failed", "Suspended")
+
+
+def _number(*path: str) -> Callable[[Json], int]:
+    return at(*path, default=0)
+
+
+def _ready_pods(workload: Json) -> str:
+    return f"{_number('status', 'readyReplicas')(workload)}/{workload['spec'].get('replicas', 1)}"
+
+
+def _state(job: Json) -> str:
+    held = (type_ for type_ in _JOB_STATES if find_stored_condition(job, type_).get("status") == "True")
+    return next(held, "Running")
+
+
+def _completions(job: Json) -> str:
+    succeeded, spec = _number("status", "succeeded")(job), job["spec"]
+    if "completions" in spec:
+        return f"{succeeded}/{spec['completions']}"
+    parallel = spec.get("parallelism", 0)
+    return f"{succeeded}/1" + (f" of {parallel}" if parallel > 1 else "")
+
+
+def _duration(job: Json) -> str:
+    status = job.get("status") or {}
+    if "completionTime" in status:
+        return between(status["startTime"], status["completionTime"])
+    return age(status["startTime"]) if "startTime" in status else ""
+
+
+def _last_run(cron_job: Json) -> str:
+    last = (cron_job.get("status") or {}).get("lastScheduleTime")
+    return age(last) if last else "<none>"
+
+
+def _active_pods(cron_job: Json) -> int:
+    return len((cron_job.get("status") or {}).get("active") or ())
+
+
+def _containers(field: str, *path: str) -> Callable[[Json], str]:
+    containers = at(*path, "spec", "template", "spec", "containers", default=())
+    return lambda obj: ",".join(each.get(field, "") for each in containers(obj))
+
+
+def _template(*path: str) -> tuple[TableColumn, ...]:
+    """Of the pods; `path` leads to the object with the template."""
+    return (
+        TableColumn("Containers", _containers("name", *path), wide=True),
+        TableColumn("Images", _containers("image", *path), wide=True),
+    )
+
+
+_SELECTOR = TableColumn("Selector", lambda obj: selector_text(obj) or "<none>", wide=True)
+
+OF_WORKLOADS: dict[ResourceKind, tuple[TableColumn, ...]] = {
+    DEPLOYMENTS: (
+        TableColumn("Ready", _ready_pods),
+        TableColumn("Up-to-date", _number("status", "updatedReplicas")),
+        TableColumn("Available", _number("status", "availableReplicas")),
+        *_template(),
+        _SELECTOR,
+    ),
+    REPLICA_SETS: (
+        TableColumn("Desired", _number("spec", "replicas")),
+        TableColumn("Current", _number("status", "replicas")),
+        TableColumn("Ready", _number("status", "readyReplicas")),
+        *_template(),
+        _SELECTOR,
+    ),
+    STATEFUL_SETS: (TableColumn("Ready", _ready_pods), *_template()),
+    JOBS: (
+        TableColumn("Status", _state),
+        TableColumn("Completions", _completions),
+        TableColumn("Duration", _duration),
+        *_template(),
+        _SELECTOR,
+    ),
+    CRON_JOBS: (
+        TableColumn("Schedule", at("spec", "schedule")),
+        TableColumn("Timezone", at("spec", "timeZone", default="<none>")),
+        TableColumn("Suspend", lambda obj: str(bool(obj["spec"].get("suspend")))),
+        TableColumn("Active", _active_pods),
+        TableColumn("Last Schedule", _last_run),
+        *_template("spec", "jobTemplate"),
+        TableColumn("Selector", lambda _: "<none>", wide=True),
+    ),
+}
+
+
+# ---- Lists as kubectl prints them: a Table.
 
 _ASKED = "as=Table"
 

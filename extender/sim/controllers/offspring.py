@@ -1,7 +1,4 @@
-"""What a workload makes, as the table of workloads says, compared with what it owns already.
-
-The annotations that say how long pods run and when they come (sim.kube-muster.io/…) are handed down.
-"""
+"""What a workload makes, as the table of workloads says, compared with what it owns already."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -9,7 +6,7 @@ from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
-from extender.api.workloads.lifecycle import JobOutcome, outcome_of
+from extender.api.workloads.shape import JobOutcome, outcome_of
 from extender.sim.apiserver.kinds import Json
 
 _HANDED_DOWN = "sim.kube-muster.io/"

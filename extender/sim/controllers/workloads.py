@@ -1,8 +1,5 @@
-"""All workload controllers in one thread: they make the pods of Deployments, Jobs and their like, and say in
-statuses what became of them.
-
-What was deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a
-workload whose status alone may have changed the pods are not compared again.
+"""All workload controllers in one thread, and the garbage collector: they make the pods of Deployments, Jobs
+and their like.
 """
 
 from collections import defaultdict
@@ -11,10 +8,11 @@ from contextlib import suppress
 from itertools import chain
 
 from extender.api.workloads.children import MALFORMED, kind_of
-from extender.sim.apiserver.follower import StoreFollower
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import (
     BY_NAME,
     JOBS,
+    KINDS,
     OPERATOR_KINDS,
     POD_GROUPS,
     PODS,
@@ -24,15 +22,32 @@ from extender.sim.apiserver.kinds import (
     ResourceKind,
 )
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError
-from extender.sim.apiserver.store import Change, key_of
-from extender.sim.controllers.garbage import collect
-from extender.sim.controllers.job_endings import JobEndings
-from extender.sim.controllers.job_pods import JobPods
-from extender.sim.controllers.job_status import job_status
+from extender.sim.apiserver.store import Change, StoreFollower, key_of
+from extender.sim.controllers.jobs import JobEndings, JobPods, job_status
 from extender.sim.controllers.offspring import ComparedOffspring, compared, has_ended, owner_uid
-from extender.sim.controllers.operator_status import operator_status
-from extender.sim.controllers.statuses import status_of
+from extender.sim.controllers.statuses import operator_status, status_of
+
+# ---- The garbage collector: what is left without any of its owners goes as well.
+
+
+def collect(service: Service, gone: set[str]) -> None:
+    """Delete what only objects that are gone own. `gone`: their UIDs."""
+    for kind in KINDS:
+        for obj in service.store.all(kind) if kind.namespaced and gone else ():
+            meta = obj["metadata"]
+            owners = [owner.get("uid") for owner in meta.get("ownerReferences") or ()]
+            if owners and gone.issuperset(owners):
+                with suppress(StatusError):
+                    service.delete(
+                        kind, meta["namespace"], meta["name"], {"preconditions": {"uid": meta["uid"]}}
+                    )
+
+
+# ---- All workload controllers in one thread: they make the pods of Deployments, Jobs and their like,
+# and say in statuses what became of them.
+#
+# What was deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of
+# a workload whose status alone may have changed the pods are not compared again.
 
 _PACE = 0.05  # seconds in which changes gather
 _REVISION = "controller-revision-hash"

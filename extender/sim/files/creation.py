@@ -1,7 +1,4 @@
-"""Creating what was read: objects in the API server, and of a workload all that its controller would make.
-
-A workload of a kind that the server does not serve is not stored; its pods are owned by it all the same.
-"""
+"""Creating what was read: objects in the API server, and of a workload all that its controller would make."""
 
 import uuid
 from collections.abc import Iterable
@@ -9,12 +6,11 @@ from itertools import count
 from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, kind_of
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, Json
 from extender.sim.apiserver.service import Service
-from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.controllers.offspring import children_of
-from extender.sim.files.manifests import Manifest, fault_text
-from extender.sim.files.namespaces import of
+from extender.sim.files.manifests import Manifest, fault_text, namespace_of
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
@@ -64,12 +60,12 @@ class Creation:
         """Put in the UIDs that are known only now."""
         for owner in obj["metadata"].get("ownerReferences") or ():
             if not owner.get("uid"):
-                key = owner["apiVersion"], owner["kind"], of(obj), owner["name"]
+                key = owner["apiVersion"], owner["kind"], namespace_of(obj), owner["name"]
                 owner["uid"] = self._uids.get(key) or _uid(key)
 
     def _born(self, given: Json) -> Json:
         """What the server would give it."""
-        meta = {**given["metadata"], "namespace": of(given)}
+        meta = {**given["metadata"], "namespace": namespace_of(given)}
         if not meta.get("name"):
             meta["name"] = meta["generateName"] + self._letters()
         made = {**given, "metadata": meta}
@@ -84,7 +80,7 @@ class Creation:
 
 
 def _key(obj: Json) -> _Key:
-    return obj["apiVersion"], obj["kind"], of(obj), obj["metadata"]["name"]
+    return obj["apiVersion"], obj["kind"], namespace_of(obj), obj["metadata"]["name"]
 
 
 def _uid(key: _Key) -> str:

@@ -1,33 +1,170 @@
-"""Which fields the kinds have: those of the schemas by which the embedded API server goes.
-
-Here is what these do not say: the form of names, that a pod has a container, that amounts are not negative.
-Status, which controllers write, is left as it is, but for the room of nodes.
+"""Which fields the kinds have, which forms their values may have, and what is wrong with those of a
+document.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from typing import Any, NamedTuple
 
-from extender.sim.apiserver.kinds import NODES, PODS, ResourceKind
-from extender.sim.apiserver.schemas.field_schemas import FieldSchema, schema_of
-from extender.sim.files.forms import (
-    ANY,
-    COUNT,
-    COUNTS,
-    NAME,
-    NAMESPACE,
-    OTHERS,
-    PREFIX,
-    QUANTITIES,
-    QUANTITY,
-    TEXT,
-    TEXTS,
-    TRUTH,
-    WHOLE,
-    WHOLES,
-    Form,
-    Leaf,
-    Needed,
-    one_of,
+import yaml
+
+from extender.api.quantities import BadQuantity, at_least
+from extender.api.workloads.shape import POD, KindName, Offspring, Path, WorkloadRow
+from extender.api.workloads.table import WORKLOADS
+from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
+from extender.sim.apiserver.kinds import BY_NAME, NODES, OPERATOR_KINDS, PODS, REPLICA_SETS, ResourceKind
+from extender.sim.apiserver.validation.metadata import dns_label, subdomain
+from extender.sim.files.reading import Document, where
+
+# ---- The forms that a value of a file may have, and how they are told.
+#
+# A mapping lists the fields that are allowed; a list of one form allows any number of that form; a
+# `Leaf` is a value.
+
+
+class Leaf(NamedTuple):
+    """One value: what is allowed, in words and as a test."""
+
+    allowed: str
+    test: Callable[[Any], bool]
+
+
+class Needed(NamedTuple):
+    """A field that must be there and not be empty; `why` says so."""
+
+    form: Any
+    why: str
+
+
+Form = Leaf | Needed | list[Any] | dict[str, Any]
+OTHERS = "*"  # in the place of a name: all fields that are not listed
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_whole(value) and value >= 0
+
+
+def _is_quantity(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    try:
+        return at_least(str(value)) >= 0
+    except BadQuantity:
+        return False
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and not subdomain(value)
+
+
+def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(test, value.values()))
+
+
+def one_of(values: Iterable[str]) -> Leaf:
+    *others, last = values
+    listed = f"{', '.join(others)} or {last}" if others else last
+    return Leaf(listed, lambda value: value in (*others, last))
+
+
+ANY = Leaf("anything", lambda _: True)
+TEXT = Leaf("a text; put numbers, true and false in quotes", _is_text)
+WHOLE = Leaf("a whole number", _is_whole)
+COUNT = Leaf("a whole number, 0 or more", _is_count)
+TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
+TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _each(_is_text))
+WHOLES = Leaf("whole numbers by name", _each(_is_whole))
+COUNTS = Leaf("whole numbers by name, 0 or more", _each(_is_count))
+QUANTITY = Leaf("a quantity, 0 or more, such as 500m or 1Gi", _is_quantity)
+QUANTITIES = Leaf("quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}", _each(_is_quantity))
+NAME = Leaf(
+    "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",
+    _is_name,
 )
+PREFIX = Leaf("the beginning of such a name", lambda value: _is_text(value) and _is_name(f"{value}x"))
+NAMESPACE = Leaf(
+    "a name of at most 63 small letters, digits and -, that begins and ends with a letter or digit",
+    lambda value: isinstance(value, str) and not dns_label(value),
+)
+
+
+# ---- What is wrong with the fields of a document, each fault with its line and what is allowed there.
+
+
+def faults_of(document: Document, form: Form) -> Iterator[str]:
+    yield from _faults(document.file, document.node, document.object, form, "")
+
+
+def nameless(document: Document) -> Iterator[str]:
+    meta = document.object.get("metadata")
+    if not isinstance(meta, dict) or not (meta.get("name") or meta.get("generateName")):
+        yield f"{document.where()}: metadata.name: missing; every object has one"
+
+
+def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
+    """What is wrong with a value and with all in it. Nulls count as absent."""
+    if value is None:
+        return
+    if isinstance(form, Needed):
+        yield from _faults(file, node, value, form.form, at)
+    elif isinstance(form, Leaf):
+        if not form.test(value):
+            yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is {form.allowed}"
+    elif isinstance(form, list):
+        yield from _faults_of_list(file, node, value, form[0], at)
+    else:
+        yield from _faults_of_object(file, node, value, form, at)
+
+
+def _faults_of_list(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
+    if not isinstance(node, yaml.SequenceNode):
+        yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is a list"
+        return
+    for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
+        if part is None:
+            yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
+        yield from _faults(file, item, part, form, f"{at}[{number}]")
+
+
+def _faults_of_object(
+    file: str, node: yaml.Node, value: Any, form: dict[str, Form], at: str
+) -> Iterator[str]:
+    if not isinstance(node, yaml.MappingNode):
+        yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is an object"
+        return
+    for key, part in node.value:
+        name = key.value
+        inside, known = _below(at, name), form.get(name, form.get(OTHERS))
+        if known is None:
+            yield f"{where(file, key)}: {inside}: unknown field; allowed are {', '.join(sorted(form))}"
+        else:
+            yield from _faults(file, part, value.get(name), known, inside)
+    for name, part in form.items():
+        if isinstance(part, Needed) and not value.get(name):
+            yield f"{where(file, node)}: {_below(at, name)}: missing; {part.why}"
+
+
+def _below(at: str, name: Any) -> str:
+    return f"{at}.{name}" if at else str(name)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# ---- Which fields the kinds have: those of the schemas by which the embedded API server goes.
+#
+# Here is what these do not say: the form of names, that a pod has a container, that amounts are not
+# negative. Status, which controllers write, is left as it is, but for the room of nodes.
 
 _UNCHECKED = ("FieldsV1", "IntOrString", "MicroTime", "Time")
 _LEAVES = {"string": TEXT, "integer": WHOLE, "boolean": TRUTH}
@@ -100,3 +237,104 @@ def _map_of(schema: FieldSchema) -> Form:
     if form is QUANTITY or schema.published.get("x-kubernetes-int-or-string"):
         return QUANTITIES
     return _MAPS.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}
+
+
+# ---- Fields of the kinds whose controllers make pods: templates and counts are where the table says,
+# and are checked as those of pods. All other names are known of the kinds that have a schema.
+
+_REPLICATION_CONTROLLER = ("v1", "ReplicationController")  # not served; a ReplicaSet with another selector
+_PURPOSE = "the pods are made of it"
+
+
+@cache
+def form_of(name: KindName) -> dict[str, Any]:
+    """The form of an object."""
+    form = {**_known_fields(name)}
+    for offspring in WORKLOADS[name].offspring:
+        _mark(form, offspring)
+    for path in WORKLOADS[name].templates:
+        _put(form, path, Needed(_template(), _PURPOSE))
+    for path in WORKLOADS[name].counts:
+        _put(form, path, COUNT)
+    for path, values in _choices(WORKLOADS[name]).items():
+        _put(form, path, one_of(sorted(values)))
+    return {**form, "spec": Needed(form["spec"], _PURPOSE)}
+
+
+def _known_fields(name: KindName) -> dict[str, Form]:
+    """Of kinds without a schema only those of every object."""
+    if name in BY_NAME and BY_NAME[name] not in OPERATOR_KINDS:
+        return fields_of(BY_NAME[name])
+    if name == _REPLICATION_CONTROLLER:
+        return {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}
+    return {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata(), "spec": {OTHERS: ANY}, "status": ANY}
+
+
+@cache
+def _template() -> dict[str, Form]:
+    return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _PURPOSE)}
+
+
+def _part_of_template() -> dict[str, Form]:
+    return {"metadata": metadata(), "spec": {**spec_of(PODS), "containers": [ANY]}}
+
+
+def _choices(row: WorkloadRow) -> dict[Path, set[Any]]:
+    """The values that decide what is made."""
+    choices: dict[Path, set[Any]] = {}
+    for offspring in row.offspring:
+        for path, values in offspring.when.items():
+            choices.setdefault(path, set()).update(value for value in values if value is not None)
+    return choices
+
+
+def _mark(form: dict[str, Form], offspring: Offspring) -> None:
+    """Put in what is made, and how many, at their places."""
+    part = _reach(form, offspring.each) if offspring.each else form
+    if offspring.each:
+        _put(form, offspring.each, {OTHERS: part} if offspring.roles else [part])
+    count = offspring.count
+    for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):
+        _put(part, path, COUNT)
+    for path, made in _templates(offspring):
+        _put(part, path, made)
+
+
+def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
+    if isinstance(offspring.spec, Mapping):
+        path = offspring.spec.get("template")
+        return [(path, Needed(_template(), _PURPOSE))] if path else []
+    if offspring.optional:
+        return [(offspring.template, _part_of_template())]
+    if offspring.made == POD:
+        return [(offspring.template, Needed(_template(), _PURPOSE))]
+    spec = form_of(offspring.made)["spec"]
+    if offspring.spec:
+        return [(offspring.spec, spec)]
+    return [(offspring.template, Needed({"metadata": metadata(), "spec": spec}, _PURPOSE))]
+
+
+def _reach(form: dict[str, Form], path: Path) -> dict[str, Form]:
+    """The form of the items at a place, as far as something is known of them."""
+    found: Form | None = form
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        found = found.get(OTHERS)
+    elif isinstance(found, list):
+        found = found[0]
+    return found if isinstance(found, dict) else {OTHERS: ANY}
+
+
+def _put(form: dict[str, Form], path: Path, leaf: Form) -> None:
+    """What is needed needs all that it is in. Forms on the way are copied: other kinds may have them, too."""
+    first, *rest = path
+    if not rest:
+        form[first] = leaf
+        return
+    there = form.get(first)
+    inside = there.form if isinstance(there, Needed) else there
+    inside = {**inside} if isinstance(inside, dict) else {OTHERS: ANY}
+    is_needed = isinstance(leaf, Needed) or isinstance(there, Needed)
+    form[first] = Needed(inside, _PURPOSE) if is_needed else inside
+    _put(inside, tuple(rest), leaf)

@@ -1,27 +1,127 @@
-"""Reading what `-f` names: files and folders of objects, in the order in which they can be created.
+"""Reading what `-f` names: files and folders of objects, in the order in which they can be created."""
 
-All faults are told, each as FILE:LINE, with what is allowed there. What is left out, or not done as in a real
-cluster, is told in notes of the same form.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
 from extender.api.workloads.shape import KindName
 from extender.api.workloads.table import WORKLOADS
-from extender.sim.apiserver.admission import FIRST_OBJECTS
+from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
 from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
-from extender.sim.apiserver.unsupported_fields import MOST_PODS
-from extender.sim.files import namespaces
-from extender.sim.files.amounts import as_texts
-from extender.sim.files.faults import faults_of, nameless
-from extender.sim.files.fields import fields_of
-from extender.sim.files.forms import Form
-from extender.sim.files.reading import Document, documents, shown
-from extender.sim.files.skipping import note
-from extender.sim.files.workload_fields import form_of
+from extender.sim.files.fields import Form, faults_of, fields_of, form_of, nameless
+from extender.sim.files.reading import Document, documents, shown, value_of
+from extender.terminal.text import did_you_mean, near_misses
+
+# ---- Amounts as texts: a file may say 0.5 as a number, and the API server stores it as a text.
+
+_AMOUNTS = frozenset(
+    "allocatable capability capacity deserved limits minResources overhead requests resource".split()  # noqa: SIM905
+)
+
+
+def as_texts(value: Any) -> Any:
+    """A copy of an object, or of a part of one."""
+    if isinstance(value, list):
+        return [as_texts(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _texts(part) if name in _AMOUNTS and isinstance(part, dict) else as_texts(part)
+        for name, part in value.items()
+    }
+
+
+def _texts(amounts: dict[str, Any]) -> dict[str, Any]:
+    return {name: str(each) if isinstance(each, float) else each for name, each in amounts.items()}
+
+
+# ---- Objects that are told of and left out: those without pods, and those of kinds that nobody here
+# knows.
+
+_WITHOUT_PODS = frozenset({
+    "APIService", "Certificate", "ClusterIssuer", "ClusterRole", "ClusterRoleBinding", "ConfigMap",
+    "CustomResourceDefinition", "DeviceClass", "EndpointSlice", "Endpoints", "Gateway", "HTTPRoute",
+    "HorizontalPodAutoscaler", "Ingress", "IngressClass", "Issuer", "LimitRange", "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration", "NetworkPolicy", "PersistentVolume",
+    "PersistentVolumeClaim", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ResourceClaim",
+    "ResourceClaimTemplate", "Role", "RoleBinding", "RuntimeClass", "Secret", "Service",
+    "ServiceAccount", "ServiceMonitor", "StorageClass", "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VerticalPodAutoscaler"
+})  # fmt: skip
+_OTHERWISE = {
+    "DaemonSet": "its pods belong to nodes and wait in no queue",
+    "ResourceQuota": "it makes queues only with --quota-sources=resourcequota, and is not enforced here",
+    "PodTemplate": "a template alone makes no pods",
+    "TrainingRuntime": "no pods follow from it alone",
+    "ClusterTrainingRuntime": "no pods follow from it alone",
+    "WorkflowTemplate": "a template alone makes no pods",
+    "ClusterWorkflowTemplate": "a template alone makes no pods",
+    "CronWorkflow": "nothing runs at set times here; write the Workflow",
+    "ScheduledSparkApplication": "nothing runs at set times here; write the SparkApplication",
+}
+
+
+def left_out_note(document: Document) -> str:
+    """Why it is left out."""
+    name, kind = (str(document.object.get(field)) for field in ("apiVersion", "kind"))
+    line = document.where(value_of(document.node, "kind"))
+    called = (document.object.get("metadata") or {}).get("name") or ""
+    object_ = f'{kind} "{called}"' if called else kind
+    if kind in _WITHOUT_PODS:
+        return f"{line}: {object_}: skipped, no pods follow from it"
+    if kind in _OTHERWISE:
+        return f"{line}: {object_}: skipped, {_OTHERWISE[kind]}"
+    return f"{line}: {object_}: skipped, nothing is known of kind {kind} ({name}){_hint((name, kind))}"
+
+
+def _hint(name: KindName) -> str:
+    """A kind of that name in another group or version, or one with nearly that name."""
+    known = [*BY_NAME, *WORKLOADS]
+    versions = [api_version for api_version, kind in known if kind == name[1]]
+    if versions:
+        return f"; known is {name[1]} of {', '.join(versions)}"
+    near = near_misses(name[1], (kind for _, kind in known), 1)
+    return f"; {did_you_mean(near)}" if near else ""
+
+
+# ---- Namespaces that objects name: those that no cluster has and no file makes are told once, or made.
+
+_DEFAULT = "default"
+
+
+def namespace_of(obj: Json) -> str:
+    """The namespace of an object; empty for kinds without."""
+    kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
+    if kind is not None and not kind.namespaced:
+        return ""
+    return obj["metadata"].get("namespace") or _DEFAULT
+
+
+def missing_namespaces(found: Iterable[tuple[Json, str]]) -> dict[str, str]:
+    """By name where each is named first."""
+    there = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
+    named: dict[str, str] = {}
+    for obj, where in found:
+        if BY_NAME.get((obj["apiVersion"], obj["kind"])) is NAMESPACES:
+            there.add(obj["metadata"].get("name"))
+        elif name := namespace_of(obj):
+            named.setdefault(name, where)
+    return {name: where for name, where in named.items() if name not in there}
+
+
+def missing_namespace_fault(name: str, where: str) -> str:
+    return f'{where}: namespaces "{name}" not found; --create-namespaces makes those that are missing'
+
+
+def new_namespace(name: str) -> Json:
+    return {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name, "metadata": {"name": name}}
+
+
+# ---- Reading what `-f` names: files and folders of objects, in the order in which they can be created.
+#
+# All faults are told, each as FILE:LINE, with what is allowed there. What is left out, or not done as
+# in a real cluster, is told in notes of the same form.
 
 
 class InvalidManifests(ValueError):
@@ -55,14 +155,14 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     given = [each for path in paths for each in documents(path, faults)]
     found = [each for document in given for each in _manifest(document, faults, notes)]
     faults += [*_twice(found), *_counted(found, notes)]
-    missing = namespaces.missing((each.object, each.where) for each in found)
+    missing = missing_namespaces((each.object, each.where) for each in found)
     if not create_namespaces:
-        faults += [namespaces.fault(name, at) for name, at in missing.items()]
+        faults += [missing_namespace_fault(name, at) for name, at in missing.items()]
     if not found and not faults:
         faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
-    found += [Manifest(NAMESPACES, namespaces.namespace(name), at) for name, at in missing.items()]
+    found += [Manifest(NAMESPACES, new_namespace(name), at) for name, at in missing.items()]
     return Manifests(sorted(found, key=_order), notes)
 
 
@@ -79,7 +179,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     if form is not None:
         wrong = [*faults_of(document, form), *nameless(document)]
     elif not wrong:
-        notes.append(note(document))
+        notes.append(left_out_note(document))
     faults.extend(wrong)
     kind = BY_NAME.get(_kind_name(document.object))
     if form is not None and not wrong and not _is_there(kind, document.object):
@@ -115,7 +215,7 @@ def _twice(found: Sequence[Manifest]) -> Iterator[str]:
     first: dict[tuple[str, ...], str] = {}
     for each in found:
         meta = each.object["metadata"]
-        key = (*_kind_name(each.object), namespaces.of(each.object), meta.get("name") or each.where)
+        key = (*_kind_name(each.object), namespace_of(each.object), meta.get("name") or each.where)
         if key in first:
             yield f'{each.where}: {key[1]} "{each.name}" already exists: it is at {first[key]}, too'
         first.setdefault(key, each.where)

@@ -1,6 +1,5 @@
-"""The extender as the stock scheduler calls it: two entries of one server, one for choosing, one for binding.
-
-No call is repeated here; a call that fails is the pod's error, with words that stay the same.
+"""The extender as the stock scheduler calls it: two entries of one server, one for choosing, one for
+binding.
 """
 
 import http.client
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 
 from extender.sim.apiserver.kinds import Json
-from extender.sim.scheduler.filters import Rejection
+from extender.sim.scheduler.nodes import Rejection
 
 CHOOSING_TIMEOUT = 3.0  # httpTimeout of the two entries in scheduler-config/sidecar.yaml
 BINDING_TIMEOUT = 600.0

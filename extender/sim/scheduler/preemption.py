@@ -1,10 +1,4 @@
-"""Making room for a pod that fits nowhere: whom to evict, and what the extender says to that.
-
-As the stock scheduler does it: on each node where others are what stands in the way, all less important
-pods are thought away, then as many as possible are left, the most important first. The extender may drop
-nodes from the outcome or change the victims; of what it leaves, the node with the least important victims is
-cleared. There are no disruption budgets.
-"""
+"""Making room for a pod that fits nowhere: whom to evict, and what the extender says to that."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,8 +6,7 @@ from typing import NamedTuple
 
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.extender import Extender, ExtenderError
-from extender.sim.scheduler.filters import Rejection, rejection_of
-from extender.sim.scheduler.nodes import Nodes, PodInfo
+from extender.sim.scheduler.nodes import Nodes, PodInfo, Rejection, rejection_of
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NOBODY = Rejection(("No preemption victims found for incoming pod",))

@@ -1,30 +1,108 @@
 """The cluster at one moment, as far as it is shown: queues, gangs, other pods, nodes."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from extender.api.keys import ENDED_PHASES
-from extender.api.objects.cluster import Namespace
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.nodes import Node
+from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, ROOT_QUEUE
+from extender.api.objects.cluster import Namespace, Node
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue
-from extender.domain.model.ownership import group_name
-from extender.domain.model.pod_owners import auto_name
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue
+from extender.api.quantities import Quantity
+from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
-from extender.domain.queues.local_queue_records import records_by_key
-from extender.domain.quotas.steps import entering
-from extender.sim.apiserver.decoding import typed
+from extender.domain.model.resources import CPU, Resources, offered, pod_requests, total
+from extender.domain.queues.local_queues import records_by_key
+from extender.domain.queues.quota_steps import entering
 from extender.sim.apiserver.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
+from extender.sim.apiserver.objects import typed
 from extender.sim.apiserver.store import Store
 from extender.sim.scheduler.loop import EXTENDED
-from extender.sim.show.gangs import Gang, WaysIn, gang_of, key_of
-from extender.sim.show.hints import hint_for
-from extender.sim.show.loose_pods import Known, LoosePod, loose_pod
-from extender.sim.show.outcome import ClusterReport, PodSummary
-from extender.sim.show.queues_and_nodes import node_summary, queue_summaries
+from extender.sim.show.gangs import (
+    ClusterReport,
+    Gang,
+    Known,
+    LoosePod,
+    NodeSummary,
+    PodSummary,
+    QueueSummary,
+    WaysIn,
+    Written,
+    gang_of,
+    hint_for,
+    key_of,
+    loose_pod,
+)
+
+# ---- What queues hold of what they deserve, and what is used of nodes.
+#
+# Shares come from Queue status, and where that does not carry them yet, from Muster's debug port.
+
+
+def queue_summaries(
+    queues: Iterable[Json], used: Collection[str], shares: Iterable[Json] | None
+) -> list[QueueSummary]:
+    """Those that exist, and the default one where it is used without being made. Those that every cluster has
+    are left out where no group uses them. `shares`: what /debug/queues says."""
+    debugged = {share["name"]: share for share in shares or ()}
+    shown = [queue for queue in queues if queue["metadata"]["name"] in used or not _is_everywhere(queue)]
+    made = [_queue(queue, debugged.get(queue["metadata"]["name"], {})) for queue in shown]
+    if DEFAULT_QUEUE in used and DEFAULT_QUEUE not in [part.name for part in made]:
+        made.append(_queue({"metadata": {"name": DEFAULT_QUEUE}}, debugged.get(DEFAULT_QUEUE, {})))
+    return sorted(made, key=lambda part: part.name)
+
+
+def _is_everywhere(queue: Json) -> bool:
+    return queue["metadata"]["name"] in (DEFAULT_QUEUE, ROOT_QUEUE)
+
+
+def _queue(given: Json, debugged: Json) -> QueueSummary:
+    queue, status = typed(given, Queue), given.get("status") or {}
+    if "deserved" in status:
+        deserved, allocated = status["deserved"], status.get("allocated") or {}
+        share = status.get("share") or 0.0
+    else:
+        deserved, allocated = _written(debugged.get("deserved")), _written(debugged.get("allocated"))
+        share = debugged.get("share") or 0.0
+    state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
+    return QueueSummary(queue.metadata.name, state, queue.spec.weight, deserved, allocated, round(share, 4))
+
+
+# ---- nodes and amounts
+
+
+def node_summary(node: Node, pods: Iterable[Pod]) -> NodeSummary:
+    name = node.metadata.name
+    here = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
+    used = total(pod_requests(pod.spec) for pod in here)
+    room = offered(node.status.allocatable)
+    return NodeSummary(
+        name, node.status.allocatable or {}, _written({each: used.get(each, 0) for each in room})
+    )
+
+
+def _written(amounts: Mapping[str, Any] | None) -> Written:
+    """Amounts as Kubernetes writes them; those without bound are left out."""
+    finite = ((name, amount) for name, amount in (amounts or {}).items() if isinstance(amount, int | float))
+    return {name: _quantity(name, round(amount)) for name, amount in finite if abs(amount) < 2**63}
+
+
+def _quantity(name: str, amount: int) -> str:
+    if name == CPU:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if amount and amount % unit == 0:
+            return f"{amount // unit}{suffix}"
+    return str(amount)
+
+
+def amounts(written: Mapping[str, Quantity]) -> Resources:
+    """The numbers behind written amounts."""
+    return offered(written)
+
+
+# ---- The cluster at one moment, as far as it is shown: queues, gangs, other pods, nodes.
 
 Look = Callable[[str], Any]
 

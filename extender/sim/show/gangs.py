@@ -1,22 +1,77 @@
-"""A gang as the screen shows it."""
+"""Gangs, and pods that are members of none, as the screen shows them, and the outcome that -o json prints."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from extender.api.conditions import condition
-from extender.api.keys import ENDED_PHASES, SCHEDULED
-from extender.api.objects.base import Meta
-from extender.api.objects.groups import PodGroup
+from extender.api.keys import ENDED_PHASES, GATE, SCHEDULED
+from extender.api.objects.base import Meta, condition
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import PodGroup
+from extender.api.quantities import Quantity
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.model.local_queue_label import local_queue_label
-from extender.domain.model.pod_owners import controller_of, group_name_of
-from extender.domain.model.queue_of_group import queue_of_podgroup
-from extender.domain.model.reasons import NOT_WAITING, Verdict
-from extender.domain.queues.local_queue_records import LocalQueueRecord, find_local_queue
-from extender.sim.show.outcome import GroupSummary
+from extender.domain.model.ownership import auto_name, controller_of, group_name, group_name_of
+from extender.domain.model.queue_of_group import local_queue_label, queue_of_podgroup
+from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
+from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
+from extender.sim.apiserver.kinds import Json
+from extender.sim.scheduler.loop import EXTENDED, PLAIN
+from extender.terminal.text import did_you_mean, names_in, near_miss, near_misses, pods_that_name
+
+# ---- What `muster run -o json` prints: the outcome by group, queue, pod and node.
+
+Written = dict[str, Quantity]
+
+
+class QueueSummary(msgspec.Struct, frozen=True):
+    name: str
+    state: str
+    weight: int
+    deserved: Written
+    allocated: Written
+    share: float
+
+
+class GroupSummary(msgspec.Struct, frozen=True, rename="camel"):
+    """`reason`: why it waits, or why members of it do; empty: none of them waits.
+    `bound`: members on nodes."""
+
+    namespace: str
+    name: str
+    queue: str
+    phase: str
+    reason: str
+    min_member: int
+    bound: int
+
+
+class PodSummary(msgspec.Struct, frozen=True, rename="camel"):
+    """`pod_group`: the group that it names, whether it exists or not. `reason`: why it has no node."""
+
+    namespace: str
+    name: str
+    pod_group: str
+    phase: str
+    reason: str
+    node: str
+
+
+class NodeSummary(msgspec.Struct, frozen=True):
+    name: str
+    allocatable: Written
+    used: Written
+
+
+class ClusterReport(msgspec.Struct, frozen=True, rename="camel"):
+    pod_groups: list[GroupSummary]
+    queues: list[QueueSummary]
+    pods: list[PodSummary]
+    nodes: list[NodeSummary]
+
+
+# ---- A gang as the screen shows it.
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -130,3 +185,151 @@ def _is_job(meta: Meta) -> bool:
 
 def key_of(meta: Meta) -> str:
     return f"{meta.namespace}/{meta.name}"
+
+
+# ---- Pods that are members of no group: where they are, and why those without a node wait.
+#
+# They name no PodGroup, or one that does not exist, or a scheduler that is not Muster's.
+#
+# Muster's debug port has the reason of those that it schedules; of others, the condition that their
+# scheduler wrote. A pod whose scheduler does not run here has neither.
+
+SERVED = EXTENDED | PLAIN
+NO_SCHEDULER = "NoSuchScheduler"
+FOREIGN_GATES = "SchedulingGated"
+
+
+class Why(NamedTuple):
+    """A reason, the numbers behind it, and a name that was probably meant."""
+
+    reason: str = ""
+    detail: str = ""
+    hint: str = ""
+
+
+class LoosePod(msgspec.Struct, frozen=True):
+    """`group`: the PodGroup that it names, or empty. `missing_group`: the same if that does not exist.
+    `state`: as Gang's, or failed."""
+
+    namespace: str
+    name: str
+    group: str
+    missing_group: str
+    scheduler: str
+    state: str
+    node: str
+    why: Why = Why()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def has_started(self) -> bool:
+        return self.state in ("runs", "ended", "failed")
+
+
+class Known(NamedTuple):
+    """What explains a pod. `decided`: what Muster's debug port says, by group. `groups`: keys of all."""
+
+    decided: Mapping[str, Json]
+    groups: Collection[str]
+    queues: Collection[str]
+
+
+def loose_pod(pod: Pod, known: Known) -> LoosePod:
+    meta, node = pod.metadata, pod.spec.node_name
+    state = _state(pod)
+    why = _why(pod, known) if state == "waits" else Why()
+    if state == "waits" and not why.reason:
+        state = "pending"
+    named, scheduler = group_name(pod), pod.spec.scheduler_name
+    missing = "" if f"{meta.namespace}/{named}" in known.groups else named
+    return LoosePod(meta.namespace, meta.name, named, missing, scheduler, state, node, why)
+
+
+def _state(pod: Pod) -> str:
+    if pod.status.phase in ENDED_PHASES:
+        return "failed" if pod.status.phase == "Failed" else "ended"
+    return "runs" if pod.spec.node_name else "waits"
+
+
+def _why(pod: Pod, known: Known) -> Why:
+    scheduler = pod.spec.scheduler_name
+    if scheduler not in SERVED:
+        served = ", ".join(sorted(SERVED))
+        detail = f"no scheduler named {scheduler} runs here; {served} do"
+        return Why(NO_SCHEDULER, detail, _meant(scheduler, SERVED))
+    if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
+        return Why(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
+    decided = _decided(pod, known) if scheduler in EXTENDED else {}
+    if reason := decided.get("reason", ""):
+        return Why(reason, decided.get("detail", ""), _hint(pod, reason, decided, known))
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if scheduled and scheduled.reason != FOREIGN_GATES:
+        return Why(scheduled.reason, scheduled.message)
+    return Why()
+
+
+def _decided(pod: Pod, known: Known) -> Json:
+    """On the group that it names, or else on that of its own, which has one of two names."""
+    meta, named = pod.metadata, group_name(pod)
+    names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
+    found = (known.decided.get(f"{meta.namespace}/{name}") for name in names)
+    return next(filter(None, found), {})
+
+
+def _hint(pod: Pod, reason: str, decided: Json, known: Known) -> str:
+    if reason == Reason.QUEUE_NOT_FOUND:
+        return _meant(str(decided.get("queue", "")), known.queues)
+    if reason != Reason.GROUP_NOT_FOUND:
+        return ""
+    named, namespace = group_name(pod), pod.metadata.namespace
+    return _meant(named, names_in(namespace, known.groups)) or _elsewhere(named, known.groups)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    return did_you_mean(near_misses(name, known, 1))
+
+
+def _elsewhere(name: str, keys: Iterable[str]) -> str:
+    found = [key.partition("/")[0] for key in keys if key.endswith(f"/{name}")]
+    return f"there is one in namespace {found[0]}" if found else ""
+
+
+# ---- What a waiting group probably lacks because of a name: its queue, or pods that name another
+# group.
+
+
+def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose: Sequence[LoosePod]) -> str:
+    """A sentence; empty where nothing suggests one. `groups`: the keys of all."""
+    if gang.summary.reason == Reason.QUEUE_NOT_FOUND:
+        meant = did_you_mean(near_misses(gang.summary.queue, queues, 1))
+        return meant[:1].upper() + meant[1:]
+    if gang.summary.reason == Reason.NOT_ENOUGH_MEMBERS:
+        return _of_another_scheduler(gang, loose) or _of_another_name(gang, groups, loose)
+    return ""
+
+
+def _of_another_scheduler(gang: Gang, loose: Sequence[LoosePod]) -> str:
+    found = Counter(
+        pod.scheduler
+        for pod in loose
+        if pod.group == gang.summary.name and pod.namespace == gang.summary.namespace
+    )
+    counted = [f"{pods_that_name(count)} it with schedulerName {name}" for name, count in found.items()]
+    return f"{' and '.join(counted)}, which is not Muster's." if counted else ""
+
+
+def _of_another_name(gang: Gang, groups: Collection[str], loose: Sequence[LoosePod]) -> str:
+    """Pods whose group does not exist, and is like this one or has its name in another namespace."""
+    namespace, name = gang.summary.namespace, gang.summary.name
+    known = names_in(namespace, groups)
+    named = Counter(pod.missing_group for pod in loose if pod.missing_group and pod.namespace == namespace)
+    for wrong, count in named.items():
+        if near_miss(wrong, known) == name:
+            return f"{pods_that_name(count)} {wrong}: did you mean {name}?"
+    elsewhere = Counter(pod.namespace for pod in loose if pod.missing_group == name)
+    for other, count in elsewhere.items():
+        return f"{pods_that_name(count)} it in namespace {other}, where there is no such group."
+    return ""

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from extender.api.keys import GPU
 from extender.domain.model.reasons import Reason
-from extender.sim.show.canvas import Canvas
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.gangs import Gang
-from extender.sim.show.loose_pods import LoosePod
-from extender.sim.show.queue_bars import cpu_in_use, queue_lines
+from extender.sim.show.gangs import Gang, LoosePod
 from extender.sim.show.sentences import (
+    GangTimes,
+    TransitionLog,
     ahead,
+    alike,
     ending,
     left_out,
     listed,
@@ -19,8 +19,8 @@ from extender.sim.show.sentences import (
     waiting_for,
     why_pods_wait,
 )
-from extender.sim.show.transitions import GangTimes, TransitionLog, alike
-from extender.terminal.counts import many
+from extender.sim.show.tables import Canvas, cpu_in_use, queue_lines
+from extender.terminal.text import many
 
 _MOST_NAMES = 10  # of pods in one sentence
 _MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})

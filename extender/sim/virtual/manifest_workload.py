@@ -1,28 +1,34 @@
-"""A workload made from the objects of -f files.
-
-They are created in the store of the embedded API server first: it gives them their defaults, and refuses what
-a real one would refuse.
-"""
+"""A workload made from the objects of -f files: pods, suspended jobs, and queues from quotas."""
 
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from extender.api.keys import GATE
+from extender.api.configuration import Configuration
+from extender.api.keys import GATE, ROOT_QUEUE
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace, PriorityClass
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.nodes import Node
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import (
+    ElasticQuota,
+    ElasticQuotaTree,
+    Namespace,
+    Node,
+    PriorityClass,
+    Workload,
+)
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.api.workloads.shape import KindName
 from extender.domain.model.ownership import group_name
+from extender.domain.queues.quota_records import QuotaQueue
+from extender.domain.queues.quota_steps import annotations_of, spec_of
+from extender.domain.queues.quotas import Quotas, plan_of
 from extender.sim.apiserver.kinds import (
+    ELASTIC_QUOTA_TREES,
+    ELASTIC_QUOTAS,
     LOCAL_QUEUES,
     NAMESPACES,
     NODES,
@@ -39,9 +45,61 @@ from extender.sim.embedded import node
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import Manifests
 from extender.sim.kubelets import fails, run_seconds
-from extender.sim.virtual.quotas import make_queues
 from extender.sim.virtual.suspended_jobs import let_go, not_played
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
+
+# ---- Queues from quotas in virtual time: made at the beginning, as Muster makes them in a cluster.
+
+
+class QuotaQueues(NamedTuple):
+    """`namespaces`: by name, the queue that each enters. `notes`: what is wrong with quotas, which costs
+    only the part that is."""
+
+    namespaces: Mapping[str, str]
+    notes: list[str]
+
+
+def make_queues(creation: Creation) -> QuotaQueues:
+    """Of the quotas among the objects; a queue that is there by the name of one stays as it is."""
+    quotas = Quotas(
+        _all_quotas(creation, ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+        _all_quotas(creation, ELASTIC_QUOTAS, ElasticQuota),
+    )
+    plan = plan_of(quotas, Configuration().max_queue_depth)
+    wanted = plan.queues.values()
+    taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == QUEUES.name}
+    notes = [f"{each.source}: {each}" for each in plan.faults]
+    left = (each for each in wanted if each.name in taken)
+    notes += [f"{each.source}: queue {each.name!r} exists, and stays as it is" for each in left]
+    for queue in _possible(wanted, taken):
+        creation.add(_object(queue), str(queue.source))
+    return QuotaQueues(plan.namespaces, notes)
+
+
+def _all_quotas(creation: Creation, kind: ResourceKind, type_: type[Any]) -> list[Any]:
+    name = kind.api_version, kind.name
+    found = (obj for obj, _ in creation.objects if (obj["apiVersion"], obj["kind"]) == name)
+    return [msgspec.json.decode(msgspec.json.encode(obj), type=type_) for obj in found]
+
+
+def _possible(queues: Iterable[QuotaQueue], taken: set[str]) -> Iterator[QuotaQueue]:
+    """Nothing is made below a queue that was not made of a quota; parents come first."""
+    made = {ROOT_QUEUE}
+    for each in queues:
+        if not each.kept and each.name not in taken and each.parent in made:
+            made.add(each.name)
+            yield each
+
+
+def _object(queue: QuotaQueue) -> Json:
+    meta = {"name": queue.name, "annotations": annotations_of(queue)}
+    return {"apiVersion": QUEUES.api_version, "kind": QUEUES.name, "metadata": meta, "spec": spec_of(queue)}
+
+
+# ---- A workload made from the objects of -f files.
+#
+# They are created in the store of the embedded API server first: it gives them their defaults, and
+# refuses what a real one would refuse.
 
 ARRIVAL = "sim.kube-muster.io/arrival-seconds"
 _OWNERS = (("batch/v1", "Job"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))

@@ -10,7 +10,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
-from extender.terminal.near_misses import did_you_mean, names_in, near_misses, pods_that_name
+from extender.terminal.text import did_you_mean, names_in, near_misses, pods_that_name
 
 _DIGITS = 4
 

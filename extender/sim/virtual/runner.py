@@ -6,19 +6,20 @@ from typing import NamedTuple
 import msgspec
 
 from extender.api.configuration import Configuration
-from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, offered
-from extender.domain.snapshot.limits import Limits
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.snapshot import Limits
 from extender.sim.files.manifests import load
-from extender.sim.virtual import synthetic, synthetic_tree, trace
+from extender.sim.virtual import synthetic, trace
+from extender.sim.virtual import synthetic as synthetic_tree
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.simulation import Observer, Simulation
-from extender.sim.virtual.trace_workload import from_rows
+from extender.sim.virtual.trace import from_rows
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
-from extender.terminal.progress import Advance, progress, working
+from extender.terminal.text import Advance, progress, working
 
 _PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
 
@@ -72,13 +73,13 @@ def _workload(options: SimulationOptions) -> VirtualWorkload:
     rows = [row for path in options.traces for row in trace.read(path)]
     made += from_rows(rows, made.queues, {})
     if options.synthetic:
-        invented = synthetic.rows(options.synthetic, _room(made), options.seed)
+        invented = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
         made += from_rows(invented, made.queues, synthetic.WEIGHTS)
     if options.synthetic_jobs:
-        tree = [queue for queue in synthetic_tree.queues() if queue.metadata.name not in _names(made)]
+        tree = [queue for queue in synthetic_tree.team_queues() if queue.metadata.name not in _names(made)]
         made += VirtualWorkload(queues=tuple(tree))
         made += from_rows(
-            synthetic_tree.rows(options.synthetic_jobs, _room(made), options.seed), made.queues, {}
+            synthetic_tree.job_rows(options.synthetic_jobs, _room(made), options.seed), made.queues, {}
         )
     if not made.members:
         raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))

@@ -9,18 +9,16 @@ import msgspec
 from extender.api.configuration import Configuration
 from extender.api.keys import QUEUE
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
-from extender.api.workloads.partial import changes_its_count
+from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.shape import Json, at
 from extender.api.workloads.table import WORKLOADS
-from extender.api.workloads.template_paths import annotation_paths
-from extender.domain.jobs import changes
-from extender.domain.jobs.job_record import JobKind, JobRecord, JobRules
-from extender.domain.jobs.reading import AnyJob, job_record
-from extender.domain.jobs.unit import unit
 from extender.domain.model.shapes import Shapes
+from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot.job_suspension import unit
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, JOBS, NAMESPACES
 from extender.sim.apiserver.patches import json_patched
-from extender.sim.apiserver.status_errors import StatusError
 from extender.sim.controllers.offspring import children_of
 from extender.sim.files.creation import Created, Creation
 from extender.sim.virtual.workload import stamp
@@ -81,7 +79,7 @@ def _let_one_go(creation: Creation, place: int, record: JobRecord, queue: str) -
     annotations = {name: text for name, text in given if name.startswith(_IN_TIME)}
     creation.add({**group, "metadata": {**group["metadata"], "annotations": annotations}}, where)
     name = group["metadata"]["name"]
-    operations = changes.let_go(obj, row, annotation_paths(row, obj), name, stamp(0))
+    operations = job_suspension.let_go(obj, row, annotation_paths(row, obj), name, stamp(0))
     creation.objects[place] = Created(json_patched(obj, operations), where)
     for child in children_of(creation.objects[place].object):
         creation.add(child, where)

@@ -1,12 +1,64 @@
-"""A report as plain lines, with names as long as they are, or as the terminal has room for."""
+"""A report as plain lines, alone or beside the one with traverse only, as wide as the terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from extender.api.durations import two_units
-from extender.sim.virtual.comparison import comparison
-from extender.sim.virtual.fitting import Cells, fitting
 from extender.sim.virtual.report import QueueReport, SimulationReport, SizeReport, Unstarted
-from extender.terminal.counts import many
+from extender.terminal.text import columns, many, shortened
+
+# ---- Columns of a report that fit into the terminal.
+
+_SHORTEST_NAME = 12
+Cells = tuple[object, ...]
+
+
+def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]:
+    """Numbers are never cut; names get what they leave."""
+    made = columns(head, rows, right=len(head) - 1)
+    over = max(map(len, made)) - width
+    if not width or over <= 0:
+        return made
+    longest = max(len(str(row[0])) for row in rows)
+    room = max(longest - over, _SHORTEST_NAME)
+    cut = [(shortened(str(name), room, unicode=False), *rest) for name, *rest in rows]
+    return columns(head, cut, right=len(head) - 1)
+
+
+# ---- Two reports side by side: as given, and with traverse only.
+
+
+def comparison(given: SimulationReport, other: SimulationReport, width: int) -> list[str]:
+    title = "against traverse only, without reservations and reclaim"
+    return ["", title, *fitting(("", "as given", "traverse"), list(_rows(given, other)), width)]
+
+
+def _rows(given: SimulationReport, other: SimulationReport) -> Iterator[Cells]:
+    yield "makespan", *(two_units(each.makespan) for each in (given, other))
+    for name in given.utilisation:
+        yield f"utilisation of {name}", *(f"{each.utilisation.get(name, 0.0):.1%}" for each in (given, other))
+    for level in (each.level for each in given.fairness):
+        yield f"fairness of level {level}", _jain(given, level), _jain(other, level)
+    yield "evicted pods", given.evictions, other.evictions
+    yield "mean wait", _mean(given), _mean(other)
+    yield "longest wait", _longest(given), _longest(other)
+    for mine, its in zip(given.sizes, other.sizes, strict=True):
+        yield f"mean wait of {mine.pods} pods", _mean(mine), _mean(its)
+        yield f"longest wait of {mine.pods} pods", _longest(mine), _longest(its)
+
+
+def _jain(of: SimulationReport, level: int) -> str:
+    return next((f"{each.jain:.2f}" for each in of.fairness if each.level == level), "-")
+
+
+def _mean(of: SimulationReport | SizeReport) -> str:
+    return two_units(of.waits.mean) if of.waits else "-"
+
+
+def _longest(of: SimulationReport | SizeReport) -> str:
+    return two_units(of.waits.max) if of.waits else "-"
+
+
+# ---- A report as plain lines, with names as long as they are, or as the terminal has room for.
 
 _MOST_UNSTARTED = 10
 

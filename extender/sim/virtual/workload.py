@@ -5,12 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.objects.cluster import Namespace, PriorityClass
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.nodes import Node
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 

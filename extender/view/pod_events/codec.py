@@ -3,8 +3,8 @@
 from sys import intern
 from typing import Protocol
 
+from extender.domain.model.appearance import Appearance, PodFacts
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance, PodFacts
 from extender.domain.view.events import PodEvent, PodPage, PodWriter
 
 # etcd takes requests of 1.5 MiB, and JSON may need six bytes for one of a pod's.

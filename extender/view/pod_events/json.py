@@ -1,16 +1,180 @@
-"""Pods in JSON: one event a line.
+"""Pods in JSON: one event a line."""
 
-A change takes the object apart as far as the changed field, and everything else is copied as it came.
-"""
+import re
 
 import msgspec
 from msgspec import Raw
 
 from extender.api.keys import ASK_MARK
-from extender.domain.view.appearance import AS_IT_IS, Appearance, PodFacts
-from extender.domain.view.events import PodPage, UnwritablePod
-from extender.view.pod_events import json_reading
-from extender.view.pod_events.codec import MARK_NAME, PodEvents, PodListWriter
+from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
+from extender.domain.view.events import ListedPod, PodEvent, PodPage, UnwritablePod
+from extender.view.pod_events.codec import (
+    INITIAL_EVENTS_END,
+    LONGEST_FRAME,
+    MARK_NAME,
+    BrokenPods,
+    PodEvents,
+    PodListWriter,
+    pod_facts,
+    version_number,
+)
+
+# ---- What is read of pods in JSON: the facts, and where each pod begins and ends.
+
+# msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.
+UNREADABLE = (ValueError, RecursionError)
+
+
+class _Wire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    pass
+
+
+class _Meta(_Wire, frozen=True):
+    resource_version: str = ""
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Spec(_Wire, frozen=True):
+    scheduler_name: str = ""
+    node_name: str = ""
+    init_containers: list[Raw] | None = None  # must be a list, so that the mark can be added
+
+
+class _Status(_Wire, frozen=True):
+    """Must be an object, so that the nomination can be added."""
+
+    phase: str = ""
+
+
+class _Pod(_Wire, frozen=True):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _BookmarkMeta(_Meta, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(_Wire, frozen=True):
+    metadata: _BookmarkMeta
+
+
+class _Event(_Wire, frozen=True):
+    type: str
+    object: Raw
+
+
+class _ListMeta(_Wire, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _List(_Wire, frozen=True):
+    kind: str
+    metadata: Raw
+    items: list[Raw] | None = None
+
+
+_read_event = msgspec.json.Decoder(_Event).decode
+_read_pod = msgspec.json.Decoder(_Pod).decode
+_read_bookmark = msgspec.json.Decoder(_Bookmark).decode
+_read_list = msgspec.json.Decoder(_List).decode
+_read_list_meta = msgspec.json.Decoder(_ListMeta).decode
+
+_HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
+
+
+class Lines:
+    """The events of one watch: one a line."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()  # a line without its end
+
+    def feed(self, data: bytes) -> list[PodEvent]:
+        end, *more = data.split(b"\n")
+        self._begun += end
+        if not more:
+            _check_length(self._begun)
+            return []
+        lines = [bytes(self._begun), *more[:-1]]
+        self._begun = bytearray(more[-1])
+        return [_event(line) for line in lines if line.strip()]
+
+
+def page(body: bytes) -> PodPage:
+    try:
+        found = _read_list(_on_one_line(body))
+        meta = _read_list_meta(found.metadata)
+    except UNREADABLE as fault:
+        raise BrokenPods(f"this is no list of pods: {fault}") from fault
+    if found.kind != "PodList":
+        raise BrokenPods("this is a list of another kind")
+    pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
+    return PodPage(version_number(meta.resource_version), meta.continue_, bytes(found.metadata), pods)
+
+
+def _on_one_line(body: bytes) -> bytes:
+    """For curl and browsers, API servers indent lists; an event must not have a line's end inside."""
+    return msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body
+
+
+def _check_length(line: bytes | bytearray) -> None:
+    if len(line) > LONGEST_FRAME:
+        raise BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+
+
+def _event(line: bytes) -> PodEvent:
+    _check_length(line)
+    type_, pod = _opened(line)
+    facts, version, ends_initial = None, 0, False
+    if type_ == "BOOKMARK":
+        version, ends_initial = _bookmark(pod)
+    elif type_ != "ERROR":
+        facts = _facts(pod)
+        version = facts.version if facts else _bookmark(pod)[0]
+    return PodEvent(type_, version, facts, ends_initial, pod, line + b"\n")
+
+
+def _opened(line: bytes) -> tuple[str, bytes]:
+    """The type and the object. What an API server writes is cut, so that even a pod which cannot be read has
+    its place in the stream; JSON that is written differently is parsed."""
+    head = _HEAD.match(line)
+    if head and line.endswith(b"}}"):
+        return head[1].decode(), line[head.end() : -1]
+    try:
+        event = _read_event(line)
+    except UNREADABLE as fault:
+        raise BrokenPods(f"this is no event of a watch: {fault}") from fault
+    return event.type, bytes(event.object)
+
+
+def _facts(pod: bytes) -> PodFacts | None:
+    try:
+        read = _read_pod(pod)
+    except UNREADABLE:
+        return None
+    meta, spec = read.metadata, read.spec
+    version = version_number(meta.resource_version)
+    where = spec.scheduler_name, spec.node_name
+    return pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
+
+
+def _bookmark(obj: bytes) -> tuple[int, bool]:
+    """The version of an object that need not be a pod, and whether it ends the initial events."""
+    try:
+        meta = _read_bookmark(obj).metadata
+    except UNREADABLE:
+        return 0, False
+    annotations = meta.annotations or {}
+    return version_number(meta.resource_version), annotations.get(INITIAL_EVENTS_END) == "true"
+
+
+# ---- Pods in JSON: one event a line.
+#
+# A change takes the object apart as far as the changed field, and everything else is copied as it came.
 
 Parts = dict[str, Raw]
 
@@ -31,7 +195,7 @@ class JsonPods:
     stream_type = "application/json"
 
     def events(self) -> PodEvents:
-        return json_reading.Lines()
+        return Lines()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
         return _frame(type_, _changed(pod, appearance, str(version), _POD_KIND))
@@ -43,7 +207,7 @@ class JsonPods:
         return _frame("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
 
     def page(self, body: bytes) -> PodPage:
-        return json_reading.page(body)
+        return page(body)
 
     def list_metadata(self, version: int) -> bytes:
         return _encode({"resourceVersion": str(version)})
@@ -81,7 +245,7 @@ def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> b
         if appearance.asks:
             _put(parts, "spec", "initContainers", [*_init_containers(parts), _MARK])
         return _encode(parts)
-    except json_reading.UNREADABLE as fault:
+    except UNREADABLE as fault:
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
 
 

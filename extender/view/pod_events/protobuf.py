@@ -1,16 +1,179 @@
-"""Pods in Kubernetes' protobuf: each frame has its length before it.
+"""Pods in Kubernetes' protobuf: each frame has its length before it."""
 
-A change is appended: where a message has a field twice, messages are merged, lists are joined, and of texts
-the last one counts.
-"""
+from collections import defaultdict
 
 from extender.api.keys import ASK_MARK
-from extender.api.protobuf import KUBERNETES_PREFIX, field
-from extender.domain.view.appearance import Appearance, PodFacts
-from extender.domain.view.events import PodPage
-from extender.view.pod_events import field_numbers as its
-from extender.view.pod_events import protobuf_reading
-from extender.view.pod_events.codec import MARK_NAME, PodEvents, PodListWriter
+from extender.api.protobuf import KUBERNETES_PREFIX, BrokenMessage, field, fields, texts
+from extender.domain.model.appearance import Appearance, PodFacts
+from extender.domain.view.events import ListedPod, PodEvent, PodPage
+from extender.view.pod_events.codec import (
+    INITIAL_EVENTS_END,
+    LONGEST_FRAME,
+    MARK_NAME,
+    BrokenPods,
+    PodEvents,
+    PodListWriter,
+    pod_facts,
+    version_number,
+)
+
+# ---- The numbers of the protobuf fields that are read or changed, by message: from the generated.proto
+# files of k8s.io/api/core/v1, k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime.
+
+WATCH_EVENT_TYPE, WATCH_EVENT_OBJECT = 1, 2
+RAW_EXTENSION_RAW = 1
+UNKNOWN_TYPE_META, UNKNOWN_RAW = 1, 2
+TYPE_META_API_VERSION, TYPE_META_KIND = 1, 2
+
+LIST_METADATA, LIST_ITEMS = 1, 2
+LIST_META_VERSION, LIST_META_CONTINUE = 2, 3
+META_NAME, META_NAMESPACE, META_UID, META_VERSION, META_ANNOTATIONS = 1, 3, 5, 6, 12
+
+POD_METADATA, POD_SPEC, POD_STATUS = 1, 2, 3
+SPEC_NODE, SPEC_SCHEDULER, SPEC_INIT_CONTAINERS = 10, 19, 20
+STATUS_PHASE, STATUS_NOMINATED_NODE = 1, 11
+CONTAINER_NAME, CONTAINER_RESOURCES = 1, 8
+RESOURCES_LIMITS, RESOURCES_REQUESTS = 1, 2
+
+ENTRY_KEY, ENTRY_VALUE = 1, 2  # of every map
+QUANTITY_TEXT = 1
+
+
+# ---- What is read of pods in protobuf: messages are walked over, and what is not needed is skipped.
+
+LENGTH = 4  # bytes before each frame, the highest first
+
+_OF_TYPE = frozenset({TYPE_META_KIND})
+_OF_META = frozenset({META_NAME, META_NAMESPACE, META_UID, META_VERSION})
+_OF_SPEC = frozenset({SPEC_NODE, SPEC_SCHEDULER})
+_OF_STATUS = frozenset({STATUS_PHASE})
+_OF_LIST = frozenset({LIST_META_VERSION, LIST_META_CONTINUE})
+_OF_ENTRY = frozenset({ENTRY_KEY, ENTRY_VALUE})
+_END_NOTE = {ENTRY_KEY: INITIAL_EVENTS_END, ENTRY_VALUE: "true"}
+
+
+class Frames:
+    """The events of one watch: each has its length before it."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()  # a frame without its end
+
+    def feed(self, data: bytes) -> list[PodEvent]:
+        self._begun += data
+        found = []
+        while frame := self._whole():
+            found.append(_event(frame))
+        return found
+
+    def _whole(self) -> bytes:
+        """The next frame; empty if it is not complete yet."""
+        if len(self._begun) < LENGTH:
+            return b""
+        end = LENGTH + int.from_bytes(self._begun[:LENGTH])
+        if end > LONGEST_FRAME:
+            raise BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+        if len(self._begun) < end:
+            return b""
+        frame = bytes(self._begun[:end])
+        del self._begun[:end]
+        return frame
+
+
+def page(body: bytes) -> PodPage:
+    try:
+        kind, raw = _opened(body)
+        parts = [(number, value) for number, value in fields(raw) if isinstance(value, bytes)]
+        metadata = b"".join(value for number, value in parts if number == LIST_METADATA)
+        text_of = texts(metadata, _OF_LIST).get
+    except BrokenMessage as fault:
+        raise BrokenPods(f"this is no list of pods: {fault}") from fault
+    if kind != "PodList":
+        raise BrokenPods("this is a list of another kind")
+    pods = [ListedPod(_facts(value), value) for number, value in parts if number == LIST_ITEMS]
+    version = version_number(text_of(LIST_META_VERSION, ""))
+    return PodPage(version, text_of(LIST_META_CONTINUE, ""), metadata, pods)
+
+
+def _event(frame: bytes) -> PodEvent:
+    type_, obj = _type_and_object(frame)
+    kind, pod = _opened_or_as_it_is(obj)
+    facts, version, ends_initial = None, 0, False
+    if type_ == "BOOKMARK":
+        version, ends_initial = _bookmark(pod)
+    elif type_ != "ERROR":
+        facts = _facts(pod) if kind == "Pod" else None
+        version = facts.version if facts else _bookmark(pod)[0]
+    return PodEvent(type_, version, facts, ends_initial, pod, frame)
+
+
+def _type_and_object(frame: bytes) -> tuple[str, bytes]:
+    try:
+        event = _message(frame[LENGTH:])
+        type_ = event[WATCH_EVENT_TYPE].decode()
+        obj = _message(event[WATCH_EVENT_OBJECT])[RAW_EXTENSION_RAW]
+    except ValueError as fault:
+        raise BrokenPods(f"this is no event of a watch: {fault}") from fault
+    if not type_:
+        raise BrokenPods("an event of a watch has no type")
+    return type_, obj
+
+
+def _message(data: bytes) -> defaultdict[int, bytes]:
+    """The messages and texts in a message; those that are missing are empty, and what is given twice is put
+    together: that is what merging means for messages."""
+    found: defaultdict[int, bytes] = defaultdict(bytes)
+    for number, value in fields(data):
+        if isinstance(value, bytes):
+            found[number] += value
+    return found
+
+
+def _opened(obj: bytes) -> tuple[str, bytes]:
+    """The kind of an object and its bytes. Raises BrokenMessage."""
+    if not obj.startswith(KUBERNETES_PREFIX):
+        raise BrokenMessage("the prefix of Kubernetes' objects is missing")
+    unknown = _message(obj[len(KUBERNETES_PREFIX) :])
+    kind = texts(unknown[UNKNOWN_TYPE_META], _OF_TYPE).get(TYPE_META_KIND, "")
+    return kind, unknown[UNKNOWN_RAW]
+
+
+def _opened_or_as_it_is(obj: bytes) -> tuple[str, bytes]:
+    try:
+        return _opened(obj)
+    except BrokenMessage:
+        return "", obj
+
+
+def _facts(pod: bytes) -> PodFacts | None:
+    try:
+        parts = _message(pod)
+        meta = texts(parts[POD_METADATA], _OF_META).get
+        spec = texts(parts[POD_SPEC], _OF_SPEC).get
+        phase = texts(parts[POD_STATUS], _OF_STATUS).get(STATUS_PHASE, "")
+    except BrokenMessage:
+        return None
+    uid, namespace, name = (meta(number, "") for number in (META_UID, META_NAMESPACE, META_NAME))
+    scheduler, node = spec(SPEC_SCHEDULER, ""), spec(SPEC_NODE, "")
+    version = version_number(meta(META_VERSION, ""))
+    return pod_facts(uid, namespace, name, scheduler, node, version, phase)
+
+
+def _bookmark(obj: bytes) -> tuple[int, bool]:
+    """The version of an object that need not be a pod, and whether it ends the initial events."""
+    try:
+        meta = _message(obj)[POD_METADATA]
+        version = version_number(texts(meta, _OF_META).get(META_VERSION, ""))
+        notes = [value for number, value in fields(meta) if number == META_ANNOTATIONS]
+        pairs = [texts(note, _OF_ENTRY) for note in notes if isinstance(note, bytes)]
+    except BrokenMessage:
+        return 0, False
+    return version, _END_NOTE in pairs
+
+
+# ---- Pods in Kubernetes' protobuf: each frame has its length before it.
+#
+# A change is appended: where a message has a field twice, messages are merged, lists are joined, and of
+# texts the last one counts.
 
 _UNKNOWN_END = b"\x1a\0\x22\0"  # contentEncoding and contentType, empty: Go writes both
 
@@ -22,24 +185,24 @@ class ProtobufPods:
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
 
     def events(self) -> PodEvents:
-        return protobuf_reading.Frames()
+        return Frames()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        versioned = pod + field(its.POD_METADATA, _text(its.META_VERSION, str(version)))
+        versioned = pod + field(POD_METADATA, _text(META_VERSION, str(version)))
         return _frame(type_, _changed(versioned, appearance))
 
     def deleted(self, facts: PodFacts, version: int) -> bytes:
-        named = _text(its.META_NAME, facts.name) + _text(its.META_NAMESPACE, facts.namespace)
-        meta = named + _text(its.META_UID, facts.uid) + _text(its.META_VERSION, str(version))
-        spec = _text(its.SPEC_SCHEDULER, facts.scheduler)
-        pod = field(its.POD_METADATA, meta) + field(its.POD_SPEC, spec) + field(its.POD_STATUS, b"")
+        named = _text(META_NAME, facts.name) + _text(META_NAMESPACE, facts.namespace)
+        meta = named + _text(META_UID, facts.uid) + _text(META_VERSION, str(version))
+        spec = _text(SPEC_SCHEDULER, facts.scheduler)
+        pod = field(POD_METADATA, meta) + field(POD_SPEC, spec) + field(POD_STATUS, b"")
         return _frame("DELETED", pod)
 
     def page(self, body: bytes) -> PodPage:
-        return protobuf_reading.page(body)
+        return page(body)
 
     def list_metadata(self, version: int) -> bytes:
-        return _text(its.LIST_META_VERSION, str(version))
+        return _text(LIST_META_VERSION, str(version))
 
     def list_writer(self, metadata: bytes) -> PodListWriter:
         return _ListWriter(metadata)
@@ -49,13 +212,13 @@ class _ListWriter:
     """The length of a list comes before its items, so it is kept until its end."""
 
     def __init__(self, metadata: bytes) -> None:
-        self._parts = [field(its.LIST_METADATA, metadata)]
+        self._parts = [field(LIST_METADATA, metadata)]
 
     def start(self) -> bytes:
         return b""
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        self._parts.append(field(its.LIST_ITEMS, _changed(pod, appearance)))
+        self._parts.append(field(LIST_ITEMS, _changed(pod, appearance)))
         return b""
 
     def end(self) -> bytes:
@@ -67,17 +230,17 @@ def _text(number: int, value: str) -> bytes:
 
 
 def _quantity(kind: int, resource: str, amount: str) -> bytes:
-    value = field(its.ENTRY_VALUE, _text(its.QUANTITY_TEXT, amount))
-    return field(kind, _text(its.ENTRY_KEY, resource) + value)
+    value = field(ENTRY_VALUE, _text(QUANTITY_TEXT, amount))
+    return field(kind, _text(ENTRY_KEY, resource) + value)
 
 
 def _mark() -> bytes:
     """Of a Pod: its spec with one init container, which is appended to those that it has."""
-    amounts = _quantity(its.RESOURCES_LIMITS, ASK_MARK, "1")
+    amounts = _quantity(RESOURCES_LIMITS, ASK_MARK, "1")
     for resource, amount in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0")):
-        amounts += _quantity(its.RESOURCES_REQUESTS, resource, amount)
-    container = _text(its.CONTAINER_NAME, MARK_NAME) + field(its.CONTAINER_RESOURCES, amounts)
-    return field(its.POD_SPEC, field(its.SPEC_INIT_CONTAINERS, container))
+        amounts += _quantity(RESOURCES_REQUESTS, resource, amount)
+    container = _text(CONTAINER_NAME, MARK_NAME) + field(CONTAINER_RESOURCES, amounts)
+    return field(POD_SPEC, field(SPEC_INIT_CONTAINERS, container))
 
 
 _MARK = _mark()
@@ -85,18 +248,18 @@ _MARK = _mark()
 
 def _changed(pod: bytes, appearance: Appearance) -> bytes:
     if appearance.node:
-        pod += field(its.POD_STATUS, _text(its.STATUS_NOMINATED_NODE, appearance.node))
+        pod += field(POD_STATUS, _text(STATUS_NOMINATED_NODE, appearance.node))
     return pod + _MARK if appearance.asks else pod
 
 
 def _closed(kind: str, raw: bytes) -> bytes:
     """An object of the core group as a body."""
-    type_meta = _text(its.TYPE_META_API_VERSION, "v1") + _text(its.TYPE_META_KIND, kind)
-    unknown = field(its.UNKNOWN_TYPE_META, type_meta) + field(its.UNKNOWN_RAW, raw) + _UNKNOWN_END
+    type_meta = _text(TYPE_META_API_VERSION, "v1") + _text(TYPE_META_KIND, kind)
+    unknown = field(UNKNOWN_TYPE_META, type_meta) + field(UNKNOWN_RAW, raw) + _UNKNOWN_END
     return KUBERNETES_PREFIX + unknown
 
 
 def _frame(type_: str, pod: bytes) -> bytes:
-    obj = field(its.RAW_EXTENSION_RAW, _closed("Pod", pod))
-    event = _text(its.WATCH_EVENT_TYPE, type_) + field(its.WATCH_EVENT_OBJECT, obj)
-    return len(event).to_bytes(protobuf_reading.LENGTH) + event
+    obj = field(RAW_EXTENSION_RAW, _closed("Pod", pod))
+    event = _text(WATCH_EVENT_TYPE, type_) + field(WATCH_EVENT_OBJECT, obj)
+    return len(event).to_bytes(LENGTH) + event

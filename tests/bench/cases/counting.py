@@ -14,9 +14,9 @@ from random import Random
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
+from extender.domain.queues.deserved import divide
+from extender.domain.queues.share_tree import QueueDemand
 from extender.domain.scheduling.decide import decide
-from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import divide
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.domain.builders import apart, node, on_nodes, pod, stranger

@@ -8,9 +8,9 @@ import gc
 import time
 from collections.abc import Iterator
 
-from extender.domain.decisions.decisions import Decisions
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.decisions import Decisions
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.domain import builders

@@ -8,8 +8,8 @@ takes longer than one without the gang that is owed room.
 
 from collections.abc import Iterator
 
-from extender.domain.decisions.decisions import Decisions
-from extender.host.garbage import LongLived, collect_less_often
+from extender.domain.snapshot.decisions import Decisions
+from extender.host.host import LongLived, collect_less_often
 from tests.bench.cases.deciding import decided_once
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench

@@ -1,4 +1,4 @@
-"""What a small write costs the thread that makes it: extender/kube/wire.py against the libraries.
+"""What a small write costs the thread that makes it: extender/kube/connection.py against the libraries.
 
 The peer answers with the headers of an API server over one connection that stays; only the processor time of
 the writing thread counts. This is the figure that keeps wire.py our own: a gang of 500 is 1,500 such writes

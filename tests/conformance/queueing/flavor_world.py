@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from extender.api.objects.base import Quantities
-from extender.api.objects.nodes import Node, Taint
-from extender.api.objects.pods import Pod
-from extender.api.objects.queues import Queue, QueueFlavor
-from extender.api.objects.selectors import (
+from extender.api.objects.cluster import Node, Taint
+from extender.api.objects.pods import (
     Affinity,
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
+    Pod,
     Requirement,
     Toleration,
 )
+from extender.api.objects.queues import Queue, QueueFlavor
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.resources import counts

@@ -16,9 +16,8 @@ from extender.api.objects.cluster import PriorityClass
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.order import in_lines
+from extender.domain.scheduling.order import Strategies, in_lines
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.strategies import Strategies
 from extender.domain.snapshot.group_view import GroupView, Start
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.conformance.amounts import unequal

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import Queue, QueuePreemption
-from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import requests_of
-from extender.domain.scheduling.queue_shares import QueueShares
-from extender.domain.shares.comparisons import EPSILON
+from extender.domain.queues.share_tree import EPSILON
+from extender.domain.scheduling.shares import QueueShares
+from extender.domain.snapshot.decisions import GroupDecision
 from tests.conformance.queueing.quota_trees import limits
 from tests.conformance.queueing.waiting import moment
 from tests.conformance.volcano.objects import priority_class

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.scheduling.queue_shares import QueueShares
-from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import divide
+from extender.domain.queues.deserved import divide
+from extender.domain.queues.share_tree import QueueDemand
+from extender.domain.scheduling.shares import QueueShares
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family

@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from extender.api import keys
-from extender.api.objects.cluster import PriorityClass
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.nodes import Node
+from extender.api.objects.cluster import Node, PriorityClass
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import PodGroup
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.order import in_lines
 from tests.conformance.volcano.objects import group, node, pod, priority_class

@@ -14,14 +14,11 @@ from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import Queue
 from extender.domain.admission.access import Subject
-from extender.domain.cache.ledger import Ledger
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.webhooks.entry import EntryRules
-from extender.webhooks.groups import GroupRules
 from extender.webhooks.latest import Latest, Sources
 from extender.webhooks.reviews import Reviewer
-from extender.webhooks.rules import LocalQueueRules, QueueRules, paths
-from extender.webhooks.work import WorkRules
+from extender.webhooks.rules import EntryRules, GroupRules, LocalQueueRules, QueueRules, WorkRules, paths
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import SOMEWHERE

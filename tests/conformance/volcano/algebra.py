@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import add
-from extender.domain.shares.comparisons import exceeded, within
-from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import divide
+from extender.domain.queues.deserved import divide
+from extender.domain.queues.share_tree import QueueDemand, exceeded, within
 from tests.conformance.amounts import amounts, differing, unequal, whole
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart

@@ -5,16 +5,15 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.owners import Workload
+from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import PodGroup
 from extender.api.quantities import at_least
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
-from extender.controllers.object_store import UnnamedPods
-from extender.domain.cache.ledger import Ledger
-from extender.domain.model.ownership import Ownership, own_queue
-from extender.domain.model.pod_owners import auto_name
+from extender.controllers.objects import UnnamedPods
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.ownership import Ownership, auto_name, own_queue
 from extender.kube.writers import Writers
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case

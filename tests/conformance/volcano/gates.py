@@ -5,12 +5,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.objects.nodes import Node
+from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
-from extender.domain.decisions.decisions import GroupDecision
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import CPU, offered, total
+from extender.domain.snapshot.decisions import GroupDecision
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import group, node, pod

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.objects.groups import PodGroup
-from extender.domain.queues.queue_records import QueueRecord, queue_record
-from extender.domain.queues.queue_states import QueueAction, read_state, state_of, wish
+from extender.api.objects.queues import PodGroup
+from extender.domain.queues.records import QueueRecord, queue_record
+from extender.domain.queues.states import QueueAction, read_state, state_of, wish
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano import objects

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.objects.groups import PodGroup
 from extender.api.objects.pods import Pod
-from extender.domain.model.marks import whole_condition
+from extender.api.objects.queues import PodGroup
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import CPU
+from extender.domain.model.wire_records import whole_condition
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import Given, group, node, pod

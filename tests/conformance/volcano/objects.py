@@ -7,11 +7,9 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.cluster import PriorityClass
-from extender.api.objects.groups import PodGroup
-from extender.api.objects.nodes import Node
+from extender.api.objects.cluster import Node, PriorityClass
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import Queue
+from extender.api.objects.queues import PodGroup, Queue
 from tests.domain.builders import SCHEDULER
 
 Given = Mapping[str, Any]

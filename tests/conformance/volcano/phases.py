@@ -4,12 +4,12 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from extender.api.objects.base import Meta
-from extender.api.objects.groups import PodGroup
+from extender.api.objects.queues import PodGroup
 from extender.controllers.controller import ControllerContext
-from extender.controllers.object_store import ObjectStore
+from extender.controllers.events import StartChanges
+from extender.controllers.objects import ObjectStore
 from extender.controllers.podgroup_status import PodGroupStatusController
-from extender.controllers.provisioning_objects import ProvisioningRequests
-from extender.controllers.start_changes import StartChanges
+from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.records import GroupKey
 from extender.kube.writers import Ended, WriteJob, Writers
 from tests.controllers.api import Api

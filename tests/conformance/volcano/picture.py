@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from extender.domain.model.records import PodRecord
-from extender.domain.model.requests import pod_requests
-from extender.domain.model.resources import PODS, Resources, add, offered, total
-from extender.domain.shares.comparisons import within
+from extender.domain.model.resources import PODS, Resources, add, offered, pod_requests, total
+from extender.domain.queues.share_tree import within
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key, objects, pod
 from tests.domain.world import World

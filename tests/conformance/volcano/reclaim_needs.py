@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import PODS
-from extender.domain.shares.comparisons import share, within
+from extender.domain.queues.share_tree import share, within
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key, objects
 from tests.conformance.volcano.picture import queue_of, requests

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
-from extender.domain.cache.claims import Claim
+from extender.domain.ledger.claims import Claim
 from extender.domain.model.records import Uid
 from tests.domain.world import World
 

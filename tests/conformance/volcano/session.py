@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from extender.api.objects.groups import PodGroup
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import PodGroup
 from extender.domain.model.records import Uid
 from tests.conformance.amounts import amounts, differing, unequal
 from tests.conformance.cases import Case

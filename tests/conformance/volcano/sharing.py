@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import asked, offered
-from extender.domain.queues.queue_records import queue_record
-from extender.domain.shares.comparisons import exceeded, share
-from extender.domain.shares.demand import QueueDemand
-from extender.domain.shares.deserved import divide
-from extender.domain.shares.division import Share
+from extender.domain.queues.deserved import Share, divide
+from extender.domain.queues.records import queue_record
+from extender.domain.queues.share_tree import QueueDemand, exceeded, share
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import queue

@@ -3,10 +3,9 @@
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from extender.domain.model.appearance import Appearance, PodFacts
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance, PodFacts
-from extender.domain.view.events import PodEvent
-from extender.domain.view.writes import PassOn, Show, TakeAway
+from extender.domain.view.events import PassOn, PodEvent, Show, TakeAway
 
 OURS = "muster"
 

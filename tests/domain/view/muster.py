@@ -4,11 +4,9 @@ from collections import deque
 
 from msgspec import json
 
-from extender.domain.view.events import ListedPod, PodEvent
-from extender.domain.view.pod_list import PodList
+from extender.domain.view.events import ListedPod, PodEvent, Writes
 from extender.domain.view.pod_stream import PodStream
-from extender.domain.view.waiting_pods import WaitingPod, WaitingPods
-from extender.domain.view.writes import Writes
+from extender.domain.view.waiting_pods import PodList, WaitingPod, WaitingPods
 from tests.domain.view.api import OURS, Api, Frame, bookmark, pod_event, shown, written
 from tests.domain.view.ledger import Ledger
 

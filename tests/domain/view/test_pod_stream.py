@@ -7,10 +7,10 @@ believes in those unbound pods that Muster has released, and in all bound ones.
 import pytest
 from msgspec import json
 
+from extender.domain.model.appearance import Appearance
 from extender.domain.model.records import Uid
-from extender.domain.view.appearance import Appearance
 from extender.domain.view.events import ListedPod
-from extender.domain.view.pod_list import PodList
+from extender.domain.view.waiting_pods import PodList
 from tests.domain.view.api import OURS, Api
 from tests.domain.view.muster import Connection, Muster
 from tests.domain.view.world import World

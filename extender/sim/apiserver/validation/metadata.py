@@ -1,17 +1,91 @@
-"""The metadata of any object: ValidateObjectMeta of k8s.io/apimachinery, pkg/api/validation."""
+"""The metadata of any object (ValidateObjectMeta of k8s.io/apimachinery), and which texts are names and
+labels.
+"""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
-from extender.sim.apiserver.field_errors import FieldError, FieldErrors, required, too_long, wrong
+from extender.sim.apiserver.errors import FieldError, FieldErrors, required, too_long, wrong
 from extender.sim.apiserver.kinds import EVENTS, NAMESPACES, Json, ResourceKind
-from extender.sim.apiserver.validation.names import (
-    NameRule,
-    dns_label,
-    label_key,
-    label_value,
-    path_segment,
-    subdomain,
-)
+
+# ---- Which texts are names, label keys and label values: each function lists what is wrong.
+#
+# Rules and words are those of k8s.io/apimachinery: pkg/util/validation and pkg/api/validate/content.
+
+NameRule = Callable[[str], list[str]]
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = f"({_KEY})?"
+_ENDS = "and must start and end with an alphanumeric character"
+_LOWER = "must consist of lower case alphanumeric characters"
+_KEY_CHARACTERS = f"consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+_KEY_RULE = f"must {_KEY_CHARACTERS}"
+_LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
+
+
+def subdomain(name: str) -> list[str]:
+    """RFC 1123 subdomain: what most kinds are named by."""
+    rule = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
+    return [
+        *_too_long(name, _LONGEST_SUBDOMAIN, "characters"),
+        *_unlike(name, _SUBDOMAIN, rule, "example.com"),
+    ]
+
+
+def dns_label(name: str) -> list[str]:
+    """RFC 1123 label: namespaces and containers."""
+    wrong = _too_long(name, _LONGEST_LABEL, "characters")
+    if re.fullmatch(_LABEL, name):
+        return wrong
+    if re.fullmatch(_SUBDOMAIN, name):
+        return [*wrong, "must not contain dots"]
+    rule = f"a lowercase RFC 1123 label {_LOWER} or '-', {_ENDS}"
+    return [*wrong, *_unlike(name, _LABEL, rule, "my-name", "123-abc")]
+
+
+def path_segment(name: str) -> list[str]:
+    """What may stand in a URL: events."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{part}'" for part in ("/", "%") if part in name]
+
+
+def label_key(key: str) -> list[str]:
+    """A name, after a prefix that is a subdomain and a slash if it has one: also of resources and gates."""
+    prefix, slash, name = key.rpartition("/")
+    errors = _unlike(name, _KEY, _KEY_RULE, "MyName", "my.name", "123-abc")
+    if "/" in prefix:
+        errors = _unlike("", _KEY, f"a valid label key {_KEY_RULE}", "MyName", "my.name", "123-abc")
+        return [f"{errors[0]} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    wrong = [f"prefix part {each}" for each in subdomain(prefix)] if prefix else []
+    if slash and not prefix:
+        wrong.append("prefix part must be non-empty")
+    if not name:
+        wrong.append("name part must be non-empty")
+    return [*wrong, *(f"name part {each}" for each in [*_too_long(name, _LONGEST_LABEL), *errors])]
+
+
+def label_value(value: str) -> list[str]:
+    rule = f"a valid label must be an empty string or {_KEY_CHARACTERS}"
+    wrong = _unlike(value, _VALUE, rule, "MyValue", "my_value", "12345")
+    return [*_too_long(value, _LONGEST_LABEL), *wrong]
+
+
+def _too_long(text: str, longest: int, unit: str = "bytes") -> list[str]:
+    return [f"must be no more than {longest} {unit}"] if len(text.encode()) > longest else []
+
+
+def _unlike(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
+    if re.fullmatch(pattern, text):
+        return []
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]
+
+
+# ---- The metadata of any object: ValidateObjectMeta of k8s.io/apimachinery, pkg/api/validation.
 
 _LARGEST_ANNOTATIONS = 256 * 1024
 _OWNER_FIELDS = {"apiVersion": "version must not be empty"} | dict.fromkeys(

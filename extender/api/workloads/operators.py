@@ -1,0 +1,367 @@
+"""Kinds whose operators make PodGroups for Volcano: Volcano's own Job, the kinds of Ray, and
+SparkApplication.
+"""
+
+import re
+from typing import Any
+
+from extender.api.workloads.shape import (
+    POD,
+    Count,
+    Json,
+    Offspring,
+    Path,
+    Sign,
+    WorkloadRow,
+    at,
+    items_of,
+    with_spec,
+)
+
+# ---- Volcano's own Job (volcano-sh/volcano), and the PodGroups that operators make for Volcano where
+# an object asks for it: what completes that object puts what they say into `spec.gangs`, and has its
+# pods name them.
+
+POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
+VOLCANO = "volcano"
+_GROUP = "scheduling.k8s.io/group-name"
+_REPLICAS = Count(path=("replicas",))
+
+
+def group_of_operator(name: str) -> Offspring:
+    """Made where there is an entry in `spec.gangs`."""
+    spec = {field: (field,) for field in ("minMember", "queue", "priorityClassName")}
+    return Offspring(made=POD_GROUP, name=name, each=("spec", "gangs"), spec=spec)
+
+
+def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json:
+    given = template or {}
+    meta = given.get("metadata") or {}
+    named = {**(meta.get("annotations") or {}), _GROUP: group}
+    labelled = {**(meta.get("labels") or {}), **labels}
+    spec = {**(given.get("spec") or {}), "schedulerName": VOLCANO}
+    return {**given, "metadata": {**meta, "annotations": named, "labels": labelled}, "spec": spec}
+
+
+def volcano_tasks(job: Json) -> Json:
+    """Volcano's webhook: names for tasks, and all of them are needed unless the Job says how many; its
+    scheduler, queue and priority are those of its pods."""
+    spec = job.get("spec") or {}
+    tasks = [
+        {
+            **each,
+            "name": each.get("name") or f"default{number}",
+            "template": _of_job(each.get("template"), spec),
+        }
+        for number, each in enumerate(items_of(job, "tasks"))
+    ]
+    total = sum(1 if each.get("replicas") is None else each["replicas"] for each in tasks)
+    needed = spec.get("minAvailable")
+    return with_spec(
+        job, tasks=tasks, minAvailable=total if needed is None else needed, minTaskMember=_least(tasks)
+    )
+
+
+def _of_job(template: Json | None, spec: Json) -> Json:
+    inherited = {"schedulerName": spec.get("schedulerName") or "volcano"}
+    if spec.get("priorityClassName"):
+        inherited["priorityClassName"] = spec["priorityClassName"]
+    given = template or {}
+    return {**given, "spec": {**inherited, **(given.get("spec") or {})}}
+
+
+def _least(tasks: list[Json]) -> Json | None:
+    """By task, where any says a number."""
+    least = {each["name"]: each["minAvailable"] for each in tasks if each.get("minAvailable") is not None}
+    return least or None
+
+
+_TASK = {
+    "volcano.sh/job-name": "{owner}",
+    "volcano.sh/task-index": "{index}",
+    "volcano.sh/task-spec": "{role}",
+}
+_VOLCANO_GROUP = "{owner}-{uid}"
+VOLCANO_JOB = WorkloadRow(
+    api_version="batch.volcano.sh/v1alpha1",
+    kind="Job",
+    short=("vcjob", "vj"),
+    offspring=(
+        Offspring(
+            made=POD_GROUP,
+            name=_VOLCANO_GROUP,
+            spec={
+                "minMember": ("spec", "minAvailable"),
+                "minTaskMember": ("spec", "minTaskMember"),
+                "priorityClassName": ("spec", "priorityClassName"),
+                "queue": ("spec", "queue"),
+            },
+        ),
+        Offspring(
+            made=POD,
+            name="{owner}-{role}-{index}",
+            each=("spec", "tasks"),
+            template=("template",),
+            count=_REPLICAS,
+            labels=_TASK,
+            annotations=_TASK
+            | {"scheduling.k8s.io/group-name": _VOLCANO_GROUP, "volcano.sh/job-version": "0"},
+        ),
+    ),
+    counts=(("spec", "minAvailable"),),
+    suspend=(),
+    complete=volcano_tasks,
+)
+
+
+# ---- The kinds of Ray (ray-project/kuberay). Names and labels are those of
+# controllers/ray/common/pod.go, groups for Volcano those of
+# controllers/ray/batchscheduler/volcano/volcano_scheduler.go.
+
+_QUEUE = "volcano.sh/queue-name"
+_MANAGED = "v1"  # clusters that serve v1alpha1, too, show the same objects as either
+WORKERS = Count(
+    path=("replicas",), default=0, at_least=("minReplicas",), at_most=("maxReplicas",), times=("numOfHosts",)
+)
+_NEEDED_WORKERS = Count(path=("minReplicas",), default=0, times=("numOfHosts",))
+
+
+def with_ray_group(cluster: Json) -> Json:
+    """The head, and the workers that there are to be; with the autoscaler those that there are at least."""
+    meta, spec = cluster.get("metadata") or {}, cluster.get("spec") or {}
+    labels = meta.get("labels") or {}
+    if labels.get("ray.io/scheduler-name") != VOLCANO:
+        return cluster
+    counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
+    groups = spec.get("workerGroupSpecs") or []
+    gang = {
+        "minMember": 1 + sum(counted.of(each) for each in groups),
+        "queue": labels.get(_QUEUE),
+        "priorityClassName": labels.get("ray.io/priority-class-name"),
+    }
+    queue = {_QUEUE: labels[_QUEUE]} if _QUEUE in labels else {}
+    name = f"ray-{meta.get('name')}-pg"
+    head = spec.get("headGroupSpec") or {}
+    made = {
+        "headGroupSpec": {**head, "template": member_of(head.get("template"), name, queue)},
+        "workerGroupSpecs": [
+            {**each, "template": member_of(each.get("template"), name, queue)} for each in groups
+        ],
+    }
+    return {**cluster, "spec": {**spec, **made, "gangs": [gang]}}
+
+
+_RAY_GROUPS = ("spec", "workerGroupSpecs")
+
+
+def _ray_labels(node_type: str, group: str) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/created-by": "kuberay-operator",
+        "app.kubernetes.io/name": "kuberay",
+        "ray.io/cluster": "{owner}",
+        "ray.io/group": group,
+        "ray.io/identifier": f"{{owner}}-{node_type}",
+        "ray.io/is-ray-node": "yes",
+        "ray.io/node-type": node_type,
+    }
+
+
+def _ray_cluster(version: str) -> WorkloadRow:
+    return WorkloadRow(
+        api_version=f"ray.io/{version}",
+        kind="RayCluster",
+        offspring=(
+            group_of_operator("ray-{owner}-pg"),
+            Offspring(
+                made=POD,
+                name="{owner}-head-",
+                template=("spec", "headGroupSpec", "template"),
+                role="head",
+                labels=_ray_labels("head", "headgroup"),
+            ),
+            Offspring(
+                made=POD,
+                name="{owner}-{role}-worker-",
+                each=_RAY_GROUPS,
+                template=("template",),
+                count=WORKERS,
+                labels=_ray_labels("worker", "{role}"),
+            ),
+        ),
+        manageable=version == _MANAGED,
+        complete=with_ray_group,
+    )
+
+
+def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
+    origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
+    made = (f"ray.io/{version}", "RayCluster")
+    return Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
+
+
+def _ray_job(version: str) -> WorkloadRow:
+    """Complete is also what failed or was stopped in the cluster, without a failure of the RayJob."""
+    ended, result = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
+    return WorkloadRow(
+        api_version=f"ray.io/{version}",
+        kind="RayJob",
+        offspring=(_cluster_of(version, "RayJob", ("spec", "rayClusterSpec")),),
+        manageable=version == _MANAGED,
+        succeeded=(Sign(fields={ended: ("Complete",)}),),
+        failed=(
+            Sign(fields={ended: ("Failed",)}),
+            Sign(fields={ended: ("Complete",), result: ("FAILED", "STOPPED")}),
+        ),
+        remark=lambda _: (
+            "the pods of its cluster are made; the submitter, which comes when they are ready, is not"
+        ),
+    )
+
+
+def _ray_service(version: str) -> WorkloadRow:
+    return WorkloadRow(
+        api_version=f"ray.io/{version}",
+        kind="RayService",
+        offspring=(_cluster_of(version, "RayService", ("spec", "rayClusterConfig")),),
+        remark=lambda _: "the pods of its cluster are made; its applications are not looked at",
+    )
+
+
+_ROWS = (_ray_cluster, _ray_job, _ray_service)
+RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)
+
+
+# ---- A SparkApplication has no templates in the form of others: its pods follow from cores and memory.
+#
+# The sums are Spark's own (org.apache.spark.deploy.k8s): memory, and above that a tenth of it for the
+# JVM or two fifths for Python and R, at least 384 MiB.
+
+DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
+_UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
+_LEAST_OVERHEAD = 384
+_IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priorityClassName", "hostNetwork")
+
+
+def with_templates(app: Json) -> Json:
+    spec = app.get("spec") or {}
+    made = {role: {**_role(spec, role), "template": _template(spec, role)} for role in ("driver", "executor")}
+    return {**app, "spec": {**spec, **made}}
+
+
+def _role(spec: Json, role: str) -> Json:
+    return spec.get(role) or {}
+
+
+def _template(spec: Json, role: str) -> Json:
+    """What the role says, on top of the template that it may have."""
+    given, base = _role(spec, role), _role(spec, role).get("template") or {}
+    meta = base.get("metadata") or {}
+    labels = {**(meta.get("labels") or {}), **(given.get("labels") or {})}
+    annotations = {**(meta.get("annotations") or {}), **(given.get("annotations") or {})}
+    return {
+        "metadata": {**meta, "labels": labels, "annotations": annotations},
+        "spec": _pod_spec(spec, given, base.get("spec") or {}, role),
+    }
+
+
+def _pod_spec(spec: Json, given: Json, base: Json, role: str) -> Json:
+    first, *others = base.get("containers") or [{}]
+    container = {"name": f"spark-kubernetes-{role}", "image": spec.get("image") or "spark", **first}
+    container["resources"] = _resources(spec, given)
+    in_pod = {name: given[name] for name in _IN_POD if given.get(name)}
+    return {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]}
+
+
+def _resources(spec: Json, given: Json) -> Json:
+    cores = str(given.get("coreRequest") or given.get("cores") or 1)
+    memory = f"{_memory(spec, given)}Mi"
+    limits = {"memory": memory} | ({"cpu": str(given["coreLimit"])} if given.get("coreLimit") else {})
+    if gpu := given.get("gpu"):
+        limits[str(gpu.get("name"))] = str(gpu.get("quantity"))
+    return {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
+
+
+def _memory(spec: Json, given: Json) -> int:
+    """In MiB."""
+    memory = _mebibytes(given.get("memory") or "1g")
+    if given.get("memoryOverhead"):
+        return memory + _mebibytes(given["memoryOverhead"])
+    usual = 0.4 if spec.get("type") in ("Python", "R") else 0.1
+    factor = float(spec.get("memoryOverheadFactor") or usual)
+    return memory + max(int(memory * factor), _LEAST_OVERHEAD)
+
+
+def _mebibytes(text: Any) -> int:
+    """Java's notation: 512m and 2g are MiB and GiB; a bare number is MiB. Raises ValueError."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", str(text).lower())
+    if not found:
+        raise ValueError(f"got {text!r}; allowed is an amount of memory such as 512m or 2g")
+    return int(int(found[1]) * _UNITS[found[2] or "m"])
+
+
+def with_spark_group(app: Json) -> Json:
+    """The driver starts alone, and asks for the executors."""
+    spec = app["spec"]
+    if spec.get("batchScheduler") != VOLCANO:
+        return app
+    options = spec.get("batchSchedulerOptions") or {}
+    gang = {
+        "minMember": 1,
+        "queue": options.get("queue"),
+        "priorityClassName": options.get("priorityClassName"),
+    }
+    name = f"spark-{at(app, ('metadata', 'name'))}-pg"
+    made = {
+        role: {**spec[role], "template": member_of(spec[role]["template"], name, {})}
+        for role in ("driver", "executor")
+    }
+    return {**app, "spec": {**spec, **made, "gangs": [gang]}}
+
+
+def _spark_labels(role: str) -> dict[str, str]:
+    return {
+        "spark-app-name": "{owner}",
+        "spark-role": role,
+        "sparkoperator.k8s.io/app-name": "{owner}",
+        "sparkoperator.k8s.io/launched-by-spark-operator": "true",
+    }
+
+
+_STATE = ("status", "applicationState", "state")
+
+SPARK_APPLICATION = WorkloadRow(
+    api_version="sparkoperator.k8s.io/v1beta2",
+    kind="SparkApplication",
+    short=("sparkapp",),
+    offspring=(
+        group_of_operator("spark-{owner}-pg"),
+        Offspring(
+            made=POD,
+            name="{owner}-driver",
+            template=DRIVER,
+            optional=True,
+            annotated=("spec", "driver", "annotations"),
+            role="driver",
+            labels=_spark_labels("driver"),
+        ),
+        Offspring(
+            made=POD,
+            name="{owner}-{hash}-exec-{number}",
+            template=EXECUTOR,
+            optional=True,
+            annotated=("spec", "executor", "annotations"),
+            role="executor",
+            count=Count(path=("spec", "executor", "instances")),
+            owner=(POD, "{owner}-driver"),
+            labels=_spark_labels("executor")
+            | {"spark-exec-id": "{number}", "spark-exec-resourceprofile-id": "0"},
+        ),
+    ),
+    manageable=True,
+    succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
+    failed=(Sign(fields={_STATE: ("FAILED",)}),),
+    complete=lambda app: with_spark_group(with_templates(app)),
+    remark=lambda _: (
+        "its executors come with its driver; in a real cluster the driver asks for them once it runs"
+    ),
+)

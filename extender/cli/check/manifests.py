@@ -1,0 +1,210 @@
+"""What the manifests install: CRDs, the rights of Muster's account, policies, webhooks."""
+
+from collections.abc import Iterator
+
+from extender.cli.check.certificates import (
+    ShownCertificate,
+    bundle_fault,
+    certificate_in_files,
+    distrust,
+    shown,
+)
+from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, name_of, some, wrong
+from extender.cli.check.view import is_viewed
+from extender.cli.observed import Right
+from extender.cli.output import Json
+from extender.kube.calls import MARKS_POLICY
+from extender.kube.resources import (
+    ACCESS_REVIEWS,
+    CRDS,
+    ENDPOINT_SLICES,
+    LOCAL_QUEUES,
+    MUTATING_BINDINGS,
+    MUTATING_POLICIES,
+    MUTATING_WEBHOOKS,
+    POD_GROUPS,
+    QUEUES,
+    SERVICES,
+    VALIDATING_BINDINGS,
+    VALIDATING_POLICIES,
+    VALIDATING_WEBHOOKS,
+)
+from extender.shipped import RIGHTS
+
+# ---- The CRDs: there, served, and ours.
+
+_APPLY = "kubectl apply -f manifests/crds"
+_OF_OURS = {
+    QUEUES: ("spec", "state"),
+    POD_GROUPS: ("spec", "minMember"),
+    LOCAL_QUEUES: ("spec", "queue"),
+}  # Volcano's Queue has no spec.state
+
+
+def kinds(site: Installation) -> Iterator[Finding]:
+    for resource, field in _OF_OURS.items():
+        name = f"{resource.plural}.{resource.group}"
+        yield _judged(name, site.get(CRDS, "", name), resource.version.rpartition("/")[2], field)
+
+
+def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) -> Finding:
+    if crd is None:
+        return wrong(name, "is not installed", _APPLY)
+    if not _established(crd):
+        return wrong(name, "is not established", f"kubectl describe crd {name} tells why.")
+    version = next((each for each in at(crd, "spec", "versions") or () if each["name"] == served), None)
+    if version is None or not version.get("served"):
+        return wrong(name, f"does not serve {served}", _APPLY)
+    schema = at(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
+    if schema is None:
+        message = f"lacks {'.'.join(field)}: it is another project's or an older one"
+        return wrong(name, message, f"{_APPLY} (it takes all that is stored).")
+    return fine(name, f"is there and serves {served}")
+
+
+def _established(crd: Json) -> bool:
+    found = at(crd, "status", "conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in found)
+
+
+# ---- Whether Muster's account may do what the manifests grant it: each right is asked for by itself.
+
+_ACCOUNT = "muster"
+
+
+def rights(site: Installation) -> Iterator[Finding]:
+    account = account_of(site)
+    needed = [each for each in granted(_documents()) if _is_needed(site, each)]
+    missing = [each for each in needed if not is_allowed(site, account, each)]
+    if not missing:
+        yield fine("rights", f"the account {account} has all {len(needed)} that it needs")
+        return
+    named = some(list(map(str, missing)))
+    message = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}"
+    yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
+
+
+def _is_needed(site: Installation, right: Right) -> bool:
+    """A certificate that another component makes needs no Secret."""
+    return right.resource != "secrets" or not certificate_in_files(site)
+
+
+def account_of(site: Installation) -> str:
+    """The name of Muster's account."""
+    return next((each.spec["serviceAccountName"] for each in site.workloads), _ACCOUNT)
+
+
+def _documents() -> list[Json]:
+    import yaml
+
+    texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
+    return [each for text in texts for each in yaml.safe_load_all(text) if each]
+
+
+def granted(documents: list[Json]) -> Iterator[Right]:
+    """What the roles grant that are bound to Muster's account."""
+    roles = {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    for each in documents:
+        if any(subject["name"] == _ACCOUNT for subject in each.get("subjects", ())):
+            role = roles[each["roleRef"]["kind"], each["roleRef"]["name"]]
+            for rule in role["rules"]:
+                yield from _of_rule(rule, each["metadata"].get("namespace", ""))
+
+
+def _of_rule(rule: Json, namespace: str) -> Iterator[Right]:
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            plural, _, sub = resource.partition("/")
+            for name in rule.get("resourceNames", [""]):
+                yield from (Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"])
+
+
+def is_allowed(site: Installation, account: str, right: Right) -> bool:
+    user = f"system:serviceaccount:{site.namespace}:{account}"
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"]
+    spec = {"user": user, "groups": groups, "resourceAttributes": right._asdict()}
+    review: Json = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
+    return bool(site.ask(ACCESS_REVIEWS, review)["status"].get("allowed"))
+
+
+# ---- Admission: the policies inside the API server, and the webhooks with their certificates.
+
+_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
+_POD_WEBHOOK = "kube-muster-pods"
+
+
+# ---- policies
+
+
+def policies(site: Installation) -> Iterator[Finding]:
+    if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES) and not is_viewed(site):
+        message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
+        yield wrong("policies", message, APPLY)
+    if MARKS_POLICY not in map(name_of, site.ours(VALIDATING_POLICIES)):
+        message = (
+            f"{MARKS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
+        )
+        yield wrong("policies", message, APPLY)
+    for kind, bindings in (
+        (MUTATING_POLICIES, MUTATING_BINDINGS),
+        (VALIDATING_POLICIES, VALIDATING_BINDINGS),
+    ):
+        bound = {at(each, "spec", "policyName") for each in site.ours(bindings)}
+        yield from (_policy(each, name_of(each) in bound) for each in site.ours(kind))
+
+
+def _policy(policy: Json, bound: bool) -> Finding:
+    name = name_of(policy)
+    if not bound:
+        return wrong("policies", f"{name} has no binding, so it does nothing", APPLY)
+    if warnings := at(policy, "status", "typeChecking", "expressionWarnings"):
+        message = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
+        return wrong("policies", message, "Apply the manifests of this release.")
+    return fine("policies", f"{name} is there and bound")
+
+
+# ---- webhooks
+
+
+def webhooks(site: Installation) -> Iterator[Finding]:
+    found = [*site.ours(MUTATING_WEBHOOKS), *site.ours(VALIDATING_WEBHOOKS)]
+    if not found:
+        message = "none is registered: what the CRDs and policies cannot check is not checked"
+        yield wrong("webhooks", message, APPLY)
+    if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found) and not is_viewed(site):
+        message = (
+            f"{_POD_WEBHOOK} is missing: pods get no gate and wait in the scheduler, which costs it more"
+        )
+        yield wrong("webhooks", message, "List manifests/older-kubernetes under components: of your overlay.")
+    certificates = list(shown(site))
+    for configuration in found:
+        for webhook in configuration.get("webhooks", ()):
+            yield _webhook(site, webhook, certificates)
+
+
+def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertificate]) -> Finding:
+    name, service = webhook["name"], at(webhook, "clientConfig", "service")
+    bundle = at(webhook, "clientConfig", "caBundle") or ""
+    if not service:
+        return fine("webhooks", f"{name} is served elsewhere")
+    if fault := _unserved(site, service):
+        todo = f"kubectl -n {service['namespace']} get pods,endpointslices"
+        return wrong("webhooks", f"{name}: {fault}", todo)
+    if fault := bundle_fault(bundle, certificates, site.now):
+        todo = "Muster renews what it made itself: look at the lines rights and health, and at its log."
+        return wrong("webhooks", f"{name}: {fault}", todo)
+    host = f"{service['name']}.{service['namespace']}.svc"
+    for each in certificates:
+        if found := distrust(bundle, host, each):
+            fault, todo = found
+            return wrong("webhooks", f"{name}: {fault}", todo)
+    return fine("webhooks", f"{name} is served, with a certificate that the API server trusts")
+
+
+def _unserved(site: Installation, service: Json) -> str:
+    namespace, name = service["namespace"], service["name"]
+    if site.get(SERVICES, namespace, name) is None:
+        return f"the service {namespace}/{name} does not exist"
+    slices = site.labelled(ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
+    ready = [end for each in slices for end in each.get("endpoints") or () if at(end, "conditions", "ready")]
+    return "" if ready else f"the service {namespace}/{name} has no endpoint that is ready"

@@ -1,0 +1,158 @@
+"""Quotas from which queues are made, and LocalQueues that lead nowhere."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from extender.api.keys import QUOTA_SOURCE
+from extender.api.objects.base import condition
+from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
+from extender.api.objects.queues import LocalQueue, Queue
+from extender.cli.check.findings import Finding, Installation, fine, setting, some, wrong
+from extender.cli.check.manifests import account_of, is_allowed
+from extender.cli.observed import Right, right_to
+from extender.domain.queues.quota_records import QuotaPlan
+from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source, step_of
+from extender.domain.queues.quotas import Quotas, plan_of
+from extender.kube.resources import (
+    ELASTIC_QUOTA_TREES,
+    ELASTIC_QUOTAS,
+    LOCAL_QUEUES,
+    QUEUES,
+    RESOURCE_QUOTAS,
+    Resource,
+)
+from extender.terminal.text import many
+
+# ---- LocalQueues that lead nowhere, and Kueue next to them.
+
+_LOCAL_QUEUES = "LocalQueues"
+
+
+def local_queues(site: Installation) -> Iterator[Finding]:
+    """One that is stopped on purpose is in order."""
+    found = site.all_of(LOCAL_QUEUES, LocalQueue)
+    astray = sorted(filter(None, map(_astray, found)))
+    if not astray:
+        yield fine(_LOCAL_QUEUES, f"{len(found)}, and each leads into a queue" if found else "there are none")
+        return
+    yield wrong(
+        _LOCAL_QUEUES,
+        f"{len(astray)} of {len(found)} let nothing in: {some(astray)}",
+        "kubectl get localqueues.kube-muster.io -A -o wide says why; correct spec.queue, or the queue.",
+    )
+
+
+def _astray(local: LocalQueue) -> str:
+    """Its name and why nothing comes in by it; empty where something does."""
+    active = condition(local.status.conditions, "Active")
+    if active is None or active.status == "True" or active.reason == "Stopped":
+        return ""
+    return f"{local.metadata.namespace}/{local.metadata.name} ({active.reason})"
+
+
+# ---- Quotas from which queues are made: whether Muster may read them, what is wrong with them, and
+# what has not come of them.
+
+_SUBJECT = "quotas"
+_KINDS: dict[str, tuple[Resource, type[Any]]] = {
+    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
+    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
+}
+_COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
+_PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
+
+
+class _Sides(NamedTuple):
+    """What quotas ask for, and what there is."""
+
+    plan: QuotaPlan
+    queues: Mapping[str, Queue]  # by name
+
+    def made(self) -> Iterator[Queue]:
+        """From quotas."""
+        return (each for each in self.queues.values() if quota_source(each))
+
+    def at(self, step: QuotaStep) -> list[str]:
+        """The queues for which this is to be done."""
+        wanted = self.plan.queues.items()
+        return [name for name, each in wanted if step_of(each, self.queues.get(name), empty=False) is step]
+
+
+def quotas(site: Installation) -> Iterator[Finding]:
+    sources = setting(site.container, "quota_sources").split(",")
+    found = {name: site.all_of(*kind) for name, kind in _KINDS.items() if name in sources}
+    sides = _Sides(_plan(site, found), {each.metadata.name: each for each in site.all_of(QUEUES, Queue)})
+    if not any(found.values()) and not any(sides.made()):
+        yield fine(_SUBJECT, "there are none from which queues would be made")
+        return
+    unread = list(_unread(site, {name for name, objects in found.items() if objects}))
+    amiss = [*unread, *_faulty(sides), *_not_made(sides, bool(unread)), *_orphaned(sides)]
+    yield from amiss
+    if not amiss:
+        yield fine(_SUBJECT, f"{many(len(sides.plan.queues), 'queue')} made from them")
+
+
+def _plan(site: Installation, found: Mapping[str, list[Any]]) -> QuotaPlan:
+    kinds = (found.get(name, []) for name in _KINDS)
+    return plan_of(Quotas(*kinds), int(setting(site.container, "max_queue_depth")))
+
+
+# ---- what is amiss
+
+
+def _unread(site: Installation, there: set[str]) -> Iterator[Finding]:
+    account = account_of(site)
+    rights = [*(right for name in sorted(there) for right in _reading(name)), *_writing()]
+    missing = [each for each in rights if not is_allowed(site, account, each)]
+    if there and missing:
+        named = ", ".join(map(str, missing))
+        message = f"no queues come of them, since the account {account} lacks: {named}"
+        yield wrong(_SUBJECT, message, _COMPONENT)
+
+
+def _reading(source: str) -> Iterator[Right]:
+    return (right_to(verb, _KINDS[source][0]) for verb in ("list", "watch"))
+
+
+def _writing() -> Iterator[Right]:
+    return (right_to(verb, QUEUES) for verb in ("create", "patch", "delete"))
+
+
+def _faulty(sides: _Sides) -> Iterator[Finding]:
+    """What people have to correct in quotas, or in queues that stand in their way."""
+    faults = [f"{each.source}, {each}" for each in sides.plan.faults]
+    faults += [
+        f"{sides.plan.queues[name].source}: queue {name!r} exists and is not made from it"
+        for name in sides.at(QuotaStep.LEAVE)
+    ]
+    if faults:
+        message = f"{many(len(faults), 'fault')}: {some(faults, '; ')}"
+        yield wrong(_SUBJECT, message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
+
+
+def _not_made(sides: _Sides, explained: bool) -> Iterator[Finding]:
+    behind = [*sides.at(QuotaStep.CREATE), *sides.at(QuotaStep.CHANGE)]
+    if behind and not explained:
+        message = f"{many(len(behind), 'queue')} not, or not yet, as quotas say: {some(behind)}"
+        todo = "It takes Muster a second or two. If it stays so, look at the line health, and at its log."
+        yield wrong(_SUBJECT, message, todo)
+
+
+def _orphaned(sides: _Sides) -> Iterator[Finding]:
+    """Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go."""
+    left = [each for each in sides.made() if _is_left(sides, each)]
+    if left:
+        named = [f"{each.metadata.name} ({quota_source(each)})" for each in left]
+        message = f"{many(len(left), 'queue')} whose quota is gone or not read: {some(named)}"
+        todo = (
+            "Muster closes them once it reads quotas of that kind (--quota-sources). To be rid of them"
+            " without that, delete the binding of kube-muster-quota, and then the queues; to keep them, their"
+            f" annotation {QUOTA_SOURCE} in place of the queues."
+        )
+        yield wrong(_SUBJECT, message, todo)
+
+
+def _is_left(sides: _Sides, queue: Queue) -> bool:
+    is_wanted = queue.metadata.name in sides.plan.queues or quota_source(queue) in sides.plan.unsure
+    return not is_wanted and not is_ended(queue)

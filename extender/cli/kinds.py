@@ -1,0 +1,188 @@
+"""What a person asks about, NAME or KIND/NAME: the kinds of objects that own pods, and those of --config."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from extender.api.configuration import InvalidConfiguration
+from extender.api.objects.base import OwnerReference, Wire
+from extender.api.workloads.shape import Kinds, WorkloadRow
+from extender.api.workloads.table import WORKLOADS
+from extender.cli.settings import CONFIG_VARIABLE, from_file
+
+# ---- The kinds of objects that own pods, by all names that kubectl knows them by: those of the table
+# of workloads, and those whose pods only a cluster knows. Job kinds are those that can wait as a whole,
+# suspended. The kinds of the configuration file that a command was given are among them.
+#
+# Which version of them a cluster serves, it says itself: operators are of many releases.
+
+
+class OwnerKind(NamedTuple):
+    """`name`: the kind, as owner references have it."""
+
+    name: str
+    group: str
+    short: tuple[str, ...] = ()
+    named: str = ""  # its plural, where that is not formed as usual
+
+    @property
+    def plural(self) -> str:
+        return self.named or f"{self.name.lower()}s"
+
+    def is_called(self, name: str) -> bool:
+        """`job`, `jobs`, `deploy`; or with its API group, as `kubectl get -o name` writes it: `job.batch`."""
+        bare, _, group = name.lower().partition(".")
+        return bare in (self.name.lower(), self.plural, *self.short) and group in ("", self.group)
+
+    def is_kind_of(self, owner: OwnerReference) -> bool:
+        return (owner.kind, owner.api_version.partition("/")[0]) == (self.name, self.group)
+
+
+class ServedVersion(Wire, frozen=True):
+    version: str = ""
+
+
+class ServedGroup(Wire, frozen=True):
+    name: str
+    preferred_version: ServedVersion = ServedVersion()
+
+
+class ServedGroups(Wire, frozen=True):
+    """What the API server answers to /apis."""
+
+    groups: list[ServedGroup] = []
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of each API group that the cluster prefers."""
+        return {each.name: each.preferred_version.version for each in self.groups}
+
+
+_OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
+
+FURTHER = ", or a kind of the configuration file that --config names"  # behind those that are allowed
+_FURTHER = "extender.cli.kinds.further"  # where a command keeps the kinds of its configuration file
+
+
+def learn(rows: Sequence[WorkloadRow]) -> None:
+    """Kinds that the command that runs knows besides."""
+    click.get_current_context().meta[_FURTHER] = tuple(rows)
+
+
+def table() -> Kinds:
+    """All kinds that the command that runs knows."""
+    context = click.get_current_context(silent=True)
+    further: tuple[WorkloadRow, ...] = context.meta.get(_FURTHER, ()) if context else ()
+    return {**WORKLOADS, **{row.key: row for row in further}}
+
+
+def owner_kinds() -> tuple[OwnerKind, ...]:
+    """Each once, whatever its versions, if it is of an API group: a cluster lists the versions of those.
+    `job/x` is the first of that name."""
+    return (*dict.fromkeys(_kind(row) for row in table().values() if row.group), *_OF_CLUSTERS)
+
+
+def job_kinds() -> tuple[OwnerKind, ...]:
+    return tuple(dict.fromkeys(_kind(row) for row in table().values() if row.manageable))
+
+
+def _kind(row: WorkloadRow) -> OwnerKind:
+    return OwnerKind(row.kind, row.group, row.short, row.named)
+
+
+def job_row(api_version: str, kind: str) -> WorkloadRow | None:
+    """What the table says of a kind of jobs, if need be of another version of it. None for what is no job."""
+    known, group = table(), api_version.rpartition("/")[0]
+    alike = (row for row in known.values() if (row.group, row.kind) == (group, kind))
+    row = known.get((api_version, kind)) or next(alike, None)
+    return row if row and row.manageable else None
+
+
+def owner_kind(name: str) -> OwnerKind | None:
+    """None for a name that none of them has."""
+    return next((each for each in owner_kinds() if each.is_called(name)), None)
+
+
+def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
+    return next((each for each in owner_kinds() if each.is_kind_of(owner)), None)
+
+
+# ---- What a person asks about: NAME, or KIND/NAME as `kubectl get -o name` writes it.
+
+POD, POD_GROUP, QUEUE = "pod", "podgroup", "queue"
+_API_GROUP = ".scheduling.volcano.sh"
+_OWN = {
+    **dict.fromkeys(("pod", "pods", "po"), POD),
+    **dict.fromkeys(("podgroup", "podgroups", "pg"), POD_GROUP),
+    **dict.fromkeys(("queue", "queues", "q"), QUEUE),
+}
+
+
+class Target(NamedTuple):
+    """`kind`: pod, podgroup, queue, or a name of a kind of workload; empty where only a name was given."""
+
+    kind: str
+    name: str
+
+
+def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> Target:
+    kind, slash, name = value.partition("/")
+    if not slash:
+        return Target("", _named(value, value))
+    return Target(_known(kind.lower(), value), _named(name, value))
+
+
+def own_kind(name: str) -> str:
+    """Which of pod, podgroup and queue it is; empty for another kind."""
+    return _OWN.get(name.removesuffix(_API_GROUP), "")
+
+
+def _named(name: str, value: str) -> str:
+    if not name or "/" in name:
+        raise click.BadParameter(f"got {value!r}; allowed is NAME or KIND/NAME, such as podgroup/train")
+    return name
+
+
+def _known(kind: str, value: str) -> str:
+
+    own = own_kind(kind)
+    if own or owner_kind(kind):
+        return own or kind
+    others = ", ".join(dict.fromkeys(each.name.lower() for each in owner_kinds()))
+    allowed = f"pod, podgroup, queue, {others}{FURTHER}"
+    raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}")
+
+
+# ---- --config of commands about workloads: they know the kinds of jobs that the configuration file
+# describes.
+
+
+def config_option() -> click.Option:
+    """Read before the arguments, which may name such a kind."""
+    return click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path),
+        envvar=CONFIG_VARIABLE,
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_learn,
+        help=f"Muster's configuration file, for the kinds of jobs that it describes. [${CONFIG_VARIABLE}]",
+    )
+
+
+def _learn(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    from extender.api.workloads.further import further_kinds
+
+    try:
+        given = from_file(path).get("job_kinds")
+    except InvalidConfiguration as fault:
+        raise click.UsageError(str(fault)) from fault
+    kinds, faults = further_kinds(given.value, given.where) if given else ((), [])
+    if faults:
+        raise click.UsageError("\n".join(faults))
+    learn([each.row for each in kinds])

@@ -1,0 +1,19 @@
+"""`muster podgroup`: what groups there are, which of them wait, and everything about one of them."""
+
+import copy
+
+import click
+
+from extender.cli.podgroup import describe_group, get_groups, list_groups
+
+
+@click.group()
+def podgroup() -> None:
+    """Show groups of pods (alias: pg)."""
+
+
+for each in (list_groups, get_groups, describe_group):
+    podgroup.add_command(each)
+
+pg = copy.copy(podgroup)
+pg.name, pg.hidden = "pg", True

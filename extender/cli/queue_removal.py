@@ -1,0 +1,251 @@
+"""Waiting until a queue is as it was asked to be, and the steps of taking one away."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
+from extender.cli.access import ClusterAccess
+from extender.cli.explain.evidence import Evidence
+from extender.cli.explain.explanation import ours
+from extender.cli.flags import CLIENT, SERVER, Timeout, show_done
+from extender.cli.lookup import fetch
+from extender.cli.observed import ObservedGroup, ObservedQueue
+from extender.cli.output import echo
+from extender.cli.queue_spec import updated
+from extender.domain.model.ownership import group_name
+from extender.kube.errors import Conflict, NotFound
+from extender.kube.resources import POD_GROUPS, QUEUES
+from extender.terminal.text import working
+
+# ---- Waiting until a queue is as it was asked to be, and telling meanwhile what is left in it.
+#
+# Progress goes to stderr: what a command did is all that it prints on stdout.
+
+T = TypeVar("T")
+
+PACE = 0.5  # seconds between two looks
+_SILENCE = 15.0  # seconds without any state after which Muster is probably not there to write one
+_NAMED = 6
+_ALONE = "pods that have no PodGroup are left to their owners"
+
+clock: Callable[[], float] = time.monotonic
+pause: Callable[[float], Any] = time.sleep
+
+
+def until(look: Callable[[], T | None], timeout: Timeout, left: Callable[[], str]) -> T:
+    """What `look` finds. When the timeout ends, so does the command, with what is `left`."""
+    deadline = clock() + timeout.seconds
+    with working("waiting"):
+        while (found := look()) is None:
+            if timeout.seconds and clock() >= deadline:
+                raise click.ClickException(f"--timeout: {timeout.written} are over: {left()}")
+            pause(PACE)
+    return found
+
+
+class WatchedQueue:
+    """One queue, looked at again and again; each change of what is left in it is a line."""
+
+    def __init__(self, place: ClusterAccess, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._reported = ""
+        self._began = clock()
+
+    def state(self, *wanted: str) -> ObservedQueue | None:
+        """The queue once its status says one of `wanted`."""
+        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
+        if queue.status.state in wanted:
+            return queue
+        self._report(f"{self._name}: {self._progress(queue)}")
+        return None
+
+    def wait(self, timeout: Timeout, *wanted: str) -> ObservedQueue:
+        return until(lambda: self.state(*wanted), timeout, self.left)
+
+    def left(self) -> str:
+        """What is in it, by name where that may be known."""
+        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
+        groups = [f"podgroup/{each.key}" for each in groups_of(self._place, self._name)]
+        names = f": {some(groups)}" if groups else ""
+        alone = f"; {_ALONE}" if groups_in(queue) > len(groups) else ""
+        return f"queue {self._name} is {in_it(queue)}{names}{alone}"
+
+    def _progress(self, queue: ObservedQueue) -> str:
+        if queue.status.state in ("Closing", "Closed") or clock() - self._began < _SILENCE:
+            return in_it(queue)
+        return f"{in_it(queue)}; nothing has changed yet, is Muster running? Try muster check"
+
+    def _report(self, line: str) -> None:
+        if line != self._reported:
+            self._reported = line
+            click.echo(line, err=True)
+
+
+def in_it(queue: ObservedQueue) -> str:
+    """`Closing, 3 groups left: 1 waits, 2 run`."""
+    fare, total = _fare(queue), groups_in(queue)
+    parts = ", ".join(f"{count} {in_number(verb, count)}" for verb, count in fare.items() if count)
+    groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
+    return f"{queue.state}{groups}"
+
+
+def groups_in(queue: ObservedQueue) -> int:
+    return sum(_fare(queue).values())
+
+
+def _fare(queue: ObservedQueue) -> dict[str, int]:
+    counts = queue.counts
+    return {
+        "waits": counts["pending"],
+        "is Inqueue": counts["inqueue"],
+        "runs": counts["running"],
+        "has ended": counts["completed"] + counts["failed"] + counts["aborted"],
+        "is unclear": counts["unknown"],
+    }
+
+
+_OF_MANY = {"is Inqueue": "are Inqueue", "has ended": "have ended", "is unclear": "are unclear"}
+
+
+def in_number(verb: str, count: int) -> str:
+    return verb if count == 1 else _OF_MANY.get(verb, verb.removesuffix("s"))
+
+
+def groups_of(place: ClusterAccess, queue: str) -> list[ObservedGroup]:
+    """Of all namespaces where that is allowed."""
+    evidence = Evidence(place, "")
+    return [each for each in evidence.groups if evidence.queue_of(each) == queue]
+
+
+def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
+    """The pods that name a queue, wait, and are in no PodGroup: nothing but themselves keeps them there."""
+    evidence = Evidence(place, "")
+    groups = {each.key for each in evidence.groups}
+    return [
+        f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for pod in evidence.waiting_pods
+        if ours(pod)
+        and evidence.queue_of_pod(pod) == queue
+        and f"{pod.metadata.namespace}/{group_name(pod)}" not in groups
+    ]
+
+
+def some(names: list[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+# ---- The steps of taking a queue away.
+#
+# Muster's admission refuses the deletion of a queue that is not Closed. The same is looked at here
+# first, so that the refusal says what is left, and so that --cascade does not empty a queue that cannot
+# go anyway.
+
+_PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
+
+
+class Removal:
+    def __init__(self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str) -> None:
+        self._place = place
+        self._name = name
+        self._timeout = timeout
+        self._dry_run = dry_run
+        self._asked: set[str] = set()  # UIDs of groups that were deleted already
+
+    def run(self, cascade: bool, wait: bool) -> None:
+        queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
+        self._refuse_protected()
+        self._refuse_children()
+        if not cascade:
+            self._refuse_unless_closed(queue)
+        elif self._dry_run == "none":
+            self._empty()
+        else:
+            self._show_groups()
+        self._delete(queue, cascade)
+        if wait and self._dry_run == "none":
+            until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
+        if cascade and self._dry_run == "none":
+            self._show_left_pods()
+
+    # ---- refusing
+
+    def _refuse_protected(self) -> None:
+        if self._name in _PROTECTED:
+            raise click.ClickException(
+                f"queue {self._name} cannot be deleted: {' and '.join(_PROTECTED)} stay"
+            )
+
+    def _refuse_children(self) -> None:
+        queues = self._place.reader.list(QUEUES, "", ObservedQueue)
+        children = [each.name for each in queues if each.spec.parent == self._name]
+        if children:
+            message = f"queue {self._name} has queues below it: {', '.join(children)}"
+            raise click.ClickException(f"{message}\nDelete them first, or give them another --parent.")
+
+    def _refuse_unless_closed(self, queue: ObservedQueue) -> None:
+        if queue.status.state == "Closed":
+            return
+        message = f"queue {self._name} is {in_it(queue)}; only a Closed queue can be deleted"
+        steps = f"muster queue close {self._name} --wait, or muster queue delete {self._name} --cascade"
+        raise click.ClickException(f"{message}\nTo close it: {steps}")
+
+    # ---- emptying
+
+    def _empty(self) -> None:
+        updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
+        watched = WatchedQueue(self._place, self._name)
+        watched.wait(self._timeout, "Closing", "Closed")
+        until(lambda: self._emptied(watched), self._timeout, watched.left)
+
+    def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
+        """Its Closed self; else what came to it meanwhile is deleted, too."""
+        for group in self._new():
+            self._delete_group(group)
+        return watched.state("Closed")
+
+    def _new(self) -> Iterator[ObservedGroup]:
+        groups = groups_of(self._place, self._name)
+        return (each for each in groups if each.metadata.uid not in self._asked)
+
+    def _delete_group(self, group: ObservedGroup) -> None:
+        self._asked.add(group.metadata.uid)
+        try:
+            self._place.editor.delete(POD_GROUPS, group.namespace, group.name, group.metadata.uid)
+        except (NotFound, Conflict):
+            return  # gone meanwhile
+        self._show_group(group, "deleted")
+
+    def _show_groups(self) -> None:
+        for group in groups_of(self._place, self._name):
+            self._show_group(group, "would be deleted")
+
+    def _show_group(self, group: ObservedGroup, done: str) -> None:
+        echo(f"podgroup.scheduling.volcano.sh/{group.name} {done} (namespace {group.namespace})")
+
+    # ---- the queue itself
+
+    def _delete(self, queue: ObservedQueue, cascade: bool) -> None:
+        """The server is not asked whether it would delete what --cascade would have closed before."""
+        dry = self._dry_run == SERVER
+        if self._dry_run != CLIENT and not (dry and cascade):
+            self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
+        show_done(self._name, "deleted", self._dry_run)
+
+    def _show_left_pods(self) -> None:
+        if left := pods_outside(self._place, self._name):
+            waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
+            remedy = f"end what owns them, or have them name another queue than {self._name}"
+            click.echo(f"{self._name}: {len(left)} {waits}: {some(left)}\nTo end that: {remedy}", err=True)
+
+    def _gone(self) -> bool | None:
+        try:
+            self._place.reader.get(QUEUES, "", self._name, ObservedQueue)
+        except NotFound:
+            return True
+        return None

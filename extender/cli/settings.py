@@ -1,0 +1,185 @@
+"""Where settings are read: flags of `muster serve`, environment, a file. The first of them that sets a value
+wins.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from extender.api.configuration import (
+    API_VERSION,
+    JOB_KINDS,
+    KIND,
+    SETTINGS,
+    Configuration,
+    InvalidConfiguration,
+    Setting,
+    contradictions,
+)
+from extender.api.workloads.further import further_kinds
+
+# ---- Where settings are read: flags, environment variables, a file. The first of them that sets a
+# value wins.
+#
+# Every value is kept as it was written, with the name under which it was written, so that a fault can
+# be reported in terms of its source. All faults are reported at once.
+
+
+class GivenSetting(NamedTuple):
+    """A value as it was written, and where."""
+
+    where: str
+    value: Any
+
+
+Source = Mapping[str, GivenSetting]  # by field of Configuration
+
+
+def from_flags(flags: Mapping[str, str | Sequence[str] | None]) -> Source:
+    """The flags that were given; those that were not are None or empty."""
+    return {
+        each.field: GivenSetting(each.flag, list(value) if each.repeatable else value)
+        for each in SETTINGS
+        if (value := flags.get(each.field))
+    }
+
+
+def from_environment(environment: Mapping[str, str]) -> Source:
+    """The variables of the table. Others are not ours: for a Service named muster, pods get MUSTER_PORT."""
+    return {
+        each.field: GivenSetting(each.variable, value.split(",") if each.repeatable else value)
+        for each in SETTINGS
+        if (value := environment.get(each.variable))
+    }
+
+
+def from_file(path: Path) -> Source:
+    """What the file sets. Raises InvalidConfiguration when it cannot be read or holds unknown keys."""
+    document = _document(path)
+    keys = {each.key: each.field for each in SETTINGS} | {JOB_KINDS: "job_kinds"}
+    faults = [
+        *_wrong_head(path, document),
+        *(f"{path}: {key}: unknown; allowed are {', '.join(keys)}" for key in document if key not in keys),
+    ]
+    if faults:
+        raise InvalidConfiguration("\n".join(faults))
+    return {keys[key]: GivenSetting(f"{path}: {key}", value) for key, value in document.items()}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    import yaml  # a file is the exception, and this costs 30 ms
+
+    try:
+        # BaseLoader leaves every scalar as it was written: elsewhere `off` turns into False, 1e3 into 1000.0.
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
+        raise InvalidConfiguration(f"{path}: cannot be read: {fault}") from fault
+    if not isinstance(document, dict):
+        raise InvalidConfiguration(f"{path}: must hold keys and values")
+    return document
+
+
+def _wrong_head(path: Path, document: dict[str, Any]) -> Iterator[str]:
+    for key, expected in {"apiVersion": API_VERSION, "kind": KIND}.items():
+        found = document.pop(key, "nothing")
+        if found != expected:
+            yield f"{path}: {key}: got {found!r}; allowed is {expected}"
+
+
+def resolve(*sources: Source) -> Configuration:
+    """The configuration that `sources` make, of which the later win. Raises InvalidConfiguration."""
+    given = {field: each for source in sources for field, each in source.items()}
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for setting in SETTINGS:
+        each = given.get(setting.field)
+        if each and each.value != setting.written(setting.default):  # nothing is no fault where it is that
+            _judge(setting, each, values, faults)
+    if kinds := given.get("job_kinds"):
+        values["job_kinds"], wrong = further_kinds(kinds.value, kinds.where)
+        faults += wrong
+    configuration = Configuration(**values)
+    if faults := faults or list(contradictions(configuration)):
+        raise InvalidConfiguration("\n".join(faults))
+    return configuration
+
+
+def _judge(setting: Setting, given: GivenSetting, values: dict[str, Any], faults: list[str]) -> None:
+    try:
+        values[setting.field] = (
+            _many(setting, given.value) if setting.repeatable else _one(setting, given.value)
+        )
+    except ValueError:
+        several = "one or more different values, each " if setting.repeatable else ""
+        faults.append(f"{given.where}: got {given.value!r}; allowed is {several}{setting.kind.allowed}")
+
+
+def _one(setting: Setting, value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return setting.kind.read(value)
+
+
+def _many(setting: Setting, value: Any) -> tuple[Any, ...]:
+    read = tuple(_one(setting, each) for each in value) if isinstance(value, list) else ()
+    if not read or len(set(read)) < len(read):
+        raise ValueError(value)
+    return read
+
+
+# ---- `muster serve`: its flags are the rows of the configuration's table.
+
+CONFIG_VARIABLE = "MUSTER_CONFIG"
+
+
+def _options() -> Iterator[click.Option]:
+    yield click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path),
+        envvar=CONFIG_VARIABLE,
+        metavar="FILE",
+        help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
+    )
+    for each in SETTINGS:
+        yield click.Option(
+            [each.flag, each.field], multiple=each.repeatable, metavar="VALUE", help=_help(each)
+        )
+
+
+def _help(setting: Setting) -> str:
+    """click shows no defaults: it has none, for values are judged together with those of other sources."""
+    return f"{setting.help} [default: {shown_default(setting)}; ${setting.variable}]"
+
+
+def shown_default(setting: Setting) -> str:
+    if setting.repeatable:
+        return ", ".join(setting.written(setting.default))
+    return setting.unset or str(setting.written(setting.default))
+
+
+def _serve(config: Path | None, **flags: Any) -> None:
+    try:
+        configuration = configured(config, flags)
+        # Imported by name: it brings Flask, numpy and the Kubernetes client along.
+        import_module("extender.host").serve(configuration)
+    except InvalidConfiguration as fault:
+        raise click.UsageError(str(fault)) from fault
+
+
+def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
+    """The configuration that the file, the environment and the flags make."""
+    file = from_file(config) if config else {}
+    return resolve(file, from_environment(os.environ), from_flags(flags))
+
+
+serve = click.Command(
+    "serve",
+    callback=_serve,
+    params=list(_options()),
+    help="Serve a kube-scheduler as its extender.",
+    context_settings={"max_content_width": 110},
+)

@@ -1,0 +1,293 @@
+"""Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from socket import gethostname
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from cachetools import TTLCache
+
+from extender.api.objects.base import Reference
+from extender.controllers.cycle import ChangedGroups, Guard
+from extender.controllers.objects import of_group, of_pod, timestamp
+from extender.controllers.work_queue import WorkQueue
+from extender.domain.explain.explain import explain_group, work_of
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
+from extender.domain.model.token_bucket import TokenBucket
+from extender.domain.snapshot import decisions as transitions
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, Transition, message_of
+from extender.kube.calls import ApiClient
+from extender.kube.errors import Conflict, NotFound
+from extender.kube.writers import Writers
+from extender.telemetry import metrics
+
+# ---- What would start each group that waits, as conditions and events say it.
+#
+# It is worked out once for what is said of the group otherwise, only for groups that are due to be
+# written, and within a small budget. On clusters that are too large for that it is left to /debug/why.
+
+_WORK = 2_000  # a few dozen milliseconds at most
+_Basis = tuple[Reason | None, str]
+
+
+class StartChanges:
+    """`work`: how many groups and nodes the rounds for one group may go through."""
+
+    def __init__(self, work: int = _WORK) -> None:
+        self._work = work
+        self._known: dict[GroupKey, tuple[_Basis, str]] = {}
+
+    def known(self, decision: GroupDecision) -> str:
+        """The sentence on what would start a group; empty if there is none, or it is not worked out yet."""
+        basis, sentence = self._known.get(decision.key, (None, ""))
+        return sentence if basis == _basis(decision) else ""
+
+    def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
+        """Whether it is to be worked out."""
+        basis, _ = self._known.get(decision.key, (None, ""))
+        waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
+        return waits and 0 < work_of(decisions) <= self._work // 2
+
+    def work_out(self, decisions: Decisions, decision: GroupDecision) -> str:
+        """The sentence, worked out if it has to be."""
+        if self.is_due(decisions, decision):
+            found = explain_group(decisions, decision.key, self._work)
+            sentence = found.change.sentence if found and found.change else ""
+            self._known[decision.key] = _basis(decision), sentence
+        return self.known(decision)
+
+    def forget(self, key: GroupKey) -> None:
+        self._known.pop(key, None)
+
+
+def _basis(decision: GroupDecision) -> _Basis:
+    return decision.reason, message_of(decision)
+
+
+# ---- Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
+#
+# There is one Event for each object and reason: when it is recorded again, its count grows and its
+# message is replaced. Events beyond the allowance of an object, or of all objects together, are
+# dropped: the conditions and /debug have everything. Events are of the core API group, because kubectl
+# shows the counts of those best.
+
+COMPONENT = "kube-muster"  # the scheduler's own events come from its profile, which is called muster
+NORMAL, WARNING = "Normal", "Warning"
+
+_LONGEST = 1024  # characters of a message
+_LONGEST_NAME = 230  # characters of the object's name in the name of its Event
+_REMEMBERED = 4096  # Events and objects
+_MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
+_OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
+_BURST, _RATE = 50, 5.0  # the same of all objects together
+
+
+@dataclass(eq=False)
+class _Event:
+    """One Event as it is written, or will be."""
+
+    about: Reference  # the object
+    type: str  # NORMAL or WARNING
+    reason: str
+    name: str  # of the Event itself
+    first: str  # when it was first recorded
+    last: str = ""  # when it was last recorded
+    message: str = ""
+    count: int = 0  # how often it was recorded
+    exists: bool = False  # whether the API server has it
+
+    @property
+    def namespace(self) -> str:
+        return self.about.namespace or "default"
+
+
+class EventRecorder:
+    """`record` may be called from any thread; the writers send the Events."""
+
+    def __init__(
+        self,
+        cluster: ApiClient,
+        writers: Writers,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster = cluster
+        self._writers = writers
+        self._leads = leads
+        self._clock = clock
+        self._now = now
+        self._lock = threading.Lock()
+        self._known: TTLCache[tuple[str, str, str], _Event] = TTLCache(_REMEMBERED, _MEMORY, clock)
+        self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
+        self._all = TokenBucket(_RATE, _BURST, clock())
+
+    def has_room(self, events: int = 1) -> bool:
+        """Whether so many Events may be written now. Callers that can wait ask first, and record later."""
+        with self._lock:
+            return self._all.left(self._clock()) >= events
+
+    def record(self, about: Reference, type_: str, reason: str, message: str) -> None:
+        """Have an Event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
+        if not self._leads():
+            return
+        with self._lock:
+            if not self._admit(about):
+                metrics.events.labels("dropped").inc()
+                return
+            event = self._take_in(about, type_, reason, message)
+        self._writers.submit(("event", event.name), lambda: self._write(event))
+
+    def _admit(self, about: Reference) -> bool:
+        now = self._clock()
+        fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
+        of_object = self._objects.setdefault(_identity(about), fresh)
+        return self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)
+
+    def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Event:
+        key, at = (_identity(about), type_, reason), timestamp(self._now())
+        name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
+        event = self._known.get(key) or _Event(about, type_, reason, name, at)
+        event.last, event.message, event.count = at, message[:_LONGEST], event.count + 1
+        self._known[key] = event
+        return event
+
+    def _write(self, event: _Event) -> None:
+        if event.exists:
+            try:
+                self._cluster.patch_event(event.namespace, event.name, _repeated(event))
+                metrics.events.labels("repeated").inc()
+                return
+            except NotFound:
+                event.exists = False
+        self._create(event)
+
+    def _create(self, event: _Event) -> None:
+        """An Event that exists already is our own, whose answer was lost."""
+        with suppress(Conflict):
+            self._cluster.create_event(_event(event))
+        event.exists = True
+        metrics.events.labels("created").inc()
+
+
+def _identity(about: Reference) -> str:
+    return about.uid or f"{about.kind}/{about.namespace}/{about.name}"
+
+
+def _event(event: _Event) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": event.name, "namespace": event.namespace},
+        "involvedObject": msgspec.to_builtins(event.about),
+        "type": event.type,
+        "reason": event.reason,
+        "firstTimestamp": event.first,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": gethostname(),
+        **_repeated(event),
+    }
+
+
+def _repeated(event: _Event) -> dict[str, Any]:
+    return {"lastTimestamp": event.last, "message": event.message, "count": event.count}
+
+
+# ---- Events on PodGroups and pods: why a group waits, that it starts or runs, that a start was undone.
+#
+# Events are recorded on the group, not on each of its pods: a change of a gang of 500 is one Event. Why
+# a group waits is also recorded on the first few waiting members, since people describe pods. A state
+# is recorded only once it has lasted, so that a smooth start costs one Event; that a single pod was
+# bound, the scheduler reports itself.
+
+_LASTING = 5.0  # seconds after which a state is recorded
+_MEMBERS = 3  # waiting members on which a wait is recorded
+
+
+class GroupEvents:
+    """Listens to the cycle, even while another replica leads: what that one has recorded is not repeated."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        recorder: EventRecorder,
+        leads: Callable[[], bool],
+        changes: StartChanges,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._recorder = recorder
+        self._leads = leads
+        self._changes = changes
+        self._clock = clock
+        self._changed_groups = ChangedGroups()
+        self._guard = Guard("group-events")
+        self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not recorded yet
+        self._led = False
+
+    def look(self, decisions: Decisions) -> None:
+        for key, was, now in self._changed_groups.compared(decisions):
+            self._guard.run(key, partial(self._notice, key, was, now))
+        leads = self._leads()
+        if leads and not self._led:
+            self._drop_recorded(decisions)
+        self._led = leads
+        if leads:
+            self._record_lasting(decisions)
+
+    def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
+        if now is None:
+            self._changes.forget(key)
+            return self._unreported.forget(key)
+        happened = transitions.of_turn(was, now)
+        if was is None or transitions.course(was) != transitions.course(now):
+            self._unreported.forget(key)
+            if happened is None:
+                self._unreported.add(key, _LASTING)
+        if happened is not None:
+            self._report(key, happened)
+
+    def _drop_recorded(self, decisions: Decisions) -> None:
+        """The previous leader, or this replica before a restart, has recorded what the conditions say."""
+        for key, decision in decisions.groups.items():
+            if key in self._unreported:
+                record = self._ledger.group_record(key)
+                if record and record.last_reason == (decision.reason or decision.verdict):
+                    self._unreported.forget(key)
+
+    def _record_lasting(self, decisions: Decisions) -> None:
+        while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
+            self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
+
+    def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
+        if decision is None:
+            return
+        change = self._changes.work_out(self._ledger.decisions, decision)
+        lasting = transitions.of_state(decision, change)
+        if lasting is not None:
+            self._report(key, lasting)
+
+    def _report(self, key: GroupKey, transition: Transition) -> None:
+        if self._ledger.may_be_left(key):
+            return
+        if not transition.warning and not transition.for_members and self._ledger.needs_no_barrier(key):
+            return
+        group = self._ledger.group_record(key)
+        about = [of_group(group)] if group else []
+        if transition.for_members:
+            waiting = (pod for pod in self._ledger.members(key) if pod.waiting)
+            about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
+        for each in about:
+            self._recorder.record(
+                each, WARNING if transition.warning else NORMAL, transition.reason, transition.message
+            )

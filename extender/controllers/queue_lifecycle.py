@@ -1,0 +1,216 @@
+"""The life of queues: `root` and `default` exist, Commands open and close queues, and the PodGroups of a
+deleted queue are deleted.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
+from extender.api.objects.queues import Command
+from extender.controllers.controller import Controller, RecordingController
+from extender.controllers.events import WARNING
+from extender.controllers.objects import of_queue
+from extender.domain.model.reasons import EventReason
+from extender.domain.queues.states import (
+    CommandRecord,
+    CommandStep,
+    Judgement,
+    command_record,
+    first_of_each_queue,
+    judge,
+    lost_target,
+)
+from extender.domain.queues.tree import Orphan
+from extender.domain.snapshot.decisions import Decisions
+from extender.kube.errors import Conflict, NotFound
+from extender.kube.reflector import Removed
+from extender.telemetry import metrics
+from extender.telemetry.logs import logger
+
+# ---- The queues that every cluster has: `root`, and `default` for work that names no queue. They are
+# created if they are missing.
+
+log = logger(__name__)
+
+_SPECS: dict[str, dict[str, Any]] = {
+    ROOT_QUEUE: {"weight": 1, "reclaimable": False},
+    DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
+}
+_CREATE_AGAIN = 5.0  # seconds after which a queue that is still missing is created again
+
+
+class DefaultQueuesController(Controller[str]):
+    name = "default-queues"
+
+    def due(self, decisions: Decisions) -> Iterable[str]:
+        """The missing queues; none before the first decision, when it is not known which queues exist."""
+        missing = _SPECS.keys() - self._ledger.queue_names() if decisions.version >= 0 else ()
+        return (name for name in missing if name not in self._queue)
+
+    def reconcile(self, name: str) -> None:
+        if name not in self._ledger.queue_names():
+            self._queue.add(name, _CREATE_AGAIN)
+            self.write(name, partial(self._create, name))
+
+    def _create(self, name: str) -> None:
+        """If another replica or user was faster, all is well."""
+        try:
+            self._cluster.create_queue(name, _SPECS[name])
+        except Conflict:
+            return
+        log.info("a missing queue was created", queue=name)
+
+
+# ---- Executes Commands: spec.state of the queue is set, and only then the Command is removed.
+#
+# This is also the sink of the watch on Commands, which is empty if the cluster has no such kind.
+
+_EXECUTE_AGAIN = 3.0  # seconds after which a step without visible effect is tried again
+
+_NamespacedName = tuple[str, str]
+
+
+class BusCommandsController(RecordingController[str]):
+    """Its keys are the names of queues with Commands."""
+
+    name = "bus-commands"
+
+    def prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[_NamespacedName, CommandRecord] = {}
+        self._tried: dict[str, CommandStep] = {}  # by UID: the step that was taken last
+
+    def upsert(self, command: Command) -> None:
+        record, meta = command_record(command), command.metadata
+        with self._lock:
+            if record is not None:
+                self._waiting[meta.namespace, meta.name] = record
+
+    def remove(self, gone: Removed) -> None:
+        with self._lock:
+            self._waiting.pop((gone.namespace, gone.name), None)
+            self._tried.pop(gone.uid, None)
+
+    def rest(self) -> None:
+        self._tried.clear()
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
+        """Queues whose first Command needs a different step than the one that was taken last."""
+        for command in self._heads():
+            if self._tried.get(command.uid) is not self._judge(command).step:
+                yield command.queue
+
+    def reconcile(self, name: str) -> None:
+        for command in self._heads(name):
+            self._follow(command)
+
+    def _heads(self, queue: str | None = None) -> list[CommandRecord]:
+        """The first Command of `queue`; None: of each queue."""
+        with self._lock:
+            waiting = [each for each in self._waiting.values() if queue in (None, each.queue)]
+        return first_of_each_queue(waiting)
+
+    def _judge(self, command: CommandRecord) -> Judgement:
+        return judge(command, self._ledger.queue(command.queue))
+
+    def _follow(self, command: CommandRecord) -> None:
+        judged = self._judge(command)
+        self._tried[command.uid] = judged.step
+        self._queue.add(command.queue, _EXECUTE_AGAIN)
+        match judged.step:
+            case CommandStep.EXECUTE:
+                step = partial(self._execute, command, judged.state)
+            case CommandStep.REMOVE:
+                step = partial(self._remove, command)
+            case CommandStep.REFUSE:
+                step = partial(self._refuse, command, judged.why)
+            case CommandStep.LOOK_FOR_QUEUE:
+                step = partial(self._look_for_queue, command)
+        self.write(command.queue, step)
+
+    def _execute(self, command: CommandRecord, state: str) -> None:
+        self._cluster.set_queue_state(command.queue, command.queue_uid, state, command.uid)
+        metrics.queue_commands.labels("obeyed").inc()
+        log.info("a Command was executed", queue=command.queue, action=command.action, command=command.name)
+
+    def _refuse(self, command: CommandRecord, why: str) -> None:
+        self._remove(command)
+        metrics.queue_commands.labels("refused").inc()
+        name = f"{command.namespace}/{command.name}"
+        log.warning("a Command was refused and removed", command=name, queue=command.queue, why=why)
+        queue = self._ledger.queue(command.queue)
+        if queue is not None:
+            about = of_queue(queue.name, queue.uid)
+            self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")
+
+    def _look_for_queue(self, command: CommandRecord) -> None:
+        """The ledger's queues may be older than the Command, so the queue is read from the API server."""
+        try:
+            exists = self._cluster.queue_uid(command.queue) == command.queue_uid
+        except NotFound:
+            exists = False
+        if not exists:
+            self._refuse(command, lost_target(command))
+
+    def _remove(self, command: CommandRecord) -> None:
+        self._cluster.delete_command(command.namespace, command.name, command.uid)
+
+
+# ---- Deletes the PodGroups of a queue that was deleted although it still had some; their pods stay.
+#
+# The ledger's queues may be older than its groups, above all after a start. So before anything is
+# deleted, the queues are read from the API server; a UID that is missing there never comes back.
+
+_DELETE_AGAIN = 5.0  # seconds after which a group that is still there is reconciled again
+
+
+class OrphanedPodGroupsController(Controller[str]):
+    """Its keys are the UIDs of groups."""
+
+    name = "orphaned-podgroups"
+
+    def prepare(self) -> None:
+        self._orphans: dict[str, Orphan] = {}
+        self._gone: frozenset[str] = frozenset()  # UIDs of their queues that the API server does not have
+
+    def rest(self) -> None:
+        self._orphans = {}
+
+    def due(self, decisions: Decisions) -> Iterator[str]:
+        if not decisions.orphans and not self._orphans:
+            return
+        before, self._orphans = self._orphans, {orphan.uid: orphan for orphan in decisions.orphans}
+        self._gone &= {orphan.queue_uid for orphan in decisions.orphans}
+        yield from self._orphans.keys() - before.keys()
+
+    def reconcile(self, uid: str) -> None:
+        orphan = self._orphans.get(uid)
+        if orphan is None:
+            return
+        if orphan.queue_uid in self._gone:
+            self.write(uid, partial(self._delete, orphan))
+        else:
+            self.write(uid, self._confirm, of="queues that are gone")
+        self._queue.add(uid, _DELETE_AGAIN)
+
+    def _confirm(self) -> None:
+        orphans = self._orphans
+        there = self._cluster.queue_uids()
+        self._gone |= {orphan.queue_uid for orphan in orphans.values()} - there
+        for uid, orphan in orphans.items():
+            if orphan.queue_uid in self._gone:
+                self._queue.add(uid)
+
+    def _delete(self, orphan: Orphan) -> None:
+        try:
+            self._cluster.delete_group(orphan.namespace, orphan.name, orphan.uid)
+        except NotFound:
+            return
+        metrics.groups_cleared.inc()
+        log.warning(
+            "a group is deleted because its queue was deleted",
+            group=f"{orphan.namespace}/{orphan.name}",
+            queue=orphan.queue,
+        )

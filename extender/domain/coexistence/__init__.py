@@ -1,1 +1,0 @@
-"""Coexistence with Volcano's own scheduler."""

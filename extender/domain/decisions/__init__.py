@@ -1,1 +1,0 @@
-"""The result of decide(), and what follows from it for conditions, counts and events."""

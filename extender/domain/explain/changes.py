@@ -1,0 +1,394 @@
+"""The smallest change that would start a group, by the reason for which it waits. Each is tried out."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.domain.explain.holders import Holder, StartChange, WaitingCase, amounts_text
+from extender.domain.explain.hypotheses import (
+    Departed,
+    with_group,
+    with_nodes,
+    with_queue,
+    without,
+    without_pods,
+)
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.resources import Resources, show
+from extender.domain.model.shapes import Shape
+from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.spec import Limit
+from extender.domain.snapshot.quorum import missing
+from extender.domain.snapshot.snapshot import Snapshot
+
+# ---- What passes by itself: a full window, a pause.
+
+
+def window_clears(case: WaitingCase) -> StartChange | None:
+    """Members that start leave the window once they are on nodes."""
+
+    def after(n: int) -> Snapshot:
+        return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
+
+    window, size = case.snapshot.limits.window, len(missing(case.group).members)
+    count = case.trial.least(size, after)
+    return StartChange(f"with room for {count} more in the window") if count is not None else None
+
+
+def window_grows(case: WaitingCase) -> StartChange | None:
+    size = max(len(missing(case.group).members), 1)
+    wider = replace(case.snapshot, limits=replace(case.snapshot.limits, window=size))
+    return case.start_change(f"with a window of {size} members (--window)", wider)
+
+
+def time(case: WaitingCase) -> StartChange:
+    """A pause is over."""
+    moment = max(case.decision.retry_at, case.snapshot.now)
+    when = datetime.fromtimestamp(case.snapshot.epoch + moment, UTC)
+    return case.start_change(f"about {when:%Y-%m-%dT%H:%M:%SZ}", replace(case.snapshot, now=moment))
+
+
+# ---- Nodes that would have to come.
+
+_MOST_NODES = 64
+
+
+def nodes(case: WaitingCase) -> StartChange | None:
+    """Like the suitable node that holds most of its members when empty."""
+    row = _best_row(case)
+    if row is None:
+        return None
+    most = min(len(missing(case.group).members), _MOST_NODES)
+    count = case.trial.least(most, lambda n: with_nodes(case.snapshot, row, n))
+    like = case.snapshot.nodes.nodes[row]
+    if count is None or like is None:
+        return None
+    plural = "s" * (count > 1)
+    size = amounts_text({name: like.allocatable.get(name, 0) for name in missing(case.group).requests})
+    return StartChange(f"with {count} more node{plural} like {like.name}{f' ({size})' * bool(size)}")
+
+
+def _best_row(case: WaitingCase) -> int | None:
+    fits = sum(_fits(case, shape) for shape in missing(case.group).shapes)
+    if isinstance(fits, int) or not len(fits) or not fits.max():
+        return None
+    best = np.flatnonzero(fits == fits.max())
+    return int(best[np.argmin(case.snapshot.allocatable[best].sum(axis=1))])
+
+
+def _fits(case: WaitingCase, shape: Shape) -> npt.NDArray[np.int64]:
+    """How many pods of a shape each suitable node holds when empty."""
+    suits = case.snapshot.nodes.suitable(shape).astype(np.int64)
+    for column, name in enumerate(case.snapshot.dimensions):
+        if asked := shape.requests.get(name, 0):
+            suits = np.where(suits > 0, np.minimum(case.snapshot.allocatable[:, column] // asked, 2**30), 0)
+    return suits
+
+
+# ---- What the group itself would have to say or to have.
+
+
+def members(case: WaitingCase) -> StartChange | None:
+    there = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
+    more = case.group.min_member - len(there)
+    if more <= 0:
+        return None
+    text = f"with {more} more member{'s' * (more > 1)}"
+    if not there:
+        return StartChange(text, then="what they ask for is not known yet")
+    copies = tuple(_copy(there[0], number) for number in range(more))
+    return case.start_change(
+        text, with_group(case.snapshot, replace(case.group, waiting=(*case.group.waiting, *copies)))
+    )
+
+
+def requests(case: WaitingCase) -> StartChange | None:
+    """Of members that no node can hold."""
+    smaller = {shape: _largest(case, shape) for shape in missing(case.group).shapes}
+    changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
+    if not changed or any(amounts is None for amounts in changed.values()):
+        return None
+    shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in changed.items()}
+    waiting = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
+    now = with_group(case.snapshot, replace(case.group, waiting=waiting))
+    less = [
+        f"{amounts_text({name: n})} per member instead of {show(name, shape.requests[name])}"
+        for shape, amounts in changed.items()
+        for name, n in (amounts or {}).items()
+        if n != shape.requests[name]
+    ]
+    return case.start_change(f"with requests of at most {', '.join(less)}", now)
+
+
+def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
+    """What the suitable node that falls short least has of its requests; None without such a node."""
+    rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
+    best: tuple[float, Resources] | None = None
+    for row in rows.tolist():
+        there = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
+        most = {name: min(amount, there.get(name, 0)) for name, amount in shape.requests.items()}
+        part = min((most[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
+        if part > 0 and (best is None or part > best[0]):
+            best = (part, most)
+    return best[1] if best else None
+
+
+def run_time(case: WaitingCase) -> StartChange | None:
+    moments = [each.reservation.passable_until for each in case.decisions.groups.values() if each.reservation]
+    left = [moment - case.snapshot.now for moment in moments if moment is not None]
+    seconds = int(max(left, default=0.0))
+    if seconds < 1:
+        return None
+    short = with_group(case.snapshot, replace(case.group, run_time=float(seconds)))
+    if not case.trial.starts(short):
+        return None
+    return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
+
+
+def resumed(case: WaitingCase) -> StartChange:
+    resumed = with_group(case.snapshot, replace(case.group, held=False))
+    return case.start_change(f"without the annotation {keys.HOLD}", resumed)
+
+
+def tried_again(case: WaitingCase) -> StartChange:
+    """Of a job whose start came too late too often."""
+    again = with_group(case.snapshot, replace(case.group, start_timeouts=0))
+    return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
+
+
+def local_queue_resumed(case: WaitingCase) -> StartChange | None:
+    """Of the LocalQueue by which it comes into its queue."""
+    local = case.group.local_queue
+    if local is None or not local.stop_policy:
+        return None
+    resumed = with_group(case.snapshot, replace(case.group, local_queue=replace(local, stop_policy="")))
+    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
+
+
+def _copy(pod: PodRecord, number: int) -> PodRecord:
+    return replace(
+        pod,
+        uid=Uid(f"{pod.uid}:{number}"),
+        name=f"{pod.name}:{number}",
+        node="",
+        phase="Pending",
+        role=pod.role,
+    )
+
+
+# ---- What its queue, or one above it, would have to allow.
+
+
+def capability(case: WaitingCase) -> StartChange | None:
+    """Of its queue, or of one above it."""
+    for record in _path(case):
+        wanted = _wanted_capability(case, record)
+        if wanted and case.trial.starts(with_queue(case.snapshot, replace(record, capability=wanted))):
+            before = record.capability or {}
+            more = {name: amount for name, amount in wanted.items() if amount != before.get(name)}
+            parts = [
+                f"{amounts_text({name: n})} instead of {show(name, before[name])}" for name, n in more.items()
+            ]
+            return StartChange(f"with spec.capability {', '.join(parts)} in queue {record.name}")
+    return None
+
+
+def _wanted_capability(case: WaitingCase, record: QueueRecord) -> Resources | None:
+    """What its groups hold and start with, and what this group misses; None where it limits none of
+    that."""
+    before, there = record.capability or {}, _in_subtree(case, record.name)
+    asked = missing(case.group).requests
+    wanted = {
+        name: max(amount, there.get(name, 0) + asked.get(name, 0)) if name in asked else amount
+        for name, amount in before.items()
+    }
+    return wanted if wanted != before else None
+
+
+def _in_subtree(case: WaitingCase, queue: str) -> dict[str, int]:
+    sums = dict(case.decisions.queues[queue].allocated)
+    for decision in case.decisions.groups.values():
+        if decision.plan and _is_below(case, decision.queue, queue):
+            for pod in case.snapshot.groups[decision.key].waiting:
+                for name, amount in pod.shape.requests.items() if pod.uid in decision.plan else ():
+                    sums[name] = sums.get(name, 0) + amount
+    return sums
+
+
+def _is_below(case: WaitingCase, queue: str, above: str) -> bool:
+    return above in _names_above(case, queue)
+
+
+def _names_above(case: WaitingCase, queue: str) -> list[str]:
+    names: list[str] = []
+    while queue in case.decisions.queues and queue not in names:
+        names.append(queue)
+        queue = case.decisions.queues[queue].parent
+    return names
+
+
+def _path(case: WaitingCase) -> Iterator[QueueRecord]:
+    for name in _names_above(case, case.group.queue):
+        yield case.snapshot.queues[name].record
+
+
+def limit(case: WaitingCase) -> StartChange | None:
+    """On groups or pods that run."""
+    if case.queue is None:
+        return None
+    record, size = case.queue, len(missing(case.group).members)
+    for field, whose in (("queue", ""), ("user", " of each user"), ("namespace", " of each namespace")):
+        limit: Limit = getattr(record.limits, field)
+        for kind, now, more in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
+            if now is None:
+                continue
+            raised = _raised(case, record, field, kind, now, more)
+            if raised is not None:
+                return StartChange(
+                    f"with a limit of {now + raised} {kind}{whose} instead of {now} in queue {record.name}"
+                )
+    return None
+
+
+def _raised(case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, more: int) -> int | None:
+    def after(n: int) -> Snapshot:
+        limit = replace(getattr(record.limits, field), **{kind: now + n})
+        return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
+
+    return case.trial.least(more, after)
+
+
+def queue_resumed(case: WaitingCase) -> StartChange | None:
+    if case.queue is None or not case.queue.stop_policy:
+        return None
+    resumed = with_queue(case.snapshot, replace(case.queue, stop_policy=""))
+    return case.start_change(f"with spec.stopPolicy None in queue {case.queue.name}", resumed)
+
+
+def namespace_allowed(case: WaitingCase) -> StartChange:
+    allowed = with_group(case.snapshot, replace(case.group, namespace_allowed=True))
+    namespace = case.group.key.partition("/")[0]
+    return case.start_change(
+        f"with spec.namespaceSelector of queue {case.group.queue} selecting namespace {namespace}", allowed
+    )
+
+
+# ---- Others that would have to end, or no longer wait.
+
+_NAMES = 4  # in one sentence
+
+
+def ends_for_room(case: WaitingCase) -> StartChange | None:
+    there = [*case.lookup.on_suitable_nodes(), *case.lookup.others()]
+    return _end_of(case, sorted(there, key=_smallest_first), "end", needs_room=True)
+
+
+def ends_in_queue(case: WaitingCase) -> StartChange | None:
+    own = case.group.queue
+    there = sorted(case.lookup.of_the_queue(), key=lambda each: (each.queue != own, *_smallest_first(each)))
+    return _end_of(case, there, "end")
+
+
+def those_ahead(case: WaitingCase) -> StartChange | None:
+    return _end_of(case, case.lookup.holders(Reason.BEHIND_OTHERS), "have started and ended, or are deleted")
+
+
+def reservations_end(case: WaitingCase) -> StartChange | None:
+    return _end_of(case, case.lookup.holders(Reason.RESERVED), "no longer wait and leave their nodes")
+
+
+def claims_end(case: WaitingCase) -> StartChange | None:
+    return _end_of(case, case.lookup.those(lambda each: each.claims_room), "no longer wait")
+
+
+def victims_gone(case: WaitingCase) -> StartChange | None:
+    """Nobody has to do anything: their eviction is under way."""
+    if case.decision.reclaim is None:
+        return None
+    victims = {victim.uid for victim in case.decision.reclaim.victims}
+    leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
+    leaving |= {uid for uid, pod in case.snapshot.others.items() if pod.deleting}
+    holders = list(case.lookup.victims())
+    whose = (
+        f"the pods evicted for it are gone: {_named(holders)}" if holders else "the pods that leave are gone"
+    )
+    return case.start_change(f"once {whose}", without_pods(case.snapshot, victims | leaving))
+
+
+def _end_of(
+    case: WaitingCase, candidates: Sequence[Holder], does: str, needs_room: bool = False
+) -> StartChange | None:
+    chosen = case.trial.fewest(candidates, lambda some: without(case.snapshot, _gone(some)), needs_room)
+    if not chosen:
+        return None
+    text = f"once {_named(chosen)} {does if len(chosen) > 1 else _singular(does)}"
+    return StartChange(text, ends=tuple(each.name for each in chosen))
+
+
+def _named(holders: Sequence[Holder]) -> str:
+    named = [f"{each.name} ({_pods(each.pods)})" if each.group else f"pod {each.name}" for each in holders]
+    more = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
+    return f"{', '.join(named[:_NAMES])}{more}"
+
+
+def _gone(holders: Sequence[Holder]) -> Departed:
+    return Departed(
+        frozenset(each.group for each in holders if each.group),
+        frozenset(each.uid for each in holders if each.uid),
+    )
+
+
+def _smallest_first(holder: Holder) -> tuple[int, str]:
+    return (holder.pods, holder.name)
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
+
+
+def _singular(does: str) -> str:
+    for many, one in (
+        ("have ", "has "),
+        ("are ", "is "),
+        ("no longer wait", "no longer waits"),
+        ("leave their", "leaves its"),
+    ):
+        does = does.replace(many, one)
+    return "ends" if does == "end" else does
+
+
+# ---- The smallest change that would start a group, by the reason for which it waits. Each is tried
+# out.
+
+_ROOM = (ends_for_room, nodes)
+_FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {
+    Reason.NO_ROOM: _ROOM,
+    Reason.FRAGMENTED: _ROOM,
+    Reason.REFUSED_BY_SCHEDULER: _ROOM,
+    Reason.QUEUE_CEILING: (limit, ends_in_queue, capability),
+    Reason.QUEUE_SHARE: (claims_end, nodes),
+    Reason.BEHIND_OTHERS: (those_ahead,),
+    Reason.RESERVED: (run_time, reservations_end, nodes),
+    Reason.RECLAIMING: (victims_gone,),
+    Reason.WINDOW_FULL: (window_clears,),
+    Reason.TOO_LARGE_FOR_WINDOW: (window_grows,),
+    Reason.NEVER_FITS: (limit, capability, requests, nodes),
+    Reason.BACKING_OFF: (time,),
+    Reason.NOT_ENOUGH_MEMBERS: (members,),
+    Reason.HELD: (resumed,),
+    Reason.START_TIMED_OUT: (tried_again,),
+    Reason.QUEUE_STOPPED: (queue_resumed, local_queue_resumed),
+    Reason.NAMESPACE_NOT_ALLOWED: (namespace_allowed,),
+}
+
+
+def smallest_change(case: WaitingCase) -> StartChange | None:
+    """The first that works, of those that its reason suggests, from the smallest on."""
+    reason = case.decision.reason
+    finders = _FINDERS.get(reason, ()) if reason is not None else ()
+    return next((change for find in finders if (change := find(case)) is not None), None)

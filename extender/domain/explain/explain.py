@@ -1,0 +1,85 @@
+"""All that is known of why one group waits, worked out when somebody asks: never for all groups."""
+
+import msgspec
+
+from extender.domain.explain.changes import smallest_change
+from extender.domain.explain.holders import Holder, StartChange, WaitingCase
+from extender.domain.explain.hypotheses import size_of
+from extender.domain.model.reasons import Verdict, sentence
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.memory import memory_of
+from extender.domain.snapshot.decisions import Decisions, message_of
+
+_MOST_HOLDERS = 20
+_WORK = 40_000  # one to two seconds on the largest clusters
+
+
+class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a group waits, and what would start it."""
+
+    group: GroupKey
+    """The group."""
+    queue: str
+    """Its queue."""
+    verdict: Verdict
+    """Whether it waits at all."""
+    reason: str = ""
+    """A Reason; empty: no member waits."""
+    sentence: str = ""
+    """What the reason means."""
+    message: str = ""
+    """The numbers behind it and its position, as its condition says."""
+    position: int = 0
+    """Its place in line; 0: it is not in line."""
+    waiting: int = 0
+    """How many groups of its queue are in line."""
+    holders: tuple[Holder, ...] = ()
+    """Who holds what it lacks, the largest first."""
+    more_holders: int = 0
+    """How many others do."""
+    change: StartChange | None = None
+    """The smallest change found that would start it; None: none is known."""
+
+
+def work_of(decisions: Decisions) -> int:
+    """What one round goes through: groups and nodes."""
+    memory = memory_of(decisions)
+    return size_of(memory.snapshot) if memory is not None else 0
+
+
+def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
+    """None for a group that nothing was decided on. `work`: how many groups and nodes the rounds together may
+    go through."""
+    decision, memory = decisions.groups.get(key), memory_of(decisions)
+    if decision is None:
+        return None
+    queue = decisions.queues.get(decision.queue)
+    reason = decision.reason
+    why = WhyGroup(
+        group=key,
+        queue=decision.queue,
+        verdict=decision.verdict,
+        reason=str(reason or ""),
+        sentence=sentence(reason) if reason else "",
+        message=message_of(decision),
+        position=decision.position,
+        waiting=queue.waiting if queue else 0,
+    )
+    group = memory.snapshot.groups.get(key) if memory is not None else None
+    if memory is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
+        return why
+    case = WaitingCase(memory.snapshot, decisions, group, work)
+    holders = case.lookup.holders(reason)
+    return msgspec.structs.replace(
+        why,
+        holders=tuple(holders[:_MOST_HOLDERS]),
+        more_holders=max(len(holders) - _MOST_HOLDERS, 0),
+        change=_change(case),
+    )
+
+
+def _change(case: WaitingCase) -> StartChange | None:
+    try:
+        return smallest_change(case)
+    except Exception:  # whatever a group says: it is only left without an explanation
+        return None

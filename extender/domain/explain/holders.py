@@ -1,0 +1,191 @@
+"""Who holds what a group lacks: groups by queue, and pods of others, the largest first."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from extender.domain.explain.hypotheses import Trial, on_nodes
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show, total
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.nodes import Mask
+from extender.domain.snapshot.quorum import missing
+from extender.domain.snapshot.snapshot import Snapshot
+
+# ---- Who holds what a group lacks: groups by queue, and pods of others, the largest first.
+
+
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A group, or a pod of others, that stands in the way."""
+
+    name: str
+    """`namespace/name`."""
+    pods: int
+    """How many pods of it count."""
+    amounts: Resources
+    """What these hold of what is lacking."""
+    queue: str = ""
+    """Of the group; empty for a pod of others."""
+    group: GroupKey = GroupKey("")
+    """Empty for a pod of others."""
+    uid: Uid = Uid("")
+    """Of a pod of others."""
+
+
+_FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_Picks = Callable[[GroupDecision], bool]
+
+
+class Lookup:
+    """What surrounds one group that waits."""
+
+    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView) -> None:
+        self._snapshot = snapshot
+        self._decisions = decisions
+        self._group = group
+        self._asked = missing(group).requests
+
+    def holders(self, reason: Reason) -> list[Holder]:
+        """By what it waits for."""
+        if reason in _FOR_ROOM:
+            return self.largest_first([*self.on_suitable_nodes(), *self.others()])
+        if reason is Reason.QUEUE_CEILING:
+            return self.largest_first(self.of_the_queue())
+        if reason is Reason.RECLAIMING:
+            return self.largest_first(self.victims())
+        picks = self._picks.get(reason)
+        return self.those(picks) if picks else []
+
+    @property
+    def _picks(self) -> Mapping[Reason, _Picks]:
+        queue, position = self._group.queue, self._decisions.groups[self._group.key].position
+        return {
+            Reason.BEHIND_OTHERS: lambda each: each.queue == queue and 0 < each.position < position,
+            Reason.RESERVED: lambda each: each.reservation is not None,
+            Reason.WINDOW_FULL: lambda each: each.verdict is Verdict.STARTING,
+        }
+
+    def victims(self) -> Iterator[Holder]:
+        """Whose pods are evicted for it, and how many of them still hold room."""
+        reclaim = self._decisions.groups[self._group.key].reclaim
+        gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
+        for key in dict.fromkeys(gone.values()):
+            if (group := self._snapshot.groups.get(key)) is not None:
+                pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
+                yield Holder(key, len(pods), self._held(pods), group.queue, key)
+        for uid in gone:
+            if (pod := self._snapshot.others.get(uid)) is not None:
+                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
+
+    def those(self, picks: _Picks) -> list[Holder]:
+        """Groups by what is decided on them, those that are next first."""
+        found = [each for each in self._decisions.groups.values() if each.key != self._group.key]
+        found = sorted((each for each in found if picks(each)), key=lambda each: (each.position, each.key))
+        return [self._holder(self._snapshot.groups[each.key]) for each in found]
+
+    # ---- who holds room
+
+    def on_suitable_nodes(self) -> Iterator[Holder]:
+        """Groups with members on nodes where the group could stand."""
+        for group in self._snapshot.groups.values():
+            if group.key != self._group.key and any(self._suits(node) for _, node in on_nodes(group)):
+                yield self._holder(group)
+
+    def others(self) -> Iterator[Holder]:
+        """Pods of others there."""
+        for uid, pod in self._snapshot.others.items():
+            if self._suits(pod.node):
+                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
+
+    def of_the_queue(self) -> Iterator[Holder]:
+        """Groups of its queue, and of those that share a parent with it, that hold or start."""
+        own = self._path(self._group.queue)
+        for group in self._snapshot.groups.values():
+            if group.key == self._group.key or not self._path(group.queue) & (own - {"root"}):
+                continue
+            if on_nodes(group) or self._decisions.groups[group.key].verdict is Verdict.STARTING:
+                yield self._holder(group)
+
+    def _path(self, queue: str) -> set[str]:
+        path: set[str] = set()
+        while queue and queue not in path:
+            path.add(queue)
+            decision = self._decisions.queues.get(queue)
+            queue = decision.parent if decision else ""
+        return path
+
+    def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
+        there = np.maximum(self._snapshot.allocatable.sum(axis=0), 1)
+        sizes = dict(zip(self._snapshot.dimensions, there.tolist(), strict=True))
+
+        def size(holder: Holder) -> tuple[float, str]:
+            parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())
+            return (-max(parts, default=0.0), holder.name)
+
+        return sorted(holders, key=size)
+
+    def _holder(self, group: GroupView) -> Holder:
+        pods = [pod for pod, _ in on_nodes(group)]
+        plan = self._decisions.groups[group.key].plan
+        pods += [pod for pod in group.waiting if pod.uid in plan]
+        return Holder(group.key, len(pods), self._held(pods), group.queue, group.key)
+
+    def _held(self, pods: Iterable[PodRecord]) -> Resources:
+        sums = total(pod.shape.requests for pod in pods)
+        return {name: sums[name] for name in self._asked if name in sums and name != PODS}
+
+    def _suits(self, node: str) -> bool:
+        row = self._snapshot.nodes.row.get(node)
+        return row is not None and bool(self._suitable[row])
+
+    @cached_property
+    def _suitable(self) -> Mask:
+        masks = [self._snapshot.nodes.suitable(shape) for shape in missing(self._group).shapes]
+        return np.logical_or.reduce(masks) if masks else np.zeros(len(self._snapshot.nodes.nodes), np.bool_)
+
+
+# ---- One group that waits, with all that is needed to try out what would start it.
+
+
+class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What would have to be different."""
+
+    text: str
+    """A condition for people, to be read after `it starts`."""
+    then: str = ""
+    """Why it would wait even then; empty: it starts."""
+    ends: tuple[str, ...] = ()
+    """Groups, and pods of others, that would have to end, by `namespace/name`."""
+
+    @property
+    def sentence(self) -> str:
+        """`it starts once team/a (2 pods) ends`."""
+        return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
+
+
+class WaitingCase:
+    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView, work: int) -> None:
+        self.snapshot = snapshot
+        self.decisions = decisions
+        self.group = group
+        self.decision = decisions.groups[group.key]
+        self.queue = snapshot.queues[group.queue].record if group.queue in snapshot.queues else None
+        self.lookup = Lookup(snapshot, decisions, group)
+        self.trial = Trial(snapshot, group.key, work)
+
+    def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
+        """A change, with what the group would wait for then, if it would."""
+        outcome = self.trial.outcome(snapshot)
+        return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")
+
+
+def amounts_text(amounts: Resources) -> str:
+    """`cpu 4 memory 64Gi`."""
+    known = sorted(
+        amounts, key=lambda name: ((CPU, MEMORY).index(name) if name in (CPU, MEMORY) else 2, name)
+    )
+    return " ".join(f"{name} {show(name, amounts[name])}" for name in known if name != PODS)

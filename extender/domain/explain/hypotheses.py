@@ -1,0 +1,228 @@
+"""Snapshots as they would be if something were different, and trying them out by decide() itself, so that
+what is promised comes true.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import Resources, add, total
+from extender.domain.placement.planner import Planner
+from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.tree import QueueView
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.nodes import AmountRows, NodeRecord
+from extender.domain.snapshot.quorum import missing
+from extender.domain.snapshot.snapshot import Snapshot
+
+# ---- Snapshots as they would be if something were different: what decide() makes of them is what would
+# happen.
+#
+# Terms and host ports of pods that would be gone stay counted, so with those less is promised than
+# would come true, never more.
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class Departed(msgspec.Struct, frozen=True):
+    """What would have ended."""
+
+    groups: Set[GroupKey] = frozenset()
+    others: Set[Uid] = frozenset()
+    """Pods on nodes that are not ours."""
+
+
+def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
+    groups = [snapshot.groups[key] for key in gone.groups]
+    pods = [(pod, node) for group in groups for pod, node in on_nodes(group)]
+    others = [snapshot.others[uid] for uid in gone.others]
+    return replace(
+        snapshot,
+        groups={key: group for key, group in snapshot.groups.items() if key not in gone.groups},
+        others={uid: pod for uid, pod in snapshot.others.items() if uid not in gone.others},
+        queues=_queues_without(snapshot, groups),
+        room=_room_with(snapshot, [*pods, *((pod, pod.node) for pod in others)]),
+    )
+
+
+def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
+    """The same by pods: a group of which some are left goes on with these."""
+    others = frozenset(uid for uid in gone if uid in snapshot.others)
+    groups = [
+        group for group in snapshot.groups.values() if any(pod.uid in gone for pod, _ in on_nodes(group))
+    ]
+    smaller = [group for group in groups if any(pod.uid not in gone for pod, _ in on_nodes(group))]
+    left = without(
+        snapshot, Departed(frozenset(group.key for group in groups if group not in smaller), others)
+    )
+    for group in smaller:
+        left = _with_fewer(left, group, gone)
+    return left
+
+
+def _with_fewer(snapshot: Snapshot, group: GroupView, gone: Set[Uid]) -> Snapshot:
+    pods = [(pod, node) for pod, node in on_nodes(group) if pod.uid in gone]
+    given, queue = total(pod.shape.requests for pod, _ in pods), snapshot.queues[group.queue]
+    rest = replace(
+        group,
+        placed=tuple(pod for pod in group.placed if pod.uid not in gone),
+        departing=tuple(pod for pod in group.departing if pod.uid not in gone),
+        allocated=_less(group.allocated, [given]),
+    )
+    held = replace(
+        queue, allocated=_less(queue.allocated, [given]), requested=_less(queue.requested, [given])
+    )
+    return replace(
+        with_group(snapshot, rest),
+        queues={**snapshot.queues, group.queue: held},
+        room=_room_with(snapshot, pods),
+    )
+
+
+def on_nodes(group: GroupView) -> list[tuple[PodRecord, str]]:
+    """The members whose room is taken, and where."""
+    there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_room]
+    return [*there, *((pod, node) for pod, node in group.pinned)]
+
+
+def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
+    return replace(snapshot, groups={**snapshot.groups, group.key: group})
+
+
+def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
+    queue = replace(snapshot.queues[record.name], record=record)
+    return replace(snapshot, queues={**snapshot.queues, record.name: queue})
+
+
+def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
+    """`count` more nodes, empty, like the one in a row."""
+    like = snapshot.nodes.nodes[row]
+    assert like is not None
+    there = len(snapshot.nodes.nodes)
+    more = [_another(like, number) for number in range(count)]
+    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(there, there + count))
+    rows = np.repeat(snapshot.allocatable[row : row + 1], count, axis=0)
+    return replace(
+        snapshot,
+        nodes=nodes,
+        room=np.concatenate([snapshot.room, rows]),
+        allocatable=np.concatenate([snapshot.allocatable, rows]),
+    )
+
+
+def _another(like: NodeRecord, number: int) -> NodeRecord:
+    name = f"{like.name}:{number}"
+    labels = {**like.labels, _HOSTNAME: name} if _HOSTNAME in like.labels else like.labels
+    return replace(like, name=name, labels=labels)
+
+
+def _queues_without(snapshot: Snapshot, groups: Iterable[GroupView]) -> Mapping[str, QueueView]:
+    queues = dict(snapshot.queues)
+    for group in groups:
+        if (queue := queues.get(group.queue)) is not None:
+            queues[group.queue] = replace(
+                queue,
+                groups=max(queue.groups - 1, 0),
+                allocated=_less(queue.allocated, [group.allocated]),
+                requested=_less(queue.requested, [group.allocated, group.pending]),
+            )
+    return queues
+
+
+def _less(amounts: Resources, those: Iterable[Resources]) -> Resources:
+    left = dict(amounts)
+    for each in those:
+        add(left, each, -1)
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _room_with(snapshot: Snapshot, pods: Collection[tuple[PodRecord, str]]) -> AmountRows:
+    room, column = snapshot.room.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
+    for pod, node in pods:
+        row = snapshot.nodes.row.get(node)
+        for name, amount in pod.shape.requests.items() if row is not None else ():
+            if name in column:
+                room[row, column[name]] += amount
+    return room
+
+
+# ---- Trying out what would start a group: by decide() itself, so that what is promised comes true.
+
+_MOST = 48  # rounds for one explanation
+_ALONE = 12  # how many are tried one by one before several together
+
+T = TypeVar("T")
+
+
+def size_of(snapshot: Snapshot) -> int:
+    """What one round goes through: groups and nodes."""
+    return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1
+
+
+class Trial:
+    """Of one group. `work`: how many groups and nodes all rounds together may go through."""
+
+    def __init__(self, snapshot: Snapshot, key: GroupKey, work: int) -> None:
+        self._key = key
+        self._left = min(_MOST, work // size_of(snapshot))
+
+    def starts(self, snapshot: Snapshot) -> bool:
+        """Whether the group would start at once; False as well where no round is left to find out."""
+        return self.outcome(snapshot) == (Verdict.STARTING, None)
+
+    def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
+        """What would be decided on it; None where that is not known."""
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        decided = decide(snapshot).groups.get(self._key)
+        return None if decided is None else (decided.verdict, decided.reason)
+
+    def least(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
+        """The smallest number from 1 to `most` with which it starts; None where not even `most` does."""
+        if most < 1 or not self.starts(after(most)):
+            return None
+        return self._least(most, lambda n: self.starts(after(n)))
+
+    def fewest(
+        self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_room: bool = False
+    ) -> Sequence[T]:
+        """The first of `things` that does alone, or else some of which none can be spared; empty where not
+        even all of them do. `needs_room`: where its members would find no room, no round is spent."""
+
+        def does(some: Sequence[T]) -> bool:
+            snapshot = after(some)
+            return (not needs_room or self._has_room(snapshot)) and self.starts(snapshot)
+
+        if not things or not does(things):
+            return []
+        for each in things[:_ALONE] if len(things) > 1 else ():
+            if does([each]):
+                return [each]
+        chosen = list(things[: self._least(len(things), lambda n: does(things[:n]))])
+        for each in chosen[:-1][::-1]:
+            without = [other for other in chosen if other is not each]
+            if does(without):
+                chosen = without
+        return chosen
+
+    def _has_room(self, snapshot: Snapshot) -> bool:
+        wanted = missing(snapshot.groups[self._key])
+        return Planner.of(snapshot).could_place(wanted.members, wanted.shapes)
+
+    def _least(self, most: int, does: Callable[[int], bool]) -> int:
+        """The smallest number with which it does; it does with `most`."""
+        low = 1
+        while low < most:
+            middle = (low + most) // 2
+            if does(middle):
+                most = middle
+            else:
+                low = middle + 1
+        return most

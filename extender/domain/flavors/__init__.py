@@ -1,1 +1,0 @@
-"""Flavors: a queue's amounts, divided by the labels of nodes."""

@@ -1,0 +1,235 @@
+"""On which nodes (anti-)affinity terms apply and host ports are taken, counted incrementally."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.selectors import Labels
+from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, clashing, required_pairs
+
+# ---- Host ports that claims take, counted by node. Few nodes have any.
+
+
+class HostPorts:
+    """The ports of pinned claims and those of planned claims, separately."""
+
+    def __init__(self) -> None:
+        self._pinned: dict[str, Counter[HostPort]] = {}
+        self._planned: dict[str, Counter[HostPort]] = {}
+
+    def count(self, node: str, ports: Iterable[HostPort], pinned: bool, times: int) -> None:
+        """Add the ports of a claim to a node; with `times` -1, remove them."""
+        by_node = self._pinned if pinned else self._planned
+        for port in ports:
+            taken = by_node.setdefault(node, Counter())
+            taken[port] += times
+            if not taken[port]:
+                del taken[port]
+            if not taken:
+                del by_node[node]
+
+    def clash(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
+        """Whether any of `wanted` is taken by another claim than the one that has `own`."""
+        if not wanted:
+            return False
+        taken = self._pinned.get(node, Counter()) + self._planned.get(node, Counter())
+        return clashing(wanted, taken - Counter(own))
+
+    def pinned(self) -> dict[str, dict[HostPort, int]]:
+        """A copy of what pinned claims take."""
+        return {node: dict(taken) for node, taken in self._pinned.items()}
+
+
+# ---- Pods on nodes by namespace and labels: how many of them are on each node.
+#
+# This tells which pods a new (anti-)affinity term selects. Pods of one template share their labels, so
+# there are far fewer sets of labels than pods. Sets are indexed by label pairs only in namespaces in
+# which a term has selected pods before, because most namespaces never see a term.
+
+
+class PodsByLabels:
+    def __init__(self) -> None:
+        self._in: dict[str, _LabelSets] = {}
+
+    def count(self, pod: PodRecord, node: str, times: int) -> None:
+        """Add a pod to a node; with `times` -1, remove it. Meanwhile its labels must stay the same object."""
+        sets = self._in.get(pod.namespace) or self._in.setdefault(pod.namespace, _LabelSets())
+        sets.count(pod.labels, node, times)
+        if not sets:
+            del self._in[pod.namespace]
+
+    def selected_by(self, term: Term) -> Counter[str]:
+        """How many of the pods that a term selects are on each node."""
+        selected: Counter[str] = Counter()
+        for namespace in self._in if term.namespaces is None else sorted(term.namespaces & self._in.keys()):
+            for labels, by_node in self._in[namespace].selected_by(term):
+                if term.matches(namespace, labels):
+                    selected.update(by_node)
+        return selected
+
+
+class _LabelSets:
+    """The sets of labels of one namespace by the identity of the labels object, with their pods by node."""
+
+    def __init__(self) -> None:
+        self._sets: dict[int, tuple[Labels, dict[str, int]]] = {}
+        self._having: dict[Pair, dict[int, None]] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._sets)
+
+    def count(self, labels: Labels, node: str, times: int) -> None:
+        known = self._sets.get(id(labels)) or self._learn(labels)
+        by_node = known[1]
+        by_node[node] = by_node.get(node, 0) + times
+        if not by_node[node]:
+            del by_node[node]
+        if not by_node:
+            self._forget(labels)
+
+    def selected_by(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
+        """The sets of labels that `term` may select."""
+        selector = term.label_selector
+        if selector is None:
+            return ()
+        required = required_pairs(selector)
+        if not required:
+            return self._sets.values()
+        having = self._index()
+        fewest = min(required, key=lambda pairs: sum(len(having.get(pair, ())) for pair in pairs))
+        return [self._sets[each] for pair in fewest for each in having.get(pair, ())]
+
+    def _learn(self, labels: Labels) -> tuple[Labels, dict[str, int]]:
+        known = self._sets[id(labels)] = (labels, {})
+        for pair in self._indexed(labels):
+            self._index().setdefault(pair, {})[id(labels)] = None
+        return known
+
+    def _forget(self, labels: Labels) -> None:
+        del self._sets[id(labels)]
+        for pair in self._indexed(labels):
+            having = self._index()[pair]
+            del having[id(labels)]
+            if not having:
+                del self._index()[pair]
+
+    def _indexed(self, labels: Labels) -> Iterator[Pair]:
+        return iter(labels.items() if self._having is not None else ())
+
+    def _index(self) -> dict[Pair, dict[int, None]]:
+        if self._having is None:
+            self._having = {}
+            for identity, (labels, _) in self._sets.items():
+                for pair in labels.items():
+                    self._having.setdefault(pair, {})[identity] = None
+        return self._having
+
+
+# ---- On which nodes (anti-)affinity terms apply, counted incrementally.
+#
+# Only the terms of pods that are ours are followed; what other pods' terms forbid, the scheduler
+# reports. A term is forgotten with the last pod that has it. The cost of an event does not grow with
+# the number of terms, since they are found by the labels that they require.
+
+ByNode = Mapping[Term, Mapping[str, int]]
+
+
+class Terms:
+    """The terms that are followed, and where the pods are that they select and that have them."""
+
+    def __init__(self) -> None:
+        self._index = TermIndex()
+        self._frozen: TermIndex | None = None
+        self._pods = PodsByLabels()
+        self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod whose terms are followed
+        self._users: dict[Term, int] = {}  # how many pods have a term
+        self._selected = _Places()
+        self._carried = _Places()
+
+    def watch(self, pod: PodRecord) -> None:
+        """Follow the terms of `pod`, and no longer those it had before."""
+        terms, before = tuple(dict.fromkeys(pod.shape.terms)), self._of.get(pod.uid, ())
+        if terms == before:
+            return
+        for term in terms:
+            self._use(term)
+        for term in before:
+            self._disuse(term)
+        self._of[pod.uid] = terms
+        if not terms:
+            del self._of[pod.uid]
+
+    def unwatch(self, uid: Uid) -> None:
+        for term in self._of.pop(uid, ()):
+            self._disuse(term)
+
+    def count(self, pod: PodRecord, node: str, times: int) -> None:
+        """Add a pod to a node; with `times` -1, remove it."""
+        self._pods.count(pod, node, times)
+        for term in self._index.selecting(pod.namespace, pod.labels):
+            self._selected.count(term, node, times)
+        for term in pod.shape.constraints.anti_affinity:
+            self._carried.count(term, node, times)
+
+    def selected(self) -> ByNode:
+        """The nodes of the pods that each term selects: a copy."""
+        return self._selected.of(self._users)
+
+    def carried(self) -> ByNode:
+        """The nodes of the pods that have each term as an anti-affinity term: a copy."""
+        return self._carried.of(self._users)
+
+    def index(self) -> TermIndex:
+        """A copy; the same object until terms come or go."""
+        if self._frozen is None:
+            self._frozen = self._index.copy()
+        return self._frozen
+
+    # ---- inside
+
+    def _use(self, term: Term) -> None:
+        self._users[term] = self._users.get(term, 0) + 1
+        if self._users[term] == 1:
+            self._index.add(term)
+            self._frozen = None
+            self._selected.set(term, self._pods.selected_by(term))
+
+    def _disuse(self, term: Term) -> None:
+        self._users[term] -= 1
+        if not self._users[term]:
+            del self._users[term]
+            self._index.remove(term)
+            self._frozen = None
+            self._selected.set(term, {})
+
+
+class _Places:
+    """Numbers of pods by term and node. Copies are kept until something about their term changes."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Term, dict[str, int]] = {}
+        self._copies: dict[Term, dict[str, int]] = {}
+
+    def set(self, term: Term, by_node: Mapping[str, int]) -> None:
+        self._copies.pop(term, None)
+        if by_node:
+            self._counts[term] = dict(by_node)
+        else:
+            self._counts.pop(term, None)
+
+    def count(self, term: Term, node: str, times: int) -> None:
+        by_node = self._counts.setdefault(term, {})
+        by_node[node] = by_node.get(node, 0) + times
+        if not by_node[node]:
+            del by_node[node]
+        self._copies.pop(term, None)
+        if not by_node:
+            del self._counts[term]
+
+    def of(self, terms: Mapping[Term, int]) -> ByNode:
+        """For each of `terms` the number of its pods by node, without zeros."""
+        for term in terms.keys() - self._copies.keys():
+            self._copies[term] = dict(self._counts.get(term, {}))
+        if len(self._copies) > len(terms):
+            self._copies = {term: self._copies[term] for term in terms}
+        return {term: self._copies[term] for term in terms}

@@ -1,0 +1,294 @@
+"""Assumed pods, for the verbs: filter answers a claim, a bind call holds it, and it is posted with the whole
+group; and what preemption may take.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, allows
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.registry import Registry
+from extender.domain.ledger.state import Parts
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.queues.spec import flavor_on
+from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.group_view import Refusal
+
+# ---- Preemptions that were granted to pods that are not ours, and what they may still take.
+#
+# The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until
+# the watch shows that, the next preemption is judged as if the victims were gone: those of the
+# nominated node or, while that is not known, the worst case over all granted nodes.
+
+Losses = Counter[tuple[GroupKey, str]]  # members by group and role
+Options = Mapping[str, Iterable[PodRecord]]  # victims by node
+
+_PATIENCE = 30.0  # seconds after which an unused grant is void
+
+
+class Grant(msgspec.Struct, frozen=True):
+    options: Options  # the nodes that may be cleared, with victims that are ours
+    expires: float  # monotonic, in seconds
+
+    def losses(self, claimant: PodRecord | None, pods: Mapping[Uid, PodRecord]) -> Losses:
+        """The members that `claimant` may still evict."""
+        if claimant is not None and claimant.node:
+            return Counter()
+        chosen = self.options.get(claimant.nominated) if claimant is not None else None
+        worst: Losses = Counter()
+        for victims in self.options.values() if chosen is None else [chosen]:
+            worst |= losses(pods[victim.uid] for victim in victims if victim.uid in pods)
+        return worst
+
+
+class PreemptionGrants:
+    """Callers hold the ledger's lock."""
+
+    def __init__(
+        self,
+        pods: Mapping[Uid, PodRecord],
+        registry: Registry,
+        claims: Claims,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pods = pods
+        self._registry = registry
+        self._claims = claims
+        self._clock = clock
+        self._grants: dict[Uid, Grant] = {}
+
+    def may_clear(
+        self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
+    ) -> set[str]:
+        """The nodes whose victims a pod that is not ours may evict without breaking a gang or a start under
+        way. A pod that neither the watch has shown nor the API server has confirmed may evict none of ours:
+        any caller of the port could have invented it."""
+        is_real = is_confirmed or claimant in self._pods
+        now = self._clock()
+        promised = self._losses(claimant, now)
+        options = {
+            node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
+            for node, uids in victims.items()
+        }
+        granted = {
+            node: pods
+            for node, pods in options.items()
+            if not pods or (is_real and self._could_lose(pods, promised))
+        }
+        self._grants.pop(claimant, None)
+        if any(granted.values()):
+            self._grants[claimant] = Grant(granted, now + _PATIENCE)
+        return set(granted)
+
+    def _losses(self, but: Uid, now: float) -> Losses:
+        """The members that all claimants except one may still evict."""
+        self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
+        granted = (
+            grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items() if uid != but
+        )
+        return sum(granted, start=Counter())
+
+    def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
+        """Whether the groups can lose these victims together with what other claimants were promised."""
+        if any((claim := self._claims.get(pod.uid)) and claim.in_flight for pod in victims):
+            return False
+        lost = promised + losses(victims)
+        return all(
+            self._registry.group(key).could_lose(
+                Counter({role: n for (of, role), n in lost.items() if of == key})
+            )
+            for key in {pod.group for pod in victims}
+        )
+
+
+def losses(victims: Iterable[PodRecord]) -> Losses:
+    """The members that groups lose with `victims`; those that are being deleted are lost already."""
+    return Counter((victim.group, victim.role) for victim in victims if victim.placed)
+
+
+# ---- Reservations, for the verbs: which nodes a pod may use, and how its claim advances.
+#
+# Filter answers it, a bind call holds it, and it is posted with the whole group.
+
+
+class Confirmation(msgspec.Struct, frozen=True):
+    """The last check before binding."""
+
+    posting: tuple[Claim, ...] = ()  # claims whose bindings are to be posted
+    lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
+
+
+class Reservations:
+    """`decided`: returns the decisions published last. Callers hold the ledger's lock."""
+
+    def __init__(self, parts: Parts, pods: Mapping[Uid, PodRecord], decided: Callable[[], Decisions]) -> None:
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._releases, self._changes = parts.releases, parts.changes
+        self._clock = parts.clock
+        self._pods = pods
+        self._decided = decided
+
+    def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
+        """The offered `nodes` that a pod of ours may use; the claim moves with the answer.
+
+        A member of a gang gets its planned node or, if that is not offered, any other that fits; a group of
+        one gets every node that fits.
+        """
+        pod = self._pods.get(uid)
+        claim = self._claims.get(uid)
+        if pod is not None:
+            self._releases.note_call(pod)
+        if pod is None or claim is None:
+            return self._why_not(pod)
+        if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
+            return [claim.node] if claim.node in nodes else Reason.NO_ROOM
+        group = self._registry.group(pod.group)
+        if group.needs_no_barrier:
+            return self._all_that_fit(pod, self._same_flavor(claim, nodes)) or Reason.NO_ROOM
+        if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
+            return self._pin(pod, claim.node)
+        return self._another(pod, group, claim, nodes)
+
+    def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
+        """A bind call arrived for a pod: the pod's claim is now held by this call, which `token` identifies.
+        Returns a reason if the call must be refused."""
+        pod, claim = self._pods.get(uid), self._claims.get(uid)
+        if pod is not None:
+            self._releases.note_call(pod)
+        if pod is None or claim is None:
+            return self._why_not(pod)
+        if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
+            return Reason.NOT_READY
+        if not allows(ClaimEvent.HOLD, claim.stage):
+            return Reason.NO_ROOM
+        if claim.node != node and claim.posting:  # a binding may have reached the API server
+            return Reason.NO_ROOM
+        if claim.node != node and not (self._claims.fits(pod, node) and self._same_flavor(claim, [node])):
+            return Reason.NO_ROOM
+        self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
+        self._changes.mark()
+        return None
+
+    def confirm(self, key: GroupKey) -> Confirmation:
+        """Once bound and held members make a group whole: check every held node once more, and let the
+        members that still have theirs be posted, provided that they still make the group whole.
+
+        No member is posted before a decision that the group starts, made on its PodGroup as it is now."""
+        group = self._registry.groups.get(key)
+        if group is None or not self._starts(group) or not group.is_quorate():
+            return Confirmation()
+        held = [
+            claim for uid in group.pods if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.HELD
+        ]
+        lost = tuple(claim for claim in held if self._loses_node(claim))
+        posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
+        for claim in posting:
+            self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
+        return Confirmation(posting, lost)
+
+    def release(self, uid: Uid, token: int) -> None:
+        """A bind call for a pod ends without a binding: it was abandoned, refused or failed. The claim ends
+        with the last one: that of a newer call stays, and so does that of a binding which is on its way,
+        because it may still take effect."""
+        pod, claim = self._pods.get(uid), self._claims.get(uid)
+        if pod is None or claim is None or token not in claim.calls:
+            return
+        posting = tuple(each for each in claim.posting if each.token != token)
+        if claim.token != token:
+            self._pass_to(claim, claim.token, posting)
+        elif posting:
+            self._pass_to(claim, posting[-1].token, posting)
+        elif allows(ClaimEvent.RELEASE, claim.stage):
+            self._moves.end(pod, ClaimEvent.RELEASE)
+        self._changes.mark()
+
+    def posted_before(self, moment: float) -> list[Claim]:
+        """Claims of which all bindings were posted before `moment`, and that no watch has confirmed since."""
+        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
+
+    def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
+        """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
+        pod = self._pods.get(uid)
+        return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
+
+    # ---- inside
+
+    def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
+        """The call `token` has the claim from now on, with the bindings of `posting` on their way."""
+        is_posted = any(each.token == token for each in posting)
+        event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
+        self._moves.put(claim.pod, event, claim.node, token, posting)
+
+    def _starts(self, group: Group) -> bool:
+        """Whether the group starts or runs by decisions made on its PodGroup as it is now."""
+        decisions = self._decided()
+        decision = decisions.groups.get(group.key)
+        return (
+            decision is not None
+            and decision.lets_members_start
+            and group.exists
+            and decisions.version >= group.known_since
+        )
+
+    def _pin(self, pod: PodRecord, node: str) -> list[str]:
+        claim = self._claims.get(pod.uid)
+        if claim is None or claim.node != node or not claim.stage.pinned:
+            self._moves.put(pod, ClaimEvent.ANSWER, node)
+            self._registry.group(pod.group).refusals.pop(pod.uid, None)
+            self._changes.mark_quietly()
+        return [node]
+
+    def _another(
+        self, pod: PodRecord, group: Group, claim: Claim, nodes: Sequence[str]
+    ) -> list[str] | Reason:
+        """The planned node is not offered: take any other where the pod fits, net of other claims."""
+        fits = self._claims.rows_that_fit(pod)
+        rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
+        for node, row in rows:
+            if row is not None and fits[row] and self._claims.fits(pod, node):
+                return self._pin(pod, node)
+        if list(nodes) != [pod.nominated]:
+            text = f"the scheduler did not offer node {claim.node}"
+            group.refusals.setdefault(pod.uid, Refusal(text, self._clock()))
+            self._registry.touch(pod.group)
+            self._changes.mark()
+        return Reason.NO_ROOM
+
+    def _all_that_fit(self, pod: PodRecord, nodes: Sequence[str]) -> list[str]:
+        if len(nodes) == 1:
+            return [node for node in nodes if self._claims.fits(pod, node)]
+        fits = self._claims.rows_that_fit(pod)
+        return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
+
+    def _same_flavor(self, claim: Claim, nodes: Sequence[str]) -> Sequence[str]:
+        """Those of `nodes` that belong to the same flavor of the queue as the claimed one; all of them where
+        the queue has no flavors."""
+        flavors, labels = self._registry.flavors_of(claim.pod.group), self._claims.capacity.labels
+        part = flavor_on(flavors, labels(claim.node) or {}) if flavors else None
+        if not flavors:
+            return nodes
+        return [
+            node
+            for node in nodes
+            if node == claim.node or (part is not None and part.nodes.has(labels(node) or {}))
+        ]
+
+    def _loses_node(self, claim: Claim) -> bool:
+        """Whether another pod took the room of a held claim, or its node is gone: then the call loses it."""
+        capacity = self._claims.capacity
+        if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
+            return False
+        self.release(claim.pod.uid, claim.token)
+        return True
+
+    def _why_not(self, pod: PodRecord | None) -> Reason:
+        decision = self._decided().groups.get(pod.group) if pod else None
+        if decision is None:
+            return Reason.NOT_READY
+        if decision.reason is not None:
+            return decision.reason
+        is_extra = decision.verdict is Verdict.STARTING  # members that the start does not need come after it
+        return Reason.BEHIND_OTHERS if is_extra else Reason.NOT_READY

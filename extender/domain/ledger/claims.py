@@ -1,0 +1,216 @@
+"""Claims on room: which pod takes what on which node, and the stages of a claim's life."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, IntEnum, auto
+from typing import NamedTuple
+
+import msgspec
+
+from extender.domain.ledger.nodes import NodeCapacity
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.snapshot.nodes import Mask
+
+# ---- The life of a claim on room: five stages, and the transition of each on every event.
+#
+# planned ──► answered ──► held ──► posted ──► bound
+#
+# Each stage has an owner that ends it: decisions end a plan, the scheduler an answer (or it expires),
+# the bind call whose token it carries a held or posted claim, and the pod itself a bound one.
+
+
+class ClaimStage(IntEnum):
+    PLANNED = 1
+    """A decision has given the pod a node; another decision may take it away."""
+    ANSWERED = 2
+    """Filter has named the node to the scheduler."""
+    HELD = 3
+    """A bind call waits for the rest of the pod's group."""
+    POSTED = 4
+    """The binding is on its way to the API server, and may have taken effect."""
+    BOUND = 5
+    """The watch shows the pod on the node."""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether decisions made on older snapshots may no longer move it."""
+        return self >= ClaimStage.ANSWERED
+
+
+class ClaimEvent(Enum):
+    PLAN = auto()
+    """A decision has a node for the pod."""
+    WITHDRAW = auto()
+    """A decision no longer has one."""
+    ANSWER = auto()
+    """Filter names a node to the scheduler."""
+    REFUSE = auto()
+    """The scheduler reports that it finds no node."""
+    EXPIRE = auto()
+    """No bind call followed an answer in time."""
+    HOLD = auto()
+    """A bind call arrived; a second one for the pod takes the claim over."""
+    POST = auto()
+    """The group is whole; or one call for the pod has ended while the binding of another is on its way."""
+    RELEASE = auto()
+    """The last bind call ended without a binding, or the node was lost."""
+    BIND = auto()
+    """The watch shows the pod on a node, however it was bound."""
+    LEAVE = auto()
+    """The watch shows that the pod is gone, has ended, or is being deleted without a node."""
+
+
+Stages = Mapping[ClaimStage | None, ClaimStage | None]  # None: there is no claim
+
+_PLANNED, _ANSWERED, _HELD, _POSTED, _BOUND = ClaimStage
+_ALL = (None, *ClaimStage)
+
+TRANSITIONS: Mapping[ClaimEvent, Stages] = {
+    ClaimEvent.PLAN: {None: _PLANNED, _PLANNED: _PLANNED, _ANSWERED: _PLANNED},
+    ClaimEvent.WITHDRAW: {_PLANNED: None, _ANSWERED: None},
+    ClaimEvent.ANSWER: {_PLANNED: _ANSWERED, _ANSWERED: _ANSWERED, _HELD: _ANSWERED},
+    ClaimEvent.REFUSE: {_ANSWERED: _PLANNED},
+    ClaimEvent.EXPIRE: {_ANSWERED: None},
+    ClaimEvent.HOLD: {_PLANNED: _HELD, _ANSWERED: _HELD, _HELD: _HELD, _POSTED: _HELD},
+    ClaimEvent.POST: {_HELD: _POSTED, _POSTED: _POSTED},
+    ClaimEvent.RELEASE: {_HELD: None, _POSTED: None},
+    ClaimEvent.BIND: dict.fromkeys(_ALL, _BOUND),
+    ClaimEvent.LEAVE: dict.fromkeys(_ALL, None),
+}
+
+
+def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
+    """Whether the event may happen to a claim at this stage."""
+    return stage in TRANSITIONS[event]
+
+
+def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
+    """The stage that follows; None: no claim. Raises KeyError if the event is not allowed at this stage."""
+    return TRANSITIONS[event][stage]
+
+
+# ---- Claims on room: which pod takes what on which node.
+#
+# A claim is keyed by pod UID and advances in stages. From ANSWERED on it is pinned: filter has given
+# the node to the scheduler, and no decision made on an older snapshot may move it. What claims take
+# from nodes is counted in `capacity`.
+
+
+class Posting(NamedTuple):
+    """A binding that is on its way to the API server, and may have taken effect."""
+
+    token: int  # of its bind call
+    since: float  # when it was posted: monotonic, in seconds
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    pod: PodRecord
+    """The pod as it was when the claim was last put."""
+    node: str
+    """The name of the node, which may be unknown so far."""
+    stage: ClaimStage
+    """How far the pod has come on its way to the node."""
+    since: float = 0.0
+    """When it reached this stage: monotonic, in seconds."""
+    version: int = 0
+    """The ledger's version from which on the claim is as it is now."""
+    token: int = 0
+    """The token of the bind call that holds it or has posted it; 0 before."""
+    posting: tuple[Posting, ...] = ()
+    """The bindings that are on their way, the oldest first; also while a newer call holds the claim."""
+
+    @property
+    def calls(self) -> set[int]:
+        """The tokens of all bind calls that hold it or have posted a binding of it."""
+        return {self.token, *(posting.token for posting in self.posting)}
+
+    @property
+    def pinned(self) -> bool:
+        return self.stage.pinned
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether its pod is on its way to the node."""
+        return self.pinned and self.stage is not ClaimStage.BOUND
+
+
+class Claims:
+    """All claims on all nodes, by the pod's UID and by node. Putting or dropping one updates `capacity`."""
+
+    def __init__(self) -> None:
+        self.capacity = NodeCapacity()
+        self._claims: dict[Uid, Claim] = {}
+        self._on_node: dict[str, dict[Uid, Claim]] = {}
+        self._at: dict[ClaimStage, dict[Uid, Claim]] = {stage: {} for stage in ClaimStage}
+
+    def get(self, uid: Uid) -> Claim | None:
+        return self._claims.get(uid)
+
+    def on_node(self, node: str) -> Iterable[Claim]:
+        return self._on_node.get(node, {}).values()
+
+    def at(self, stage: ClaimStage) -> Iterable[Claim]:
+        """The claims at a stage."""
+        return self._at[stage].values()
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self._claims.values())
+
+    def put(
+        self,
+        pod: PodRecord,
+        node: str,
+        stage: ClaimStage,
+        since: float = 0.0,
+        version: int = 0,
+        token: int = 0,
+        posting: tuple[Posting, ...] = (),
+    ) -> None:
+        """Set the claim of a pod, in place of any that it had."""
+        before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
+        if before is None or not _count_alike(before, claim):
+            if before is not None:
+                self._take_off(before)
+            self.capacity.count(claim, 1)
+        if before is not None:
+            del self._at[before.stage][pod.uid]
+        self._claims[pod.uid] = self._at[stage][pod.uid] = claim
+        self._on_node.setdefault(node, {})[pod.uid] = claim
+
+    def drop(self, uid: Uid) -> Claim | None:
+        claim = self._claims.pop(uid, None)
+        if claim is not None:
+            del self._at[claim.stage][uid]
+            self._take_off(claim)
+            if claim.stage is ClaimStage.BOUND:
+                self.capacity.touch(claim.node)
+        return claim
+
+    # ---- looking for a pod: its own claim does not count against it
+
+    def fits(self, pod: PodRecord, node: str) -> bool:
+        """Whether `pod` may stand on `node` net of all other claims, planned ones included."""
+        return self.capacity.fits(pod, node, self._claims.get(pod.uid))
+
+    def rows_that_fit(self, pod: PodRecord) -> Mask:
+        """For each row whether `pod` fits by amounts, net of all other claims."""
+        return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
+
+    def fullness(self, pod: PodRecord, node: str) -> float:
+        """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
+        return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
+
+    # ---- inside
+
+    def _take_off(self, claim: Claim) -> None:
+        on_node = self._on_node[claim.node]
+        del on_node[claim.pod.uid]
+        if not on_node:
+            del self._on_node[claim.node]
+        self.capacity.count(claim, -1)
+
+
+def _count_alike(before: Claim, claim: Claim) -> bool:
+    """Whether all sums stay as they are, as for a claim that only advances to another pinned stage."""
+    if (before.node, before.stage.pinned) != (claim.node, claim.stage.pinned):
+        return False
+    return before.pod.shape is claim.pod.shape and before.pod.labels is claim.pod.labels

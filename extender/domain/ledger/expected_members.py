@@ -1,0 +1,262 @@
+"""Members that a job has still to make: they stand in its group and are planned like others, until the pods
+come.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from math import inf
+
+from msgspec.structs import replace
+
+from extender.domain.ledger.claims import ClaimEvent
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.intake import PodIntake
+from extender.domain.ledger.state import Parts
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.queues.spec import START_TIMEOUT
+from extender.domain.snapshot.jobs import JobRecord, JobRules
+
+# ---- Later pods of a job that runs: until as many have succeeded as it asks for, the room of one that
+# ends stays the job's own, for the next one.
+#
+# runs ──ends──► expected, on its node ──the next pod comes──► runs
+#
+# Otherwise a job of many completions would queue anew for each of them, behind all others. How long its
+# controller may take is bounded, since nothing else would end such a claim.
+
+_LATE = -inf  # room is kept no more, until a pod comes
+
+
+class LaterPods:
+    """`patience`: the seconds for which room is kept while no pod comes. Callers hold the ledger's lock."""
+
+    def __init__(self, clock: Callable[[], float], patience: float) -> None:
+        self._clock = clock
+        self._patience = patience
+        self._since: dict[GroupKey, float] = {}  # when a job that has pods to come was last given one
+
+    def to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
+        """How many pods its controller will make now, besides those that are `there`."""
+        missing = _missing(job, there)
+        if not missing or has_newcomers:
+            self._since.pop(job.group, None)
+        if not missing:
+            return 0
+        since = self._since.setdefault(job.group, self._clock())
+        if self._clock() < since + self._patience:
+            return missing
+        self._since[job.group] = _LATE
+        return 0
+
+    def forget(self, key: GroupKey) -> None:
+        self._since.pop(key, None)
+
+    def late(self) -> list[GroupKey]:
+        """The groups whose next pods have not come in time by now."""
+        oldest = self._clock() - self._patience
+        return [key for key, since in self._since.items() if _LATE < since <= oldest]
+
+    def expiries(self) -> Iterable[float]:
+        """When time alone gives room back."""
+        moments = (since + self._patience for since in self._since.values())
+        return [moment for moment in moments if moment > _LATE]
+
+
+def has_later_pods(group: Group, job: JobRecord) -> bool:
+    return job.is_let_go and group.stood_whole and job.completions is not None
+
+
+def _missing(job: JobRecord, there: Collection[PodRecord]) -> int:
+    """The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count."""
+    succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
+    active = sum(1 for pod in there if pod.waiting or (pod.holds_room and not pod.deleting))
+    left = max((job.completions or 0) - succeeded, 0)
+    return max(min(job.needed, left) - active, 0)
+
+
+# ---- Members that a job has still to make: they stand in its group and are planned like others, until
+# the pods come.
+#
+# suspended ──► expected ──planned──► let go ──► each pod that comes takes over the claim of an expected
+# one
+#
+# An expected member is a record without a pod. Callers hold the ledger's lock.
+
+Missing = Mapping[int, tuple[int, list[PodRecord]]]
+"""By part of a job: how many pods are still to come, and the pods of it that have no claim."""
+
+
+class ExpectedMembers:
+    """`most`: how many pods the jobs of one namespace may wait for. A job costs its author one object,
+    however many pods it asks for, so what is beyond waits until others have started or are gone."""
+
+    def __init__(self, parts: Parts, pods: PodIntake, rules: JobRules, most: int) -> None:
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._changes, self._clock = parts.changes, parts.clock
+        self._pods = pods
+        self._rules = rules
+        self._most = most
+        self._waited_for: Counter[str] = Counter()  # expected members by namespace
+        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in their order
+        self.later = LaterPods(parts.clock, START_TIMEOUT)
+
+    def manages(self, job: JobRecord) -> bool:
+        return self._rules.manage(job, self._registry.routes.queue_of_job(job))
+
+    def settle(self) -> None:
+        """Bring the expected members of all groups that were touched in line with the jobs and the pods that
+        are there."""
+        for key in dict.fromkeys((*self._registry.touched_jobs(), *self.later.late())):
+            self._settle(self._registry.group(key), self._registry.jobs.get(key))
+        for namespace in list(self._crowded_out):
+            self._let_in(namespace)
+
+    # ---- inside
+
+    def _let_in(self, namespace: str) -> None:
+        """Those that were crowded out, in the order in which they came, as far as there is room again."""
+        for key in list(self._crowded_out[namespace]):
+            job = self._registry.jobs.get(key)
+            if job is not None and self._is_too_much(self._waited_for[namespace], job.needed):
+                return
+            self._settle(self._registry.group(key), job)
+
+    def _is_too_much(self, others: int, wanted: int) -> bool:
+        """One job alone may always wait: it has a bound of its own."""
+        return others > 0 and wanted > 0 and others + wanted > self._most
+
+    def _settle(self, group: Group, job: JobRecord | None) -> None:
+        before, group.job = group.job, job if job is not None and self.manages(job) else None
+        if job is not None and job.suspended:
+            self._forget_ended(group)
+        if _templates(before) != _templates(group.job):
+            for pod in _expected(group):
+                self._pass_on(group, pod, [])
+        missing = self._admitted(group, self._missing(group))
+        for index in sorted(missing.keys() | {index for index, _ in map(_place_of, _expected(group))}):
+            self._settle_part(group, index, *missing.get(index, (0, [])))
+        if group.job is not None and has_later_pods(group, group.job):
+            self._stay_where_others_ended(group)
+        group.vacated.clear()
+        group.note_job(self._clock())
+
+    def _missing(self, group: Group) -> Missing:
+        job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
+        if job is not None and has_later_pods(group, job):
+            unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
+            return {0: (self.later.to_come(job, there, bool(unclaimed)), unclaimed)}
+        self.later.forget(group.key)
+        if job is None or not _expects(group, job, there):
+            return {}
+        left = [each.count for each in job.pods]
+        newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
+        for pod in there:
+            index = _part_of(pod, job, left)
+            if index is not None and not pod.deleting:
+                left[index] -= 1
+                if pod.waiting and self._claims.get(pod.uid) is None:
+                    newcomers[index].append(pod)
+        return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
+
+    def _admitted(self, group: Group, missing: Missing) -> Missing:
+        """What of it the namespace may still wait for: all of it, or nothing. A job that Muster has let go is
+        not asked any more."""
+        wanted, is_let_go = sum(left for left, _ in missing.values()), bool(group.job and group.job.is_let_go)
+        others = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
+        self._note_crowded_out(group, not is_let_go and self._is_too_much(others, wanted))
+        return {} if group.crowded_out else missing
+
+    def _note_crowded_out(self, group: Group, is_out: bool) -> None:
+        if group.crowded_out is is_out:
+            return
+        group.crowded_out, others = is_out, self._crowded_out[group.namespace]
+        if is_out:
+            others[group.key] = None
+        else:
+            others.pop(group.key, None)
+        if not others:
+            del self._crowded_out[group.namespace]
+        self._registry.touch(group.key)
+
+    def _count(self, namespace: str, change: int) -> None:
+        self._waited_for[namespace] += change
+        if not self._waited_for[namespace]:
+            del self._waited_for[namespace]
+
+    def _settle_part(self, group: Group, index: int, wanted: int, newcomers: list[PodRecord]) -> None:
+        there = [pod for pod in _expected(group) if _place_of(pod)[0] == index]
+        there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
+        superfluous = max(len(there) - wanted, 0)
+        taken_over = min(superfluous, len(newcomers))
+        for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):
+            self._pass_on(group, pod, newcomers)
+        if group.job is not None and len(there) < wanted:
+            self._expect(group, group.job, index, wanted)
+
+    def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
+        """A pod that has come takes over the claim of an expected one; without any, the claim ends."""
+        claim = self._claims.get(expected.uid)
+        if claim is not None:
+            self._moves.end(expected, ClaimEvent.WITHDRAW)
+        group.forget(expected.uid)
+        self._count(group.namespace, -1)
+        self._claims.capacity.unwatch_terms(expected)
+        if claim is not None and newcomers and self._claims.fits(newcomers[-1], claim.node):
+            self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
+        self._changes.mark()
+
+    def _expect(self, group: Group, job: JobRecord, index: int, wanted: int) -> None:
+        part = job.pods[index]
+        for number in range(wanted):
+            uid = Uid(f"{job.uid}/{index}/{number}")
+            if uid not in group.pods:
+                name = "-".join(filter(None, (job.name, part.role, str(number))))
+                group.pods[uid] = replace(part.pod, uid=uid, name=name)
+                self._claims.capacity.watch_terms(group.pods[uid])
+                self._count(group.namespace, 1)
+        self._registry.touch(group.key)
+        self._changes.mark()
+
+    def _stay_where_others_ended(self, group: Group) -> None:
+        unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
+        for pod, node in zip(unclaimed, group.vacated, strict=False):
+            if self._claims.fits(pod, node):
+                self._moves.put(pod, ClaimEvent.PLAN, node)
+
+    def _forget_ended(self, group: Group) -> None:
+        """What an earlier start of the job has left does not count for its next one."""
+        for pod in [each for each in group.pods.values() if each.phase in ("Succeeded", "Failed")]:
+            self._pods.leave_group(pod)
+
+
+def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
+    """A suspended job expects all its pods once those of an earlier start are gone; one that Muster has let
+    go those that have not come yet, until it stands whole or its start is given up."""
+    if job.fault or job.outcome is not None or (job.suspended and job.started):
+        return False
+    if job.suspended:
+        return not any(pod.waiting or pod.holds_room for pod in there)
+    under_way = group.start.admitted or not group.waited
+    return job.started and under_way and not group.stood_whole
+
+
+def _expected(group: Group) -> Iterator[PodRecord]:
+    return (pod for pod in list(group.pods.values()) if pod.to_be)
+
+
+def _templates(job: JobRecord | None) -> list[PodRecord]:
+    return [each.pod for each in job.pods] if job is not None else []
+
+
+def _place_of(pod: PodRecord) -> tuple[int, int]:
+    """The part of its job, and its number among those."""
+    _, index, number = pod.uid.rsplit("/", 2)
+    return int(index), int(number)
+
+
+def _part_of(pod: PodRecord, job: JobRecord, left: list[int]) -> int | None:
+    """The part of a job that a pod belongs to: one of its shape, else, since webhooks may have changed it,
+    any; None: no more were expected."""
+    open_parts = [index for index, count in enumerate(left) if count > 0]
+    alike = (index for index in open_parts if job.pods[index].pod.shape is pod.shape)
+    return next(alike, next(iter(open_parts), None))

@@ -1,0 +1,282 @@
+"""The views of groups and queues that decide() sees, and what the groups of each queue hold together."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from extender.api import keys
+from extender.domain.ledger.claims import Claims
+from extender.domain.ledger.groups import Group, Members
+from extender.domain.ledger.registry import Registry
+from extender.domain.model.records import GroupKey, Needs
+from extender.domain.model.resources import Resources
+from extender.domain.model.run_history import series_of
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.queues.spec import flavor_on
+from extender.domain.queues.tree import QueueView
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.quorum import whole
+
+# ---- What the groups of each queue hold and ask for together, updated by differences.
+#
+# Only resources that some node offers are added up: a queue cannot hold others, and no pod can make a
+# queue's status longer than the cluster's list of resources.
+
+
+class Used(msgspec.Struct):
+    """The sums of one queue; amounts are without zeros."""
+
+    groups: int = 0  # groups that the queue counts
+    views: int = 0  # groups that name it
+    allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
+    requested: dict[str, int] = {}  # the same, and what entitled groups wait for
+    by_flavor: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on each flavor
+
+
+class Usage:
+    def __init__(self) -> None:
+        self._of: dict[str, Used] = {}
+        self._offered: frozenset[str] = frozenset()
+        self._of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue
+        self.turned: set[str] = set()  # LocalQueues that were counted anew
+
+    @property
+    def queues(self) -> Collection[str]:
+        """The queues that groups name."""
+        return self._of.keys()
+
+    def of(self, queue: str) -> Used:
+        return self._of.get(queue) or Used()
+
+    def of_local_queue(self, key: str) -> Resources:
+        """What its groups hold; without zeros."""
+        return self._of_local.get(key, {})
+
+    def sum_up(self, offered: Iterable[str], views: Iterable[GroupView]) -> None:
+        """Nodes offer the resources `offered` now. If that has changed, all sums are made again from `views`,
+        which are all that were counted so far."""
+        names = frozenset(offered)
+        if names == self._offered:
+            return
+        self._offered, self._of, self._of_local = names, {}, {}
+        for view in views:
+            self.count(view, 1)
+
+    def count(self, view: GroupView, times: int) -> None:
+        """Add a group; with `times` -1, remove it. A group that is not entitled, is held, or is
+        kept out by its LocalQueue or namespace, asks for nothing."""
+        used = self._of.setdefault(view.queue, Used())
+        self._add(used.allocated, view.allocated, times)
+        self._add(used.requested, view.allocated, times)
+        if view.entitled and not (view.fault or view.held or view.is_kept_out):
+            self._add(used.requested, view.pending, times)
+        if view.local_queue is not None:
+            self._count_local(view.local_queue.key, view.allocated, times)
+        for flavor, amounts in view.by_flavor.items():
+            self._add(used.by_flavor.setdefault(flavor, {}), amounts, times)
+            if not used.by_flavor[flavor]:
+                del used.by_flavor[flavor]
+        used.groups += times if view.is_in_queue else 0
+        used.views += times
+        if not used.views:
+            del self._of[view.queue]
+
+    def _count_local(self, key: str, amounts: Resources, times: int) -> None:
+        self.turned.add(key)
+        held = self._of_local.setdefault(key, {})
+        self._add(held, amounts, times)
+        if not held:
+            del self._of_local[key]
+
+    def _add(self, sums: dict[str, int], amounts: Resources, times: int) -> None:
+        for name, amount in amounts.items():
+            if name not in self._offered:
+                continue
+            now = sums.get(name, 0) + amount * times
+            if now:
+                sums[name] = now
+            else:
+                sums.pop(name, None)
+
+
+# ---- The views of groups and queues that decide() sees.
+#
+# A view is rebuilt only if something about its group changed; the sums of its queue are updated by the
+# difference.
+
+
+class GroupViews:
+    """Callers hold the ledger's lock."""
+
+    def __init__(self, registry: Registry, claims: Claims) -> None:
+        self._registry = registry
+        self._claims = claims
+        self._usage = Usage()
+        self._views: dict[GroupKey, GroupView] = {}
+
+    def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
+        """The groups of which anything changed since the last call, and the views of all groups and queues,
+        rebuilt where necessary."""
+        self._usage.sum_up(self._claims.capacity.columns.names, self._views.values())
+        touched = self._registry.take_touched()
+        if touched:
+            self._views = dict(self._views)
+        for key in touched:
+            self._rebuild(key)
+        return touched, self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
+
+    def queue_view(self, name: str) -> QueueView:
+        used = self._usage.of(name)
+        by_flavor = {flavor: dict(amounts) for flavor, amounts in used.by_flavor.items()}
+        return self._registry.queues.view(
+            name, used.groups, dict(used.allocated), dict(used.requested), by_flavor
+        )
+
+    def reserved_of(self, local_queue: str) -> Resources:
+        """What the groups of a LocalQueue hold, by its `namespace/name`."""
+        return dict(self._usage.of_local_queue(local_queue))
+
+    def take_turned(self) -> Collection[str]:
+        """The LocalQueues of which anything changed since the last call but the numbers that decisions
+        give."""
+        local_queues = self._registry.routes.local_queues
+        turned, local_queues.turned = local_queues.turned | self._usage.turned, set()
+        self._usage.turned = set()
+        return turned
+
+    # ---- inside
+
+    def _rebuild(self, key: GroupKey) -> None:
+        group, before = self._registry.groups.get(key), self._views.pop(key, None)
+        if before is not None:
+            self._usage.count(before, -1)
+        if group is None:
+            return
+        if not group.pods and group.record is None and group.job is None:
+            self._registry.forget(group)
+            return
+        self._registry.routes.follow(group)
+        group.view = self._views[key] = self._view(group)
+        self._usage.count(group.view, 1)
+
+    def _view(self, group: Group) -> GroupView:
+        queue, members = self._registry.queue_of(group), Members(group, self._claims)
+        record, needs = group.record, group.needs
+        on_nodes = Counter(pod.role for pod in members.placed)
+        self._note_history(group, queue, members)
+        stood_with = group.stood_with.within(needs) if group.stood_with else None
+        return GroupView(
+            key=group.key,
+            queue=queue,
+            min_member=needs.min_member,
+            min_task_member=needs.min_task_member,
+            priority=self._registry.priority_of(group),
+            created=record.created if record else min((p.created for p in group.pods.values()), default=""),
+            recorded=record is not None,
+            exists=group.exists,
+            fault=(group.job.fault if group.job else "") or (record.fault if record else ""),
+            min_resources=record.min_resources if record else {},
+            local_queue=self._registry.routes.local_queue_of(group),
+            namespace_allowed=self._registry.takes_namespace(queue, group.namespace),
+            held=record is not None and record.held,
+            run_time=record.run_time if record else None,
+            run_limit=self._run_limit(group),
+            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
+            has_job=group.job is not None,
+            job_outcome=self._registry.job_outcome(group.key),
+            let_go=group.job is not None and group.job.is_let_go,
+            least=group.least,
+            crowded_out=group.crowded_out,
+            start_timeouts=record.start_timeouts if record else 0,
+            series=record.series if record else _series_of_pods(group),
+            submitter=record.submitter if record and self._registry.marks_count else "",
+            entitled=group.entitled_in == queue,
+            stood_with=stood_with,
+            stands=whole(*needs, on_nodes, on_nodes.total()),
+            stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
+            resumes=self._resumes(group),
+            start=group.start,
+            placed=tuple(members.placed),
+            pinned=tuple(members.pinned),
+            waiting=tuple(members.waiting),
+            planned=members.planned,
+            expected_since=dict(group.expected_since),
+            bound_since=dict(group.bound_since),
+            refusals=dict(group.refusals),
+            held_back=members.held_back,
+            preempts=self._registry.preempts(group),
+            preemptable=record is None or record.preemptable,
+            took_from=dict(group.took_from),
+            departing=tuple(members.departing),
+            running=members.running,
+            succeeded=members.succeeded,
+            failed=members.failed,
+            aborted=self._registry.lost_its_queue(group) or self._registry.is_suspended(group),
+            accepted_by=self._registry.accepts(group),
+            reported_phase=record.phase if record else "",
+            allocated=requests_of(members.holding),
+            pending=requests_of(Counter(pod.shape for pod in members.waiting)),
+            by_flavor=self._by_flavor(group),
+        )
+
+    def _by_flavor(self, group: Group) -> dict[str, Resources]:
+        """What its members hold of each flavor of its queue."""
+        flavors = self._registry.flavors_of(group.key)
+        if not flavors:
+            return {}
+        shapes: dict[str, Counter[Shape]] = {}
+        for claim in filter(None, map(self._claims.get, group.pods)):
+            labels = self._claims.capacity.labels(claim.node) if claim.pinned else None
+            if labels is not None and (flavor := flavor_on(flavors, labels)) is not None:
+                shapes.setdefault(flavor.name, Counter())[claim.pod.shape] += 1
+        return {name: requests_of(of_flavor) for name, of_flavor in shapes.items()}
+
+    def _run_limit(self, group: Group) -> float | None:
+        """That of its pods, if all have one; else that of their controller."""
+        limits = [pod.run_limit for pod in group.pods.values()]
+        known = [limit for limit in limits if limit is not None]
+        if known and len(known) == len(limits):
+            return float(max(known))
+        return self._registry.run_limit_of(group)
+
+    def _note_history(self, group: Group, queue: str, members: Members) -> None:
+        """Update the facts that stay true: the group was created while its queue was open, and it stood
+        whole. Only a group with no member left on a node counts as never having stood: it must start whole
+        again."""
+        if self._registry.was_taken_in(group) or self._registry.queues.is_open(queue):
+            group.entitled_in = queue
+        group.stood_with = self._stood_with(group, members) if members.placed else None
+
+    def _stood_with(self, group: Group, members: Members) -> Needs | None:
+        """What the group needed when it last stood whole. After the first time, further needed members count
+        as soon as they are on nodes. The mark on a PodGroup does not record roles."""
+        record = group.record
+        roles = Counter(pod.role for pod in members.placed if pod.started or group.stood_whole)
+        if whole(*group.needs, roles, roles.total()):
+            return group.needs
+        if (
+            group.stood_with is None
+            and self._registry.marks_count
+            and not group.waited
+            and record
+            and record.stood_with is not None
+        ):
+            return Needs(record.stood_with, {})
+        return group.stood_with
+
+    def _resumes(self, group: Group) -> bool:
+        """Whether members on nodes belong to a start that Muster admitted before its last restart. Only a
+        mark that no one but Muster may write is proof: users may write a phase or a node name. If marks are
+        not protected, or there was no time to write one, missing members are judged like all others."""
+        noted = group.record is not None and group.record.admitted
+        return noted and self._registry.marks_count and not group.waited
+
+    def _queue_names(self) -> set[str]:
+        return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}
+
+
+def _series_of_pods(group: Group) -> str:
+    """Of pods that name no PodGroup."""
+    names = [pod.name for pod in group.pods.values()]
+    return series_of(group.namespace, "Pod", min(names)) if names else ""

@@ -1,0 +1,258 @@
+"""What is known of one group and its members; views are made from it."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from extender.domain.ledger.claims import Claims
+from extender.domain.model.ownership import OwnerRecord
+from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
+from extender.domain.model.shapes import Shape
+from extender.domain.snapshot.group_view import GroupView, Refusal, Start
+from extender.domain.snapshot.jobs import JobRecord
+from extender.domain.snapshot.quorum import whole
+
+
+class Group:
+    """A group as the ledger knows it, by a PodGroup or by pods alone."""
+
+    __slots__ = (
+        "bound_since",
+        "crowded_out",
+        "entitled_in",
+        "expected_since",
+        "got_going",
+        "job",
+        "job_finished_at",
+        "job_let_go",
+        "key",
+        "known_since",
+        "last_record",
+        "owner",
+        "pods",
+        "record",
+        "records",
+        "reduced_to",
+        "refusals",
+        "standing",
+        "start",
+        "started",
+        "stood_with",
+        "took_from",
+        "vacated",
+        "view",
+        "waited",
+    )
+
+    def __init__(self, key: GroupKey) -> None:
+        self.key = key
+        self.record: GroupRecord | None = None  # its PodGroup
+        self.last_record: GroupRecord | None = None  # also after that is deleted, while members are left
+        self.known_since = 0  # the ledger's version since which its PodGroup has asked for the same
+        self.records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
+        self.owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
+        self.pods: dict[Uid, PodRecord] = {}  # its members
+        self.standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
+        self.started: dict[Uid, str] = {}  # members that run or have run, with their roles
+        self.bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
+        self.expected_since: dict[
+            Uid, float
+        ] = {}  # when the scheduler could first use members' planned nodes
+        self.refusals: dict[Uid, Refusal] = {}  # the scheduler's last refusals of members
+        self.view: GroupView | None = None  # the view made last
+        self.job: JobRecord | None = None  # the job that is managed, and makes its pods
+        self.job_let_go: float | None = None  # since when that is not suspended, as far as was seen
+        self.job_finished_at: float | None = None  # when it had finished, as far as was seen
+        self.crowded_out = False  # jobs of its namespace wait for as many pods as they may without this one
+        self.vacated: list[
+            str
+        ] = []  # the nodes on which members of its job have ended since it was last settled
+        self.got_going = False  # all needed members have run at the same time since then
+        self.forget_history()
+
+    def forget_history(self) -> None:
+        self.start = Start()  # the history of its starts
+        self.entitled_in = ""  # the queue in which it was while that was open; empty: none
+        self.stood_with: Needs | None = None  # what it needed when it last stood whole
+        self.reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
+        self.waited = False  # this process has let it wait
+        self.took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
+
+    def begin_anew(self) -> None:
+        """It has another PodGroup: what was decided on the former one does not count, but members that stood
+        whole by its needs still did, so what is left of them is not undone for those that were lost."""
+        stood_with = self.stood_with if self.last_record is not None else None
+        self.forget_history()
+        self.stood_with = stood_with
+
+    def put_record(self, record: GroupRecord | None, version: int) -> None:
+        """The PodGroup that the API has from `version` on; None: it is gone."""
+        if _terms(self.record) != _terms(record):
+            self.known_since = version
+        self.record = record
+        self.last_record = record or (self.last_record if self.pods else None)
+
+    def forget(self, uid: Uid) -> None:
+        self.pods.pop(uid, None)
+        self.standing.pop(uid, None)
+        self.started.pop(uid, None)
+        self.bound_since.pop(uid, None)
+        self.expected_since.pop(uid, None)
+        self.refusals.pop(uid, None)
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a group: it has a PodGroup, or consists of pods that name none."""
+        return self.record is not None or self.is_implied or is_single(self.key)
+
+    @property
+    def is_implied(self) -> bool:
+        """Whether the group exists by its pods alone, even without a PodGroup."""
+        return any(pod.auto for pod in self.pods.values())
+
+    @property
+    def needs(self) -> Needs:
+        """minMember and minTaskMember, or what its job makes if that is less by now; all pods of a job that
+        waits, which its PodGroup follows. For a group that never had a PodGroup, all pods of its job or else
+        1 member, unless the controller of its pods asks for more."""
+        if self.job is not None and (self.last_record is None or self._job_waits):
+            return Needs(self._at_most_made(self.job.needed), {})
+        if self.last_record is None:
+            return Needs(self.owner.min_member if self.owner else 1, {})
+        least = self._at_most_made(self.last_record.min_member)
+        return Needs(least, dict(self.last_record.min_task_member))
+
+    @property
+    def _job_waits(self) -> bool:
+        return self.job is not None and self.job.suspended and not self.job.fault
+
+    @property
+    def least(self) -> int:
+        """With how few members it may start; 0: with no fewer than it needs."""
+        if self.job is None or not self.job.suspended or self.reduced_to is not None:
+            return 0
+        return self.job.least if self.job.least < self.needs.min_member else 0
+
+    def _at_most_made(self, members: int) -> int:
+        """Of so many members as many as a start with fewer will make, or has made."""
+        if self.reduced_to is not None:
+            return min(members, self.reduced_to)
+        is_partial = self.job is not None and self.job.least > 0 and self.job.is_let_go
+        return min(members, self.job.declared) if self.job is not None and is_partial else members
+
+    @property
+    def stood_whole(self) -> bool:
+        return self.stood_with is not None
+
+    def is_quorate(self) -> bool:
+        """Whether the standing members make the group whole, or it has stood whole before."""
+        if self.stood_whole:
+            return True
+        enough = len(self.standing) >= self.needs[0]
+        return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
+
+    def note_started(self, pod: PodRecord) -> None:
+        """Note that a member runs or has run. A group counts as having stood whole even if it did so only
+        between two decisions."""
+        if not (pod.placed and pod.started):
+            self.started.pop(pod.uid, None)
+            return
+        self.started[pod.uid] = pod.role
+        if self.stood_whole or self.record is None or len(self.started) < self.needs.min_member:
+            return
+        if whole(*self.needs, Counter(self.started.values()), len(self.started)):
+            self.stood_with = self.needs
+
+    def note_job(self, now: float) -> None:
+        """Note since when its job is let go, and whether that has got going."""
+        if self.job is None or self.job.outcome is None:
+            self.job_finished_at = None
+        elif self.job_finished_at is None:
+            self.job_finished_at = now
+        if self.job is None or self.job.suspended:
+            self.job_let_go, self.got_going = None, False
+            return
+        self.reduced_to = None  # the job itself makes fewer now
+        if self.job_let_go is None:
+            self.job_let_go = now
+        phases = Counter(pod.phase for pod in self.pods.values())
+        all_run = phases["Running"] + phases["Succeeded"] >= self.needs.min_member
+        self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
+
+    def note_vacated(self, pod: PodRecord) -> None:
+        """A member of a job holds its room no more."""
+        if self.job is not None and pod.holds_room:
+            self.vacated.append(pod.node)
+
+    def note_bound(self, pod: PodRecord, now: float) -> None:
+        """Note since when a member has been on its node, as far as the watch has shown."""
+        if pod.placed and pod.node:
+            self.bound_since.setdefault(pod.uid, now)
+        else:
+            self.bound_since.pop(pod.uid, None)
+
+    def could_lose(self, lost: Mapping[str, int]) -> bool:
+        """Whether the group is whole, and would still be without `lost`, a number of members for each role. A
+        group of one is not a gang, and can lose its member."""
+        if self.needs_no_barrier:
+            return True
+        left = Counter(self.standing.values())
+        left.subtract(lost)
+        return self.is_quorate() and whole(*self.needs, left, left.total())
+
+    @property
+    def needs_no_barrier(self) -> bool:
+        """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
+        return self.needs[0] <= 1 and not self.needs[1]
+
+
+def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
+    """The fields of a PodGroup on which decisions depend. Its status is not one of them."""
+    if record is None:
+        return None
+    return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault, record.held)
+
+
+class Members:
+    """A group's pods, sorted by how far each has come; the fields have the meaning of those of GroupView."""
+
+    def __init__(self, group: Group, claims: Claims) -> None:
+        self.placed: list[PodRecord] = []
+        self.pinned: list[tuple[PodRecord, str]] = []
+        self.waiting: list[PodRecord] = []
+        self.planned: dict[Uid, str] = {}
+        self.holding: Counter[Shape] = Counter()  # members that hold room, by shape
+        self.held_back = 0
+        self.departing: list[PodRecord] = []
+        self.running = 0
+        self.succeeded = 0
+        self.failed = 0
+        for pod in group.pods.values():
+            self._sort_in(pod, claims)
+
+    def _sort_in(self, pod: PodRecord, claims: Claims) -> None:
+        self._note_phase(pod)
+        claim = claims.get(pod.uid)
+        pinned = claim is not None and claim.stage.pinned
+        if pinned:
+            self.holding[pod.shape] += 1
+        if pod.placed:
+            self.placed.append(pod)
+        elif pod.waiting and pod.foreign_gates:
+            self.held_back += 1
+        elif pod.waiting and claim is not None and pinned:
+            self.pinned.append((pod, claim.node))
+        elif pod.waiting:
+            self.waiting.append(pod)
+            if claim is not None:
+                self.planned[pod.uid] = claim.node
+        elif pod.holds_room:
+            self.departing.append(pod)
+
+    def _note_phase(self, pod: PodRecord) -> None:
+        self.running += pod.phase == "Running" and not pod.deleting
+        self.succeeded += pod.phase == "Succeeded"
+        self.failed += pod.phase == "Failed"

@@ -1,0 +1,364 @@
+"""What nodes offer and what is left of it: one row per node, one column per resource that any node offers."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+
+from extender.domain.ledger.affinity import HostPorts, Terms
+from extender.domain.model.records import PodRecord
+from extender.domain.model.resources import CPU, MEMORY, PODS, Resources
+from extender.domain.model.selectors import Labels
+from extender.domain.model.shapes import HostPort, Shape
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
+from extender.domain.snapshot.snapshot import Occupancy
+
+# ---- What claims take of one node, by resource.
+#
+# Python's integers have no limit, so whatever pods ask for, and however many there are, removing a
+# claim subtracts exactly what it added. The arrays that decide() works with are made from these sums,
+# limited to 64 bits.
+
+
+class NodeSums:
+    """The sums of `pinned` and of `planned` claims, and of the room `kept` for groups it is taken back for;
+    without zeros."""
+
+    __slots__ = ("kept", "pinned", "planned")
+
+    def __init__(self) -> None:
+        self.pinned: dict[str, int] = {}
+        self.planned: dict[str, int] = {}
+        self.kept: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.pinned or self.planned or self.kept)
+
+    def add(self, asked: Resources, pinned: bool, times: int) -> None:
+        """Add what a claim asks for; with `times` -1, subtract it."""
+        _add(self.pinned if pinned else self.planned, asked, times)
+
+    def keep(self, amounts: Resources, times: int) -> None:
+        """Add to what is kept; with `times` -1, subtract it."""
+        _add(self.kept, amounts, times)
+
+    def taken(self, name: str) -> int:
+        """What all claims take of a resource."""
+        return self.pinned.get(name, 0) + self.planned.get(name, 0)
+
+
+def _add(sums: dict[str, int], asked: Resources, times: int) -> None:
+    for name, amount in asked.items():
+        now = sums.get(name, 0) + amount * times
+        if now:
+            sums[name] = now
+        else:
+            sums.pop(name, None)
+
+
+# ---- The arrays over all nodes: a row for each node, a column for each resource that any node offers.
+#
+# A column is added with the first node that offers a resource and removed with the last one; pods never
+# add one.
+
+_ALWAYS = (CPU, MEMORY, PODS)
+_LEAST = -(2**60)  # the lower limit of what is left: far below any real shortage, and safe in 64 bits
+
+
+class ResourceColumns:
+    """`names`: the columns' resources. `allocatable`: what nodes offer. `room`: what pinned claims leave of
+    that. `free`: what planned claims leave of that. Vacant rows are zero."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = _ALWAYS
+        self.allocatable: AmountRows = np.zeros((0, len(_ALWAYS)), dtype=np.int64)
+        self.room: AmountRows = self.allocatable.copy()
+        self.free: AmountRows = self.allocatable.copy()
+        self._column = {name: column for column, name in enumerate(self.names)}
+        # How many nodes offer each resource, plus one for those that always have a column.
+        self._offering: Counter[str] = Counter(_ALWAYS)
+
+    def lengthen(self, rows: int) -> None:
+        self._rebuild(rows, self.names)
+
+    def clear(self, row: int) -> None:
+        for matrix in (self.allocatable, self.room, self.free):
+            matrix[row] = 0
+
+    def offer(self, before: Iterable[str], now: Iterable[str]) -> list[str] | None:
+        """A node that offered the resources `before` now offers `now`. Returns the new columns, which are
+        zero so far; None if all columns stay as they are."""
+        now, before = tuple(now), tuple(before)  # only names: a Counter would add the amounts of a mapping
+        self._offering.update(now)
+        self._offering.subtract(before)
+        if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
+            return None
+        self._offering = +self._offering
+        kept = [name for name in self.names if name in self._offering]
+        new = [name for name in self._offering if name not in self._column]
+        self._rebuild(len(self.room), (*kept, *new))
+        return new
+
+    def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
+        """Set what a node offers of a resource, and what claims take; names without a column are ignored."""
+        column = self._column.get(name)
+        if column is not None:
+            self.allocatable[row, column] = offers
+            self.room[row, column] = max(offers - pinned, _LEAST)
+            self.free[row, column] = max(offers - pinned - planned, _LEAST)
+
+    def of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
+        """The columns and the amounts of a request; None if a resource has no column: it fits nowhere."""
+        columns = [self._column.get(name) for name in asked]
+        if None in columns:
+            return None
+        return np.array(columns, dtype=np.int64), np.array(list(asked.values()), dtype=np.int64)
+
+    # ---- inside
+
+    def _rebuild(self, rows: int, names: tuple[str, ...]) -> None:
+        before = [self._column[name] for name in names if name in self._column]
+        self.allocatable, self.room, self.free = (
+            _rearranged(matrix, rows, before, len(names))
+            for matrix in (self.allocatable, self.room, self.free)
+        )
+        self.names = names
+        self._column = {name: column for column, name in enumerate(names)}
+
+
+def _rearranged(matrix: AmountRows, rows: int, kept: list[int], columns: int) -> AmountRows:
+    """The matrix with its `kept` columns first, and zeros where it grew."""
+    grown = np.zeros((rows, columns), dtype=np.int64)
+    grown[: len(matrix), : len(kept)] = matrix[:, kept]
+    return grown
+
+
+# ---- What nodes offer and what is left of it: one row per node, one column per resource that any node
+# offers.
+#
+# An event costs one row. A resource that no node offers has no column, so no pod can make the arrays
+# wider.
+
+_NOTHING = NodeSums()
+
+
+class CountedClaim(Protocol):
+    """The fields of a claim that are counted."""
+
+    @property
+    def pod(self) -> PodRecord: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def pinned(self) -> bool: ...
+
+
+class NodeCapacity:
+    """Nodes that are unknown so far have sums as well: claims on them count as soon as the node appears."""
+
+    def __init__(self) -> None:
+        self.columns = ResourceColumns()
+        self.epochs: dict[str, int] = {}  # by node: grows when the node changes or a bound pod leaves it
+        self._sums: dict[str, NodeSums] = {}  # by node
+        self._nodes: list[NodeRecord | None] = []  # by row; None if the row is vacant
+        self._row: dict[str, int] = {}  # by node
+        self._vacant: list[int] = []  # rows
+        self._changed_rows: set[int] = set()  # since the table was last made
+        self._table = NodeTable()
+        self._asked: dict[Shape, tuple[Rows, AmountRows] | None] = {}  # see `_columns_asked`
+        self._ports = HostPorts()
+        self._terms = Terms()
+
+    # ---- nodes
+
+    def set_node(self, node: NodeRecord) -> bool:
+        """True if anything that matters changed."""
+        row = self._row.get(node.name)
+        before = self._nodes[row] if row is not None else None
+        if before == node:
+            return False
+        row = self._new_row(node.name) if row is None else row
+        self._nodes[row] = node
+        self._offer(before, node)
+        self._write(row, self.columns.names)
+        self._changed(row, node.name)
+        return True
+
+    def drop_node(self, name: str) -> None:
+        row = self._row.pop(name, None)
+        if row is None:
+            return
+        before, self._nodes[row] = self._nodes[row], None
+        self._vacant.append(row)
+        self.columns.clear(row)
+        self._offer(before, None)
+        self._changed(row, name)
+
+    def table(self) -> NodeTable:
+        if self._changed_rows:
+            self._table = self._table.with_changes(self._nodes, self._changed_rows)
+            self._changed_rows = set()
+        return self._table
+
+    def knows(self, node: str) -> bool:
+        return node in self._row
+
+    def row(self, node: str) -> int | None:
+        return self._row.get(node)
+
+    def labels(self, node: str) -> Labels | None:
+        """None for a node that is not known."""
+        row = self._row.get(node)
+        record = self._nodes[row] if row is not None else None
+        return record.labels if record is not None else None
+
+    # ---- counting
+
+    def count(self, claim: CountedClaim, times: int) -> None:
+        """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
+        shape, node = claim.pod.shape, claim.node
+        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
+        sums.add(shape.requests, claim.pinned, times)
+        if not sums:
+            del self._sums[node]
+        if (row := self._row.get(node)) is not None:
+            self._write(row, shape.requests)
+        self._ports.count(node, shape.constraints.ports, claim.pinned, times)
+        if claim.pinned:
+            self._terms.count(claim.pod, node, times)
+
+    def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
+        """Keep room on a node that is being taken back; with `times` -1, no longer."""
+        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
+        sums.keep(amounts, times)
+        if not sums:
+            del self._sums[node]
+        if (row := self._row.get(node)) is not None:
+            self._write(row, amounts)
+
+    def touch(self, node: str) -> None:
+        """Pods that the scheduler refused on a node may fit there now."""
+        self.epochs[node] = self.epochs.get(node, 0) + 1
+
+    # ---- looking
+
+    def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
+        """Whether `pod`, whose claim is `own`, fits on `node` net of all other claims, planned ones
+        included."""
+        if node not in self._row:
+            return False
+        idle, own_shape = self._idle(node), own.pod.shape if own is not None and own.node == node else None
+        kept = {} if own_shape else self._sums.get(node, _NOTHING).kept  # what is planned there was so before
+        back = own_shape.requests if own_shape else {name: -n for name, n in kept.items()}
+        if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
+            return False
+        return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
+
+    def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
+        """For each row whether `pod` fits by amounts, net of all other claims."""
+        asked = self._columns_asked(pod.shape)
+        if asked is None:
+            return np.zeros(len(self._nodes), dtype=np.bool_)
+        columns, amounts = asked
+        fits: Mask = np.all(self.columns.free[:, columns] >= amounts, axis=1)
+        if own is not None and (row := self._row.get(own.node)) is not None:
+            fits[row] = self.fits(pod, own.node, own)
+        return fits
+
+    def idle(self, node: str) -> dict[str, int]:
+        """What all claims together leave of a node's resources; negative if they take more than it offers."""
+        return self._idle(node)
+
+    def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
+        """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
+        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        comes = 0 if own is not None and own.node == node else 1
+        parts = (
+            (sums.taken(name) + comes * amount) / offers[name]
+            for name, amount in pod.shape.requests.items()
+            if offers.get(name)
+        )
+        return min(max(parts, default=0.0), 1.0)
+
+    def overcommitted(self, node: str, pod: PodRecord) -> bool:
+        """Whether pinned claims take more of a node than it offers, in any resource that `pod` asks for.
+        Other shortages (a device that vanished under running pods) neither come from the pod nor affect
+        it."""
+        if node not in self._row:
+            return True
+        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        return any(sums.pinned.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
+
+    def suits(self, pod: PodRecord, node: str) -> bool:
+        row = self._row.get(node)
+        return row is not None and bool(self.table().suitable(pod.shape)[row])
+
+    def occupancy(self) -> Occupancy:
+        """A copy: of the few nodes with host ports, and of the few terms in use."""
+        terms = self._terms
+        return Occupancy(self._ports.pinned(), terms.selected(), terms.carried(), terms.index())
+
+    def watch_terms(self, pod: PodRecord) -> None:
+        """From now on, count the pods that the terms of `pod` select."""
+        self._terms.watch(pod)
+
+    def unwatch_terms(self, pod: PodRecord) -> None:
+        self._terms.unwatch(pod.uid)
+
+    def keep_only(self, used: set[Shape]) -> None:
+        """Forget what was computed for shapes that no pod has any more."""
+        self._asked = {shape: asked for shape, asked in self._asked.items() if shape in used}
+
+    # ---- inside
+
+    def _new_row(self, name: str) -> int:
+        if not self._vacant:
+            self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
+            self._nodes += [None] * len(self._vacant)
+            self.columns.lengthen(len(self._nodes))
+        self._row[name] = self._vacant.pop()
+        return self._row[name]
+
+    def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
+        """A node's resources may have changed, and with them the columns: new ones are filled for all
+        nodes."""
+        new = self.columns.offer(before.allocatable if before else (), now.allocatable if now else ())
+        if new is None:
+            return
+        self._asked.clear()
+        for row in self._row.values() if new else ():
+            self._write(row, new)
+
+    def _write(self, row: int, names: Iterable[str]) -> None:
+        """Update a row from its node and its sums, in the columns of `names`."""
+        node = self._nodes[row]
+        assert node is not None
+        sums = self._sums.get(node.name, _NOTHING)
+        for name in names:
+            offers, pinned = node.allocatable.get(name, 0), sums.pinned.get(name, 0)
+            planned = sums.planned.get(name, 0) + sums.kept.get(name, 0)
+            self.columns.write(row, name, offers, pinned, planned)
+
+    def _changed(self, row: int, name: str) -> None:
+        self._changed_rows.add(row)
+        self.touch(name)
+
+    def _offers(self, node: str) -> Resources:
+        row = self._row.get(node)
+        record = self._nodes[row] if row is not None else None
+        return record.allocatable if record is not None else {}
+
+    def _idle(self, node: str) -> dict[str, int]:
+        sums = self._sums.get(node, _NOTHING)
+        return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
+
+    def _columns_asked(self, shape: Shape) -> tuple[Rows, AmountRows] | None:
+        """The columns of a shape's requests and the amounts; None if no node offers one of the resources."""
+        if shape not in self._asked:
+            self._asked[shape] = self.columns.of(shape.requests)
+        return self._asked[shape]
+
+
+def _ports_of(shape: Shape | None) -> tuple[HostPort, ...]:
+    return shape.constraints.ports if shape is not None else ()

@@ -1,0 +1,382 @@
+"""Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from extender.api import keys
+from extender.api.objects.cluster import PriorityClass
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.jobs import Jobs, Runtimes
+from extender.domain.ledger.routes import Routes
+from extender.domain.model.ownership import OwnerRecord
+from extender.domain.model.reasons import Outcome
+from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
+from extender.domain.model.selectors import Labels
+from extender.domain.queues.local_queues import LocalQueueRecord
+from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.spec import Flavor, allows_namespace
+from extender.domain.queues.tree import Orphan, Queues, TakenInGroups, orphan
+from extender.domain.snapshot.jobs import JobRecord
+
+# ---- The controllers of pods that name no group, as far as they say anything about their pods' group.
+
+
+class Owners:
+    def __init__(self) -> None:
+        self._of: dict[GroupKey, OwnerRecord] = {}
+        self._suspended: set[str] = set()  # the UIDs of suspended controllers
+
+    def get(self, key: GroupKey) -> OwnerRecord | None:
+        return self._of.get(key)
+
+    def suspends(self, uid: str) -> bool:
+        return uid in self._suspended
+
+    def put(self, key: GroupKey, record: OwnerRecord) -> bool:
+        """True if anything that matters changed. A record is kept only once it differs from the defaults."""
+        if record == (self._of.get(key) or OwnerRecord(record.uid)):
+            return False
+        self._of[key] = record
+        self._note_suspension(record)
+        return True
+
+    def drop(self, key: GroupKey) -> bool:
+        """True if there was a record of it."""
+        record = self._of.pop(key, None)
+        if record is not None:
+            self._suspended.discard(record.uid)
+        return record is not None
+
+    def _note_suspension(self, record: OwnerRecord) -> None:
+        if record.suspended:
+            self._suspended.add(record.uid)
+        else:
+            self._suspended.discard(record.uid)
+
+
+# ---- Priority classes: the value of each, and how much of it counts for a group.
+#
+# A user who may create a PodGroup may write any class into it, while the API server lets pods have only
+# classes that their quota allows. So a group's priority is at most the highest that one of its pods was
+# admitted with. A class with the annotation for PodGroups, which only an administrator can write,
+# counts whatever the pods have; Kubernetes' own classes never do.
+
+_OF_KUBERNETES = "system-"  # prefix of names that no other class may have
+
+
+class _Class(msgspec.Struct, frozen=True):
+    value: int
+    is_default: bool  # globalDefault
+    preempts: bool  # its preemptionPolicy is not Never
+    for_groups: bool  # it counts for PodGroups whatever their pods have
+
+
+class Priorities:
+    def __init__(self) -> None:
+        self._classes: dict[str, _Class] = {}
+        self._default = 0
+
+    def put(self, priority: PriorityClass) -> bool:
+        """True if anything changed."""
+        name, annotations = priority.metadata.name, priority.metadata.annotations or {}
+        open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
+        for_groups = open_to_groups and not name.startswith(_OF_KUBERNETES)
+        now = _Class(
+            priority.value, priority.global_default, priority.preemption_policy != keys.NEVER, for_groups
+        )
+        before, self._classes[name] = self._classes.get(name), now
+        return before != now and self._settle_default()
+
+    def drop(self, name: str) -> bool:
+        """True if it existed."""
+        return self._classes.pop(name, None) is not None and self._settle_default()
+
+    def preempts(self, name: str) -> bool:
+        """Whether groups that name this class may take the room of others."""
+        return self._classes.get(name, _MISSING).preempts
+
+    def _settle_default(self) -> bool:
+        """If several classes are the default, the lowest counts, as for pods."""
+        self._default = min((each.value for each in self._classes.values() if each.is_default), default=0)
+        return True
+
+    def of_group(self, name: str, pods: Iterable[int]) -> int:
+        """The priority of a group whose PodGroup names the class `name`, or none (""), and whose pods have
+        the priorities `pods`. Without a class it is the highest of the pods; without pods either, that of
+        the default class. A class that does not exist counts as 0."""
+        highest = max(pods, default=None)
+        if not name:
+            return self._default if highest is None else highest
+        found = self._classes.get(name, _MISSING)
+        if found.for_groups:
+            return found.value
+        return min(found.value, self._default if highest is None else highest)
+
+
+_MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
+
+
+# ---- Groups and their queues, and the objects that they refer to: owners, priorities, namespaces.
+
+
+class Registry:
+    """`queues`: as the API has them. A group is touched by every change that its view may depend on."""
+
+    def __init__(self) -> None:
+        self.groups: dict[GroupKey, Group] = {}
+        self.jobs = Jobs()
+        self.runtimes = Runtimes()
+        self.routes = Routes()
+        self.queues = Queues()
+        self._taken_in = TakenInGroups()
+        self._owners = Owners()
+        self._priorities = Priorities()
+        self.marks_count = False  # whether only Muster can have written the marks on PodGroups
+        self._dirty: dict[GroupKey, None] = {}  # touched groups, in the order in which they were touched
+
+    # ---- changes
+
+    def group(self, key: GroupKey) -> Group:
+        if key not in self.groups:
+            self.groups[key] = Group(key)
+            self.groups[key].owner = self._owners.get(key)
+        return self.groups[key]
+
+    def touch(self, key: GroupKey) -> None:
+        self._dirty[key] = None
+
+    def set_group(self, record: GroupRecord, version: int) -> bool:
+        """True if anything that matters changed. `version`: the ledger's, from which on the record counts."""
+        group = self.group(record.key)
+        group.records[record.origin] = record
+        return self._settle_record(group, version)
+
+    def _settle_record(self, group: Group, version: int) -> bool:
+        """A group's needs and its progress outlive its PodGroup as long as it has members."""
+        before, now = group.record, group.records[min(group.records)] if group.records else None
+        if before == now:
+            return False
+        if now is None:
+            group.entitled_in = ""  # pods that remain without a PodGroup count as new to their queue
+        elif not ((before and before.uid == now.uid) or group.is_implied):
+            group.begin_anew()
+        self._taken_in.note(before, now)
+        group.put_record(now, version)
+        self.routes.follow(group)
+        self._note_arrival(group)
+        self.touch(group.key)
+        return True
+
+    def drop_group(self, key: GroupKey, origin: Origin, version: int) -> None:
+        group = self.groups.get(key)
+        if group is not None and group.records.pop(origin, None) is not None:
+            self._settle_record(group, version)
+
+    def set_owner(self, namespace: str, record: OwnerRecord) -> bool:
+        """True if anything that matters changed."""
+        key = group_of_owner(namespace, record.uid)
+        return self._owners.put(key, record) and self._update_owner(key, record)
+
+    def drop_owner(self, namespace: str, uid: str) -> bool:
+        key = group_of_owner(namespace, uid)
+        return self._owners.drop(key) and self._update_owner(key, OwnerRecord(uid))
+
+    def _update_owner(self, key: GroupKey, owner: OwnerRecord) -> bool:
+        if key in self.groups:
+            self.groups[key].owner = owner
+            self.touch(key)
+        return True
+
+    def set_job(self, record: JobRecord) -> bool:
+        """True if anything that matters changed."""
+        return self.jobs.put(record) and self._touch_all([record.group])
+
+    def drop_job(self, key: GroupKey) -> bool:
+        """True if there was such a job."""
+        return self.jobs.drop(key) and self._touch_all([key])
+
+    def touched_jobs(self) -> Collection[GroupKey]:
+        """The groups that were touched and have, or had, a job."""
+        return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
+
+    def has_job(self, key: GroupKey) -> bool:
+        """Whether a managed job makes a group's pods."""
+        group = self.groups.get(key)
+        return group is not None and group.job is not None
+
+    def job_outcome(self, key: GroupKey) -> Outcome | None:
+        """How the job ended that made a group's pods."""
+        job = self.jobs.get(key)
+        return job.outcome if job is not None else None
+
+    def set_queue(self, record: QueueRecord) -> bool:
+        """True if anything that matters changed."""
+        affected = self.queues.put(record)
+        self._note_queues(affected)
+        for group in self.groups.values() if affected else ():
+            if self.queue_of(group) in affected:
+                self._note_arrival(group)
+                self.touch(group.key)
+        return bool(affected)
+
+    def _note_arrival(self, group: Group) -> None:
+        """A group whose queue is open when the group appears stays entitled, however soon the queue is
+        closed."""
+        queue = self.queue_of(group)
+        if group.record is not None and self.queues.is_open(queue):
+            group.entitled_in = queue
+
+    def drop_queue(self, name: str) -> None:
+        affected = self.queues.drop(name)
+        self._note_queues(affected)
+        self._touch_all(key for key, group in self.groups.items() if self.queue_of(group) in affected)
+
+    def _note_queues(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.routes.local_queues.note_queue(name)
+
+    def set_local_queue(self, record: LocalQueueRecord) -> bool:
+        """True if anything that matters changed."""
+        affected = self.routes.local_queues.put(record)
+        for key in affected or ():
+            self._note_arrival(self.groups[key])
+            self.touch(key)
+        return affected is not None and self._touch_all(self.jobs.naming(record.namespace, record.name))
+
+    def drop_local_queue(self, key: str) -> bool:
+        affected = self.routes.local_queues.drop(key)
+        if affected is None:
+            return False
+        namespace, _, name = key.partition("/")
+        return self._touch_all([*affected, *self.jobs.naming(namespace, name)])
+
+    def note_kueue(self, is_served: bool) -> bool:
+        """Whether the cluster has Kueue's own LocalQueues. True if that is news."""
+        local_queues = self.routes.local_queues
+        if local_queues.kueue_is_served is is_served:
+            return False
+        local_queues.kueue_is_served = is_served
+        return self._touch_all([*local_queues.naming, *self.jobs.with_label])
+
+    def set_namespace(self, namespace: str, queue: str, labels: Labels) -> bool:
+        """True if anything that matters changed."""
+        return self.routes.set_namespace(namespace, queue, labels) and self._touch_in({namespace})
+
+    def drop_namespace(self, namespace: str) -> bool:
+        return self.routes.drop_namespace(namespace) and self._touch_in({namespace})
+
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> bool:
+        """The queues that quotas give to namespaces. True if anything that matters changed."""
+        changed = self.routes.set_quota_namespaces(queues)
+        return bool(changed) and self._touch_in(changed)
+
+    def forget(self, group: Group) -> None:
+        """Nothing of a group is left."""
+        del self.groups[group.key]
+        self.routes.forget(group)
+
+    def set_priority_class(self, priority: PriorityClass) -> bool:
+        """True if anything that matters changed."""
+        return self._priorities.put(priority) and self._touch_all(self.groups)
+
+    def drop_priority_class(self, name: str) -> bool:
+        return self._priorities.drop(name) and self._touch_all(self.groups)
+
+    def trust_marks(self, kept: bool) -> bool:
+        """`kept`: the API server lets only Muster write marks. True if that changes anything."""
+        changed, self.marks_count = self.marks_count is not kept, kept
+        return changed and self._touch_all(self.groups)
+
+    def take_touched(self) -> Collection[GroupKey]:
+        """The groups that were touched since the last call, in that order."""
+        touched, self._dirty = self._dirty, {}
+        return touched
+
+    def _touch_in(self, namespaces: Iterable[str]) -> bool:
+        for name in namespaces:
+            self._touch_all([*self.routes.groups_in(name), *self.jobs.groups_in(name)])
+        return True
+
+    def _touch_all(self, groups: Iterable[GroupKey]) -> bool:
+        for key in groups:
+            self.touch(key)
+        return True
+
+    # ---- reading
+
+    def queue_of(self, group: Group) -> str:
+        """The queue of a group; after its PodGroup is gone, still the queue that it named."""
+        return self.routes.queue_of(group)
+
+    def takes_namespace(self, queue: str, namespace: str) -> bool:
+        """Whether a queue takes groups of a namespace; one that does not exist refuses none."""
+        record = self.queues.get(queue)
+        selector = record.namespace_selector if record is not None else None
+        return allows_namespace(selector, self.routes.labels_of(namespace))
+
+    def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
+        """The flavors of a group's queue; none where it divides nothing."""
+        group = self.groups.get(key)
+        record = self.queues.get(self.queue_of(group)) if group is not None else None
+        return record.flavors if record is not None else ()
+
+    def owner_of(self, key: GroupKey) -> OwnerRecord | None:
+        """The controller of pods that name no group, if it says anything about theirs."""
+        return self._owners.get(key)
+
+    def accepts(self, group: Group) -> str:
+        """The UID of the queue that takes a group in, or empty. A queue created again under the name of a
+        deleted one does not take in the groups of that one."""
+        queue = self.queues.get(self.queue_of(group))
+        accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
+        return queue.uid if queue is not None and accepts else ""
+
+    def was_taken_in(self, group: Group) -> bool:
+        """Whether a mark proves that the group was created while its queue was open. Phase and reason, which
+        users may write, prove nothing."""
+        queue, record = self.queues.get(self.queue_of(group)), group.record
+        if queue is None or record is None or not self.marks_count:
+            return False
+        queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
+        return queue_took_it or record.admitted or record.stood_with is not None
+
+    def is_suspended(self, group: Group) -> bool:
+        """Whether its owner keeps its members from being made, and does not wait in its queue for that."""
+        if group.job is not None and group.job.suspended:
+            return group.job.started
+        named = group.record.owner if group.record else ""
+        return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
+
+    def run_limit_of(self, group: Group) -> float | None:
+        """The seconds after which the controller of its pods ends them."""
+        named = group.record.owner if group.record else ""
+        owner = self._owners.get(group_of_owner(group.namespace, named)) if named else group.owner
+        return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
+
+    def lost_its_queue(self, group: Group) -> bool:
+        """Whether the queue that took a group in is gone for good. `default` never is: it is created again.
+        If users may have written the note, it counts only for a queue that this process has seen."""
+        noted = group.record.queue_uid if group.record else ""
+        if not noted or noted in self.queues.uids or self.queue_of(group) == keys.DEFAULT_QUEUE:
+            return False
+        return self.marks_count or noted in self.queues.gone
+
+    def priority_of(self, group: Group) -> int:
+        name = group.last_record.priority_class if group.last_record else ""
+        return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
+
+    def preempts(self, group: Group) -> bool:
+        """Whether a group may take the room of others: neither its class nor a member's says never."""
+        name = group.last_record.priority_class if group.last_record else ""
+        return self._priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
+
+    def took_in_groups(self, queue_uid: str) -> bool:
+        """Whether a group is left that says that this queue took it in, whichever it is in now."""
+        return self._taken_in.any_of(queue_uid)
+
+    def orphans(self) -> tuple[Orphan, ...]:
+        """The groups that were taken in by queues which are gone."""
+        left = self._taken_in.left_by(self.queues.uids)
+        self.queues.gone &= {record.queue_uid for record in left}
+        return tuple(orphan(record) for record in left if self.lost_its_queue(self.groups[record.key]))

@@ -1,0 +1,208 @@
+"""Which pods the scheduler is shown, and how. Empty where it reads its pods from the API itself."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from extender.domain.ledger.claims import Claim, ClaimStage
+from extender.domain.model.appearance import AS_IT_IS, Appearance, Change
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+
+# ---- Calls about pods that the view has not shown: the scheduler that makes them reads its pods
+# elsewhere.
+
+
+class Detours(NamedTuple):
+    """`age`: seconds since the last of them; None: there was none."""
+
+    calls: int = 0
+    age: float | None = None
+
+
+class DetourCounter:
+    """`clock` is monotonic, in seconds. Callers hold the ledger's lock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._count = 0
+        self._last = 0.0
+
+    def note(self) -> None:
+        self._count += 1
+        self._last = self._clock()
+
+    def show(self) -> Detours:
+        return Detours(self._count, self._clock() - self._last) if self._count else Detours()
+
+
+# ---- Which pods the scheduler is shown, and how. Empty where it reads its pods from the API itself.
+#
+# planned ──release──► shown ──► held, posted, bound the claim is pinned all the while └──► taken back
+# ──► leaving ──► released again
+#
+# A pod that was taken back may still be on its way through the scheduler, whose old attempt, when it
+# ends, would undo what it assumed in a new one. So the pod is shown again only when the scheduler has
+# reported the end of that attempt, or has had enough time for it.
+
+MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them
+_LAG = 0.5  # seconds by which the scheduler's view of nodes and bound pods may be older than Muster's
+_UNCALLED = 1.0  # seconds for an attempt that has not come to a bind call when its pod is taken back
+_CALLED = 5.0  # seconds from the end of a bind call to the scheduler's report of it
+
+
+class ReleaseCounts(NamedTuple):
+    released: int  # shown, and not bound yet
+    leaving: int  # taken back a moment ago, and perhaps still on their way through the scheduler
+    taken_back: int  # how often that happened since the start
+
+
+class Releases:
+    """`on_change` is called when anything looks different; None: the scheduler does not read its pods through
+    Muster. Callers hold the ledger's lock."""
+
+    def __init__(self, on_change: Callable[[], None] | None, clock: Callable[[], float]) -> None:
+        self._on_change = on_change
+        self._clock = clock
+        self._shown: dict[Uid, Appearance] = {}
+        self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # one after the other
+        self._leaving: dict[Uid, float] = {}  # taken back: until when the scheduler may be busy with them
+        self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
+        self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
+        self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
+        self._wary: set[Uid] = set()  # pods of which an attempt has failed
+        self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
+        self._has_begun = False  # whether this process has begun to show pods; others did before
+        self._taken_back = 0
+        self.detours = DetourCounter(clock)
+
+    @property
+    def is_on(self) -> bool:
+        return self._on_change is not None
+
+    @property
+    def shown(self) -> Mapping[Uid, Appearance]:
+        return self._shown
+
+    @property
+    def counts(self) -> ReleaseCounts:
+        leaving = sum(until > self._clock() for until in self._leaving.values())
+        return ReleaseCounts(len(self._shown), leaving, self._taken_back)
+
+    def note_call(self, pod: PodRecord) -> None:
+        """A verb names a pod of ours."""
+        if self.is_on and pod.waiting and pod.uid not in self._met:
+            self.detours.note()
+
+    def sees(self, pod: PodRecord) -> bool:
+        """Whether the scheduler looks at a planned pod without being told to."""
+        return not self.is_on and not pod.gated
+
+    def named(self, key: str) -> Uid | None:
+        """The unbound pod of ours of this name: "namespace/name"."""
+        return self._named.get(key)
+
+    def may_show(self, pod: PodRecord, node: str) -> bool:
+        """Whether the scheduler can take a pod now that is planned for `node`."""
+        if pod.gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
+            return False
+        return len(self._nominated.get(node, ())) < MOST_NOMINATED
+
+    def show(self, pod: PodRecord, appearance: Appearance) -> None:
+        self._leaving.pop(pod.uid, None)
+        self._met.add(pod.uid)
+        self._shown[pod.uid] = appearance
+        if appearance.node:
+            self._nominated.setdefault(appearance.node, set()).add(pod.uid)
+        self._change(pod.uid, appearance)
+
+    def take_back(self, uid: Uid, was_called: bool) -> None:
+        """Show a pod no more. `was_called`: a bind call of it was answered, or still has to be."""
+        self._count_off(uid)
+        if self._shown.pop(uid, None) is not None:
+            self._taken_back += 1
+            self._leaving[uid] = self._clock() + (_CALLED if was_called else _UNCALLED)
+            self._change(uid, None)
+        elif was_called and uid in self._leaving:
+            self._leaving[uid] = self._clock() + _CALLED
+
+    def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
+        """The claim of a pod of ours was `before`, and is `claim` now."""
+        if self.is_on and pod.waiting:
+            self._named[pod.key] = pod.uid
+            if not self._has_begun:
+                self._met.add(pod.uid)
+        if claim is None or claim.stage is not ClaimStage.ANSWERED:
+            self._count_off(pod.uid)
+        if claim is not None and claim.stage is ClaimStage.PLANNED:
+            self.note_planned(pod.group)
+        if pod.node:
+            self.forget(pod)
+        elif claim is None or not claim.pinned:
+            self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
+
+    def forget(self, pod: PodRecord) -> None:
+        """The pod is bound or gone: the watch shows that to the scheduler."""
+        self._count_off(pod.uid)
+        self._shown.pop(pod.uid, None)
+        self._changed.pop(pod.uid, None)
+        self._leaving.pop(pod.uid, None)
+        self._wary.discard(pod.uid)
+        self._met.discard(pod.uid)
+        if self._named.get(pod.key) == pod.uid:
+            del self._named[pod.key]
+
+    def note_stranger(self, uid: Uid, is_left: bool) -> None:
+        """A pod with the name of one of our schedulers is not ours: it appears as it is, unless it is left to
+        another scheduler of that name."""
+        if self.is_on and not is_left:
+            self._met.add(uid)
+        self._change(uid, None if is_left else AS_IT_IS)
+
+    def note_ended(self, uid: Uid) -> None:
+        """The scheduler has reported the end of its attempt."""
+        self._leaving.pop(uid, None)
+
+    def note_fresh_start(self) -> None:
+        self._leaving.clear()
+
+    def is_wary_of(self, uid: Uid) -> bool:
+        return uid in self._wary
+
+    def retry(self, uid: Uid, soon: bool) -> None:
+        """The attempt of a pod that was taken back has ended, and another one follows, at once if `soon`."""
+        self._wary.add(uid)
+        self._leaving[uid] = self._clock() + (0.0 if soon else _LAG)
+
+    def note_planned(self, group: GroupKey) -> None:
+        if self.is_on:
+            self._planned.add(group)
+
+    def take_planned(self) -> set[GroupKey]:
+        """The groups of which some members may have to be shown."""
+        self._has_begun = True
+        planned, self._planned = self._planned, set()
+        return planned
+
+    def take_changes(self) -> list[Change]:
+        changed, self._changed = self._changed, {}
+        return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
+
+    # ---- inside
+
+    def _count_off(self, uid: Uid) -> None:
+        node = how.node if (how := self._shown.get(uid)) else ""
+        if uids := self._nominated.get(node):
+            uids.discard(uid)
+            if not uids:
+                del self._nominated[node]
+
+    def _change(self, uid: Uid, appearance: Appearance | None) -> None:
+        if self._on_change is not None:
+            was_taken_back = appearance is not None and None in self._changed.get(uid, ())
+            self._changed[uid] = (None, appearance) if was_taken_back else (appearance,)
+            self._on_change()
+
+
+def lacks_nomination(pod: PodRecord, node: str) -> bool:
+    """Whether the API has to say where a pod will stand before the scheduler begins with it: the scheduler
+    takes its time to bind what such a pod needs, and autoscalers see no other sign of it."""
+    return pod.binds_late and pod.nominated != node

@@ -1,0 +1,205 @@
+"""How groups come into queues: by what they name, by a LocalQueue, or by their namespace."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.jobs import take_out
+from extender.domain.model.queue_of_group import (
+    LocalQueueLabel,
+    explicit_queue,
+    queue_of_podgroup,
+    queue_of_pods,
+)
+from extender.domain.model.records import GroupKey
+from extender.domain.model.selectors import Labels
+from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
+from extender.domain.snapshot.jobs import JobRecord
+
+# ---- The LocalQueues that the API has, and the groups that name each: a change of one touches only
+# those.
+
+
+class LocalQueues:
+    """By `namespace/name`. A label of Kueue's counts where it names a LocalQueue of ours; where it does not,
+    it is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be told if it has not."""
+
+    def __init__(self) -> None:
+        self.kueue_is_served = False
+        self.turned: set[str] = set()  # those of which anything but numbers may have changed
+        self._records: dict[str, LocalQueueRecord] = {}
+        self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
+        self._label_of: dict[GroupKey, str] = {}
+        self._to_queue: defaultdict[str, set[str]] = defaultdict(set)
+        self._in_namespace: defaultdict[str, set[str]] = defaultdict(set)
+
+    # ---- changes
+
+    def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
+        """The groups that it concerns; None if nothing changed."""
+        if self._records.get(record.key) == record:
+            return None
+        self._forget(record.key)
+        self._records[record.key] = record
+        self._to_queue[record.queue].add(record.key)
+        self._in_namespace[record.namespace].add(record.key)
+        self.turned.add(record.key)
+        return self._groups_of(record.key)
+
+    def drop(self, key: str) -> Collection[GroupKey] | None:
+        """The groups that it concerned; None if it was not known."""
+        return self._groups_of(key) if self._forget(key) else None
+
+    def follow(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
+        """Note which LocalQueue a group names; None: none."""
+        before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
+        if before != now:
+            take_out(self._named_by, before, group)
+        if now:
+            self._label_of[group] = now
+            self._named_by[now].add(group)
+
+    def note_queue(self, queue: str) -> None:
+        """Something about a queue changed."""
+        self.turned |= self.of_queue(queue)
+
+    def note_namespace(self, namespace: str) -> None:
+        """Something about a namespace changed."""
+        self.turned.update(self._in_namespace.get(namespace, ()))
+
+    # ---- reading
+
+    def get(self, key: str) -> LocalQueueRecord | None:
+        return self._records.get(key)
+
+    def named(self, namespace: str, label: LocalQueueLabel) -> LocalQueueRecord | None:
+        """What a label names, whether it exists or not; None where the label is Kueue's own."""
+        return find_local_queue(namespace, label, self._records, self.kueue_is_served)
+
+    @property
+    def keys(self) -> set[str]:
+        return set(self._records)
+
+    def of_queue(self, queue: str) -> set[str]:
+        """The LocalQueues that lead into a queue."""
+        return set(self._to_queue.get(queue, ()))
+
+    @property
+    def naming(self) -> Collection[GroupKey]:
+        """All groups that name a LocalQueue."""
+        return list(self._label_of)
+
+    def _groups_of(self, key: str) -> Collection[GroupKey]:
+        return list(self._named_by.get(key, ()))
+
+    def _forget(self, key: str) -> bool:
+        record = self._records.pop(key, None)
+        if record is not None:
+            take_out(self._to_queue, record.queue, key)
+            take_out(self._in_namespace, record.namespace, key)
+            self.turned.add(key)
+        return record is not None
+
+
+# ---- How groups come into queues: by what they name, by a LocalQueue, or by their namespace.
+
+
+class Routes:
+    def __init__(self) -> None:
+        self._named_queues: dict[str, str] = {}  # by namespace: the queue that its annotation names
+        self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it
+        self.local_queues = LocalQueues()
+        self._namespace_labels: dict[str, Labels] = {}
+        self._groups_in: defaultdict[str, set[GroupKey]] = defaultdict(set)
+
+    # ---- changes
+
+    def set_namespace(self, namespace: str, queue: str, labels: Labels) -> bool:
+        """True if anything that matters changed."""
+        before = self._named_queues.get(namespace, ""), self.labels_of(namespace)
+        if before == (queue, labels):
+            return False
+        self._named_queues[namespace] = queue
+        self._namespace_labels[namespace] = labels
+        self.local_queues.note_namespace(namespace)
+        return True
+
+    def drop_namespace(self, namespace: str) -> bool:
+        """True if anything that matters changed."""
+        changed = self.set_namespace(namespace, "", {})
+        self._named_queues.pop(namespace, None)
+        self._namespace_labels.pop(namespace, None)
+        return changed
+
+    def set_quota_namespaces(self, queues: Mapping[str, str]) -> set[str]:
+        """The queues that quotas give to namespaces; returns those for which that matters and has changed."""
+        changed = {name for name, _ in queues.items() ^ self._quota_queues.items()}
+        self._quota_queues = dict(queues)
+        return {name for name in changed if not self._named_queues.get(name)}
+
+    def follow(self, group: Group) -> None:
+        """Note what a group names, so that it is found when that changes."""
+        self._groups_in[group.namespace].add(group.key)
+        self.local_queues.follow(group.key, group.namespace, _label_of(group))
+
+    def forget(self, group: Group) -> None:
+        take_out(self._groups_in, group.namespace, group.key)
+        self.local_queues.follow(group.key, group.namespace, None)
+
+    # ---- reading
+
+    def namespace_queue(self, namespace: str) -> str:
+        """The queue of what names none in a namespace, or empty: its annotation comes before its quota."""
+        return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
+
+    def queue_of_job(self, job: JobRecord) -> str:
+        """The queue that a job enters; empty if it names none, and nothing else does for it, or if its label
+        is Kueue's own: a job that two start and suspend comes to no rest."""
+        label = job.local_queue
+        local = self.local_queues.named(job.namespace, label) if label is not None else None
+        if label is not None and local is None:
+            return ""
+        leads_to = local.leads_to if local is not None else ""
+        return job.queue or leads_to or self.namespace_queue(job.namespace)
+
+    def labels_of(self, namespace: str) -> Labels:
+        return self._namespace_labels.get(namespace, {})
+
+    def groups_in(self, namespace: str) -> Collection[GroupKey]:
+        return self._groups_in.get(namespace, ())
+
+    def label_of(self, group: Group) -> LocalQueueLabel | None:
+        """The label by which a group comes into its queue; None if no LocalQueue leads it there."""
+        return _label_of(group) if self.local_queue_of(group) is not None else None
+
+    def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
+        """The LocalQueue by which a group comes into its queue, whether it exists or not; None if the group
+        names none, or names its queue itself."""
+        label = _label_of(group)
+        if label is None or _named_by(group):
+            return None
+        return self.local_queues.named(group.namespace, label)
+
+    def queue_of(self, group: Group) -> str:
+        """The queue of a group; after its PodGroup is gone, still the queue that it named."""
+        namespace_queue = self.namespace_queue(group.namespace)
+        local = self.local_queue_of(group)
+        queue_of = queue_of_pods if group.last_record is None else queue_of_podgroup
+        return queue_of(_named_by(group), namespace_queue, local.leads_to if local is not None else "")
+
+
+def _named_by(group: Group) -> str:
+    """The queue that a group names itself; empty if it names none."""
+    if group.last_record is not None:
+        return explicit_queue(group.last_record.queue)
+    if group.job is not None:
+        return group.job.queue
+    return next((pod.queue for pod in group.pods.values()), "")
+
+
+def _label_of(group: Group) -> LocalQueueLabel | None:
+    if group.last_record is not None:
+        return group.last_record.local_queue
+    if group.job is not None:
+        return group.job.local_queue
+    return next((pod.local_queue for pod in group.pods.values()), None)

@@ -1,0 +1,174 @@
+"""The ledger's side of the scheduler's view: planned pods are shown with their node, and what the scheduler
+reports about them is taken in.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.intake import PodIntake
+from extender.domain.ledger.releases import Detours, ReleaseCounts
+from extender.domain.ledger.state import Parts
+from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances, Change
+from extender.domain.model.reasons import REFUSAL_PREFIX
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.snapshot.group_view import Refusal
+
+_ERRORS = "attempts to bind the pod failed"
+
+
+class ShownPods(Appearances):
+    """Implements Appearances for the view, and releases what decisions have planned."""
+
+    def __init__(self, parts: Parts, lock: AbstractContextManager[object], pods: PodIntake) -> None:
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._releases, self._changes = parts.releases, parts.changes
+        self._attendance, self._refusals = parts.attendance, parts.refusals
+        self._clock = parts.clock
+        self._lock = lock
+        self._pods = pods
+        self._minds_gangs = (
+            False  # gangs have claims that the scheduler cannot see; looked up once for all due
+        )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the scheduler reads its pods through Muster."""
+        return self._releases.is_on
+
+    def counts(self) -> ReleaseCounts:
+        with self._lock:
+            return self._releases.counts
+
+    def detours(self) -> Detours:
+        """The calls about pods that were not shown, since the start."""
+        with self._lock:
+            return self._releases.detours.show()
+
+    # ---- for the view
+
+    def of(self, uid: Uid) -> Appearance | None:
+        pod = self._pods.pods.get(uid)
+        if pod is None or self._pods.leaves(pod.scheduler):
+            return None
+        return self._releases.shown.get(uid) if pod.group else AS_IT_IS
+
+    def in_flight(self, uid: Uid) -> bool:
+        claim = self._claims.get(uid)
+        return claim is not None and claim.stage >= ClaimStage.HELD and uid in self._releases.shown
+
+    def take_changes(self) -> Sequence[Change]:
+        with self._lock:
+            return self._releases.take_changes()
+
+    def note_left(self, node: str) -> None:
+        """The scheduler's watch may be behind Muster's: what it refused on this node until now, it refused
+        for a pod of which Muster knew that it is gone."""
+        with self._lock:
+            forgotten = [claim for claim in self._claims.on_node(node) if self._forget_refusal(claim)]
+            if self._refusals.forget(node) or forgotten:
+                self._changes.mark()
+
+    def note_fresh_start(self) -> None:
+        with self._lock:
+            self._releases.note_fresh_start()
+
+    def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+        with self._lock:
+            uid = self._releases.named(f"{namespace}/{name}")
+            pod = self._pods.pods.get(uid) if uid else None
+            if pod is None or not pod.group:
+                return None
+            self._attendance.note_asked()
+            self._releases.note_ended(pod.uid)
+            self._note_refusal(pod, unschedulable)
+            self._changes.mark()
+            return pod.uid
+
+    # ---- for the controller that releases
+
+    def due(self) -> set[GroupKey]:
+        """The groups of which some members may have to be released now."""
+        with self._lock:
+            due = self._releases.take_planned()
+            self._minds_gangs = bool(due) and self._has_hidden_claims()
+            return due
+
+    def postpone(self, key: GroupKey) -> None:
+        """The group could not be released: it is due again."""
+        with self._lock:
+            self._releases.note_planned(key)
+
+    def release(self, key: GroupKey) -> None:
+        """Show the planned pods of a group to the scheduler, as many for each node as it handles well at
+        once; the group stays due for the others."""
+        with self._lock:
+            if (group := self._registry.groups.get(key)) and not self._release_group(group):
+                self._releases.note_planned(key)
+
+    def take_all_back(self) -> None:
+        """Another replica leads: its scheduler starts what this one's has not tried to bind yet."""
+        with self._lock:
+            for uid in list(self._releases.shown):
+                if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:
+                    self._moves.end(claim.pod, ClaimEvent.WITHDRAW)
+                    self._changes.mark()
+
+    # ---- inside
+
+    def _forget_refusal(self, claim: Claim) -> bool:
+        """Whether the scheduler had refused a member that is planned: it is shown again."""
+        if claim.stage is not ClaimStage.PLANNED:
+            return False
+        group = self._registry.group(claim.pod.group)
+        if group.refusals.pop(claim.pod.uid, None) is None:
+            return False
+        self._releases.note_planned(claim.pod.group)
+        self._registry.touch(claim.pod.group)
+        return True
+
+    def _release_group(self, group: Group) -> bool:
+        """Whether all planned members are shown now."""
+        claims = (self._claims.get(uid) for uid in group.pods)
+        planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
+        for claim in planned:
+            if claim.pod.uid not in group.refusals and self._releases.may_show(claim.pod, claim.node):
+                self._show(claim)
+        return all(claim.pod.uid in self._releases.shown for claim in planned)
+
+    def _show(self, claim: Claim) -> None:
+        appearance = self._appearance(claim)
+        self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
+        self._releases.show(claim.pod, appearance)
+        self._changes.mark_quietly()
+
+    def _appearance(self, claim: Claim) -> Appearance:
+        """A member of a gang is nominated to its node. For a group of one, the scheduler's own scoring picks
+        the node; it has to ask where claims of gangs are to be minded that it does not know."""
+        pod = claim.pod
+        if not self._registry.group(pod.group).needs_no_barrier:
+            return Appearance(node=claim.node)
+        return Appearance(asks=self._releases.is_wary_of(pod.uid) or self._minds_gangs)
+
+    def _has_hidden_claims(self) -> bool:
+        return any(
+            not self._registry.group(claim.pod.group).needs_no_barrier
+            for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
+            for claim in self._claims.at(stage)
+        )
+
+    def _note_refusal(self, pod: PodRecord, text: str) -> None:
+        """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
+        is shown again soon: a call may have met a restart, or the scheduler does not know yet that room has
+        become free. After that it is planned elsewhere."""
+        claim = self._claims.get(pod.uid)
+        if claim is None or claim.stage is not ClaimStage.ANSWERED:
+            return
+        group, now = self._registry.group(pod.group), self._clock()
+        if self._releases.is_wary_of(pod.uid):
+            group.refusals[pod.uid] = Refusal(text or _ERRORS, now)
+            group.expected_since[pod.uid] = now
+        self._moves.refuse(pod)
+        self._releases.retry(pod.uid, soon=not text or REFUSAL_PREFIX in text)
+        self._registry.touch(pod.group)

@@ -1,0 +1,251 @@
+"""What all parts of the ledger work with: the version, claims and how they move, refusals, and whether
+decisions take effect.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, after
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.registry import Registry
+from extender.domain.ledger.releases import Releases
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.shapes import Shape
+from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Limits
+
+# ---- The ledger's version, which grows with every change that a decision may depend on, and when it
+# last did.
+
+
+class Changes:
+    """`on_change` is called, under the ledger's lock, when a decision may change."""
+
+    def __init__(self, on_change: Callable[[], None], clock: Callable[[], float]) -> None:
+        self.version = 0
+        self.changed_at = clock()
+        self._clock = clock
+        self._on_change = on_change
+
+    @property
+    def next_version(self) -> int:
+        """The version from which on a change that is being made now counts."""
+        return self.version + 1
+
+    def mark(self) -> None:
+        """Something changed that may change a decision: have one made."""
+        self.mark_quietly()
+        self._on_change()
+
+    def mark_quietly(self) -> None:
+        """Something changed that can wait for the next decision."""
+        self.version += 1
+        self.changed_at = self._clock()
+
+
+# ---- Whether decisions take effect: whether this replica leads, and when the scheduler last asked.
+
+
+class Attendance:
+    """`pause`: seconds of silence after which the scheduler counts as having started to ask again."""
+
+    def __init__(self, pause: float, clock: Callable[[], float]) -> None:
+        self._pause = pause
+        self._clock = clock
+        self.attention = Attention()
+
+    def note_asked(self) -> bool:
+        """The scheduler asks about a pod or reports on one, so it is running. True if it had paused
+        before."""
+        before, now = self.attention, self._clock()
+        self.attention = before.asked(now, self._pause)
+        return self.attention.asked_since != before.asked_since
+
+    def set_leading(self, leading: bool) -> bool:
+        """Set whether decisions take effect; True if that is a change."""
+        before = self.attention
+        self.attention = before.led(self._clock(), leading)
+        return self.attention is not before
+
+
+# ---- The scheduler's refusals, remembered for a while: which shape, on which node.
+#
+# Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or
+# after a time.
+
+
+class Refusals:
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and until when
+
+    def learn(self, shape: Shape, node: str, expires: float) -> None:
+        epoch = self._claims.capacity.epochs.get(node, 0)
+        self._known.setdefault(node, {})[shape] = (epoch, expires)
+
+    def rows(self, now: float) -> dict[Shape, frozenset[int]]:
+        """By shape the rows of nodes that still refuse it; refusals that no longer count are forgotten."""
+        self._forget(now)
+        rows: dict[Shape, set[int]] = {}
+        for node, shapes in self._known.items():
+            row = self._claims.capacity.row(node)
+            if row is not None:
+                for shape in shapes:
+                    rows.setdefault(shape, set()).add(row)
+        return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
+
+    def forget(self, node: str) -> bool:
+        """Whether anything was refused on a node: it may not be any more."""
+        return self._known.pop(node, None) is not None
+
+    def until(self) -> float | None:
+        """When the next refusal expires; None: there is none."""
+        return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
+
+    def _forget(self, now: float) -> None:
+        for node, shapes in list(self._known.items()):
+            epoch = self._claims.capacity.epochs.get(node, 0)
+            left = {shape: known for shape, known in shapes.items() if known[0] == epoch and known[1] > now}
+            if left:
+                self._known[node] = left
+            else:
+                del self._known[node]
+
+
+# ---- The moves of claims, together with what follows from them: sums, standing members, groups to look
+# at again.
+#
+# Everything that happens to a claim happens here, by the table of `claim_stages`.
+
+
+class ClaimMoves:
+    """`clock` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        registry: Registry,
+        releases: Releases,
+        changes: Changes,
+        clock: Callable[[], float],
+    ) -> None:
+        self._claims = claims
+        self._registry = registry
+        self._releases = releases
+        self._changes = changes
+        self._clock = clock
+        self.freed = Freed()
+        """When something last became free."""
+        self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
+
+    def put(
+        self,
+        pod: PodRecord,
+        event: ClaimEvent,
+        node: str,
+        token: int = 0,
+        posting: tuple[Posting, ...] = (),
+    ) -> None:
+        """Put a claim of ours on `node`, or advance it there. Raises KeyError if `event` is not allowed at
+        its stage."""
+        before = self._claims.get(pod.uid)
+        stage = after(event, self._stage(pod.uid))
+        assert stage is not None, event
+        self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
+        self._note(pod, before)
+
+    def end(self, pod: PodRecord, event: ClaimEvent) -> None:
+        """End a claim of ours without a binding. Raises KeyError as `put` does."""
+        stage = after(event, self._stage(pod.uid))
+        assert stage is None, event
+        before = self._claims.drop(pod.uid)
+        self.note_freed(pod.group)
+        self._registry.group(pod.group).expected_since.pop(pod.uid, None)
+        self._note(pod, before)
+
+    def refuse(self, pod: PodRecord) -> None:
+        """The scheduler found no node for a pod: a claim that filter had answered may be planned again."""
+        claim = self._claims.get(pod.uid)
+        if claim is not None and claim.stage is ClaimStage.ANSWERED:
+            self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
+            self._releases.follow(pod, claim, self._claims.get(pod.uid))
+
+    def show(self, pod: PodRecord) -> None:
+        """The watch shows a pod, whether ours or not: on a node it holds room there, when finished none; a
+        waiting one keeps its claim."""
+        before = self._claims.get(pod.uid)
+        if pod.holds_room:
+            self._claims.put(pod, pod.node, ClaimStage.BOUND)
+        elif pod.node or not pod.waiting:
+            self._claims.drop(pod.uid)
+        elif (claim := self._claims.get(pod.uid)) is not None:
+            self._claims.put(
+                pod, claim.node, claim.stage, claim.since, claim.version, claim.token, claim.posting
+            )
+        now = self._claims.get(pod.uid)
+        if before is not None and (now is None or now.stage is not before.stage):  # its room, or its place
+            self.note_freed(pod.group)
+        if pod.group:
+            self._releases.follow(pod, before, now)
+
+    def drop(self, pod: PodRecord) -> None:
+        """The pod is gone."""
+        if self._claims.drop(pod.uid) is not None:
+            self.note_freed(pod.group)
+        self._releases.forget(pod)
+
+    def note_freed(self, by: GroupKey = OF_OTHERS) -> None:
+        """Something that belonged to a group, or to others, is free now."""
+        self.freed = self.freed.noted(self._clock(), by)
+
+    def restand(self, group: Group, pod: PodRecord) -> None:
+        """Count a member as standing, or no longer."""
+        if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
+            group.standing[pod.uid] = pod.role
+        else:
+            group.standing.pop(pod.uid, None)
+
+    def moved_since(self, version: int) -> dict[GroupKey, int]:
+        """The groups whose claims moved since the last call; those that moved after `version` are returned
+        again next time."""
+        moved, self._moved = self._moved, {key: at for key, at in self._moved.items() if at > version}
+        return moved
+
+    def _stage(self, uid: Uid) -> ClaimStage | None:
+        claim: Claim | None = self._claims.get(uid)
+        return claim.stage if claim else None
+
+    def _note(self, pod: PodRecord, before: Claim | None) -> None:
+        self._moved[pod.group] = self._changes.next_version
+        self.restand(self._registry.group(pod.group), pod)
+        self._registry.touch(pod.group)
+        if not pod.to_be:
+            self._releases.follow(pod, before, self._claims.get(pod.uid))
+
+
+# ---- The parts of the ledger with which all others work.
+
+
+class Parts(NamedTuple):
+    registry: Registry
+    claims: Claims
+    moves: ClaimMoves
+    releases: Releases
+    changes: Changes
+    attendance: Attendance
+    refusals: Refusals
+    clock: Callable[[], float]
+
+    @classmethod
+    def of(
+        cls,
+        limits: Limits,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+        on_shown: Callable[[], None] | None,
+    ) -> "Parts":
+        """Those of a new ledger; arguments as there."""
+        registry, claims = Registry(), Claims()
+        changes, releases = Changes(on_change, clock), Releases(on_shown, clock)
+        moves = ClaimMoves(claims, registry, releases, changes, clock)
+        attendance = Attendance(limits.asking_pause, clock)
+        return cls(registry, claims, moves, releases, changes, attendance, Refusals(claims), clock)

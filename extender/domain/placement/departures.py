@@ -1,0 +1,241 @@
+"""When nodes will be free: how long groups will run, what falls free as they end, and when a gang finds room
+in it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from math import floor, log2
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.shapes import Shape
+from extender.domain.placement.capacity import Capacity
+from extender.domain.placement.planner import Planner
+from extender.domain.snapshot.group_view import GroupView, kind_of
+from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
+from extender.domain.snapshot.quorum import Missing, running_since
+from extender.domain.snapshot.snapshot import Snapshot
+
+# ---- How long groups will run: as declared, as Kubernetes lets them, or as groups of their kind ran
+# before.
+#
+# What is declared is believed as far as it was true: if groups of a series ran longer than declared, or
+# run longer now, the others of the series are expected to, as well. A group that has outrun its time is
+# expected to run for as long again.
+
+_SHORTEST = 1.0  # seconds: what is declared shorter counts as this long
+_YOUNG = 60.0  # seconds that a group of which nothing is known is expected to run at first
+
+
+class RunEnd(NamedTuple):
+    at: float
+    """When a group is expected to end, on the ledger's clock."""
+    is_known: bool
+    """Whether anything but its age says so."""
+
+
+class RunTimes:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[GroupKey, float | None] = {}
+        self._ends: dict[GroupKey, RunEnd] = {}
+
+    def of(self, group: GroupView) -> float | None:
+        """How many seconds a group will run from its start; None: nobody knows."""
+        if group.key not in self._known:
+            self._known[group.key] = self._of(group)
+        return self._known[group.key]
+
+    def _of(self, group: GroupView) -> float | None:
+        if group.run_time is None:
+            return group.run_limit if group.run_limit is not None else self._usual(group)
+        declared = max(group.run_time, _SHORTEST) * self._stretch(group.series)
+        return declared if group.run_limit is None else min(declared, group.run_limit)
+
+    def end_of(self, group: GroupView) -> RunEnd:
+        """When a group that runs, or starts, is expected to end. Of groups of which nothing is known, those
+        that have run for the longest time are expected to run the longest."""
+        if group.key not in self._ends:
+            self._ends[group.key] = self._end_of(group)
+        return self._ends[group.key]
+
+    def _end_of(self, group: GroupView) -> RunEnd:
+        since = self._since(group)
+        ran, expected = self._snapshot.now - since, self.of(group)
+        if expected is None:
+            return RunEnd(self._snapshot.now + max(ran, _YOUNG), is_known=False)
+        return RunEnd(since + _outrun(ran, max(expected, _SHORTEST)), is_known=True)
+
+    # ---- inside
+
+    def _since(self, group: GroupView) -> float:
+        since = running_since(group, self._snapshot.moment)
+        return self._snapshot.now if since is None else min(since, self._snapshot.now)
+
+    def _usual(self, group: GroupView) -> float | None:
+        return self._snapshot.history.usual(kind_of(group))
+
+    def _stretch(self, series: str) -> float:
+        """How many times as long as declared groups of a series run, by those that ended and those that
+        run."""
+        return max(self._snapshot.history.stretch(series), self._stretches.get(series, 1.0))
+
+    @cached_property
+    def _stretches(self) -> dict[str, float]:
+        """The same by those that run."""
+        stretches: dict[str, float] = {}
+        for group in self._snapshot.groups.values():
+            if group.run_time is not None and group.is_on_nodes:
+                declared = max(group.run_time, _SHORTEST)
+                stretch = _outrun(self._snapshot.now - self._since(group), declared) / declared
+                stretches[group.series] = max(stretch, stretches.get(group.series, 1.0))
+        return stretches
+
+
+def _outrun(ran: float, expected: float) -> float:
+    """How long a group will have run at its end: as expected or, once it has run that long, twice as long,
+    then four times, and so on."""
+    return expected if ran < expected else expected * 2.0 ** (floor(log2(ran / expected)) + 1)
+
+
+# ---- The room that falls free as groups end, in the order in which they are expected to.
+
+_Held = tuple[tuple[Shape, str], ...]
+
+
+class _Leaving(NamedTuple):
+    """Pods of one shape, first those that leave first."""
+
+    ends: npt.NDArray[np.float64]
+    rows: Rows
+
+
+def held_by(group: GroupView) -> _Held:
+    """The shapes and nodes of members that are on nodes, or on their way there."""
+    return group.once(_held_by)
+
+
+def _held_by(group: GroupView) -> _Held:
+    placed = [(pod.shape, pod.node) for pod in group.placed if pod.holds_room]
+    pinned = [(pod.shape, node) for pod, node in group.pinned]
+    planned = [(pod.shape, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
+    return (*placed, *pinned, *planned)
+
+
+def nodes_of(group: GroupView) -> frozenset[str]:
+    """Where these members are."""
+    return group.once(_nodes_of)
+
+
+def _nodes_of(group: GroupView) -> frozenset[str]:
+    return frozenset(node for _, node in held_by(group))
+
+
+class Departures:
+    """Pods of others never leave, as far as this is concerned."""
+
+    def __init__(self, groups: Iterable[GroupView], times: RunTimes, nodes: NodeTable) -> None:
+        holders = [(group, times.end_of(group)) for group in groups if held_by(group)]
+        self._guessed = [(nodes_of(group), end.at) for group, end in holders if not end.is_known]
+        self.moments = sorted({end.at for _, end in holders})
+        """When any of them ends."""
+        self._leaving = _in_order(holders, nodes)
+
+    def give_back(self, capacity: Capacity, until: float) -> None:
+        """Add to `capacity` what has fallen free by then."""
+        for shape, leaving in self._leaving.items():
+            gone = int(np.searchsorted(leaving.ends, until, side="right"))
+            if gone:
+                capacity.take_rows({shape: leaving.rows[:gone]}, -1)
+
+    def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
+        """What has fallen free by then on some rows of `capacity`."""
+        gone = {
+            shape: leaving.rows[: int(np.searchsorted(leaving.ends, until, side="right"))]
+            for shape, leaving in self._leaving.items()
+        }
+        return capacity.amounts_on(rows, gone)
+
+    def is_guess(self, nodes: frozenset[str], until: float) -> bool:
+        """Whether any group is expected to have left these nodes by then, of which nothing is known but its
+        age."""
+        return any(at <= until and not held.isdisjoint(nodes) for held, at in self._guessed)
+
+
+def _in_order(holders: Iterable[tuple[GroupView, RunEnd]], nodes: NodeTable) -> dict[Shape, _Leaving]:
+    ends: dict[Shape, list[tuple[float, Rows]]] = {}
+    for group, end in holders:
+        for shape, rows in group.once(_HeldRows).on(nodes).items():
+            ends.setdefault(shape, []).append((end.at, rows))
+    return {shape: _leaving(of_shape) for shape, of_shape in ends.items()}
+
+
+def _leaving(ends: list[tuple[float, Rows]]) -> _Leaving:
+    ends.sort(key=itemgetter(0))
+    moments, rows = zip(*ends, strict=True)
+    return _Leaving(np.repeat(np.array(moments), [len(each) for each in rows]), np.concatenate(rows))
+
+
+class _HeldRows:
+    """The rows that a group's members hold, by shape, while the nodes are the same."""
+
+    def __init__(self, group: GroupView) -> None:
+        self._held = held_by(group)
+        self._known: tuple[NodeTable | None, dict[Shape, Rows]] = (None, {})
+
+    def on(self, nodes: NodeTable) -> dict[Shape, Rows]:
+        if self._known[0] is not nodes:
+            rows: dict[Shape, list[int]] = {}
+            for shape, node in self._held:
+                if (row := nodes.row.get(node)) is not None:
+                    rows.setdefault(shape, []).append(row)
+            self._known = nodes, {shape: np.array(of_shape) for shape, of_shape in rows.items()}
+        return self._known[1]
+
+
+# ---- The earliest moment at which all missing members of a group find room, and where.
+
+
+class FutureStart(NamedTuple):
+    at: float | None
+    """When it is, on the ledger's clock; None: that is a guess."""
+    nodes: Mapping[Uid, str]
+
+
+def earliest(planner: Planner, departures: Departures, wanted: Missing, now: float) -> FutureStart | None:
+    """None if the members find no room even once all groups that run have ended. `planner`: the room now; it
+    is not changed."""
+    moments = [now, *(moment for moment in departures.moments if moment > now)]
+    future = _Future(planner, departures, wanted, moments)
+    if future[len(moments) - 1] is None:
+        return None
+    first = bisect_left(future, True, key=lambda nodes: nodes is not None)
+    nodes = future[first]
+    if nodes is None:
+        return None
+    is_guess = departures.is_guess(frozenset(nodes.values()), moments[first])
+    return FutureStart(None if is_guess else moments[first], nodes)
+
+
+class _Future(Sequence[Mapping[Uid, str] | None]):
+    """By moment: where the members find room then; None where they do not."""
+
+    def __init__(
+        self, planner: Planner, departures: Departures, wanted: Missing, moments: Sequence[float]
+    ) -> None:
+        self._planner, self._departures, self._wanted, self._moments = planner, departures, wanted, moments
+
+    def __len__(self) -> int:
+        return len(self._moments)
+
+    def __getitem__(self, number: int) -> Mapping[Uid, str] | None:  # type: ignore[override]
+        planner = self._planner.clone()
+        self._departures.give_back(planner.capacity, self._moments[number])
+        if planner.capacity.is_short_for(self._wanted.shapes):
+            return None
+        return planner.place(self._wanted.members)

@@ -1,0 +1,336 @@
+"""Units of eviction: what is evicted together, so that no gang is left in part, and what a set of them
+frees.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, EvictionCause, ReclaimVictim
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import requests_of
+from extender.domain.placement.planner import Planner
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.quorum import binding_roles
+
+# ---- What PodDisruptionBudgets allow. The Eviction API asks them for each pod; here, they are asked
+# for all pods that go together, so that no gang goes in part.
+
+
+class Disruptions:
+    """`going`: pods that are evicted but not yet being deleted, so that no budget counts them off."""
+
+    def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
+        self._budgets = budgets
+        self._taken: Counter[DisruptionBudget] = Counter()
+        self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
+        self.take(going)
+
+    @property
+    def matter(self) -> bool:
+        """Whether a budget covers any pod that was asked about."""
+        return any(self._known.values())
+
+    def clone(self) -> "Disruptions":
+        """One that is used up apart; what is known about pods stays common to both."""
+        other = Disruptions(self._budgets)
+        other._taken, other._known = self._taken.copy(), self._known
+        return other
+
+    def allow(self, pods: Iterable[PodRecord]) -> bool:
+        """Whether all of these may go, with all that was taken. A pod that two budgets cover may not: the
+        Eviction API refuses it."""
+        if not self._budgets:
+            return True
+        wanted: dict[DisruptionBudget, int] = {}
+        for pod in pods:
+            budgets = self._of(pod)
+            if len(budgets) > 1:
+                return False
+            for budget in budgets:
+                wanted[budget] = wanted.get(budget, self._taken[budget]) + 1
+                if wanted[budget] > budget.allowed:
+                    return False
+        return True
+
+    def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
+        """These go; -1 times: they stay."""
+        for pod in pods if self._budgets else ():
+            for budget in self._of(pod):
+                self._taken[budget] += times
+
+    def _of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
+        known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
+        if known not in self._known:
+            there = self._budgets.get(pod.namespace, ())
+            self._known[known] = tuple(budget for budget in there if budget.covers(pod.labels))
+        return self._known[known]
+
+
+# ---- Units of eviction: what is evicted together, so that no gang is left in part.
+#
+# Of a group that runs, members beyond its minMember go one by one; what is left after that goes as a
+# whole, or stays. A managed job only goes as a whole, since it is suspended. A group of one is a whole
+# group, and a pod that is not ours a unit of its own.
+
+
+class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """Pods that are evicted together."""
+
+    pods: tuple[PodRecord, ...]
+    cause: EvictionCause
+    queue: str
+    """The queue that gives the room back; empty for a pod that is not ours."""
+    tier: int
+    """Units of a lower tier go first: surplus members before whole groups, other queues before the own."""
+    rank: str
+    """Among units that cost the same, the highest goes first: the least important, then what ran shortest."""
+    group: GroupKey = GroupKey("")
+
+    @cached_property
+    def last_first(self) -> tuple[int, ...]:
+        """Sorts what ranks highest first."""
+        return inverted(self.rank)
+
+    @cached_property
+    def order(self) -> tuple[int, tuple[int, ...], Uid]:
+        return (self.tier, self.last_first, self.pods[0].uid)
+
+    @cached_property
+    def requests(self) -> Resources:
+        """What all its pods ask for together."""
+        return requests_of(Counter(pod.shape for pod in self.pods))
+
+    @cached_property
+    def by_node(self) -> dict[str, list[PodRecord]]:
+        nodes: dict[str, list[PodRecord]] = {}
+        for pod in self.pods:
+            nodes.setdefault(pod.node, []).append(pod)
+        return nodes
+
+    def victims(self, pods: Iterable[PodRecord]) -> Iterator[ReclaimVictim]:
+        """Those of its pods, as victims."""
+        return (ReclaimVictim(p.uid, p.namespace, p.name, self.group, self.queue, self.cause) for p in pods)
+
+
+_TIERS = {EvictionCause.RECLAIM: 0, EvictionCause.PREEMPT: 2, EvictionCause.UNMANAGED: 4}
+
+
+def units_of(group: GroupView, cause: EvictionCause) -> list[Unit]:
+    """The surplus members one by one, the least important first, then the group as a whole. Worked out once:
+    a view never changes."""
+    return group.once(_for_others if cause is EvictionCause.RECLAIM else _for_the_queue)
+
+
+def _for_others(group: GroupView) -> list[Unit]:
+    return _units(group, EvictionCause.RECLAIM)
+
+
+def _for_the_queue(group: GroupView) -> list[Unit]:
+    return _units(group, EvictionCause.PREEMPT)
+
+
+def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
+    spare = () if group.has_job else group.once(surplus)
+    tier, rank = _TIERS[cause], group.once(_rank)
+    units = [Unit((pod,), cause, group.queue, tier, rank, group.key) for pod in spare]
+    if group.once(may_go_whole):
+        units.append(Unit(group.once(standing), cause, group.queue, tier + 1, rank, group.key))
+    return units
+
+
+def unit_of(pod: PodRecord) -> Unit:
+    """A pod that is not ours."""
+    return Unit(
+        (pod,), EvictionCause.UNMANAGED, "", _TIERS[EvictionCause.UNMANAGED], _unimportance(pod.priority)
+    )
+
+
+def _rank(group: GroupView) -> str:
+    """The least important, then what ran shortest, then the newest."""
+    return f"{_unimportance(group.priority)} {group.running_since} {group.created}"
+
+
+def _unimportance(priority: int) -> str:
+    """The higher, the lower the priority, which has 32 bits."""
+    return f"{2**31 - priority:010d}"
+
+
+def standing(group: GroupView) -> tuple[PodRecord, ...]:
+    """Members on nodes that have not ended."""
+    return tuple(pod for pod in group.placed if pod.holds_room)
+
+
+def may_go_whole(group: GroupView) -> bool:
+    """Whether all its members can be evicted: none of them is on its way to a node."""
+    pods = group.once(standing)
+    on_the_way = group.pinned or group.planned
+    return bool(pods) and not on_the_way and all(pod.may_be_evicted for pod in pods)
+
+
+def surplus(group: GroupView) -> tuple[PodRecord, ...]:
+    """Members that the group can spare, the least important first."""
+    left = len(group.placed) - group.min_member
+    if left <= 0:
+        return ()
+    roles = Counter(pod.role for pod in group.placed)
+    spare: list[PodRecord] = []
+    needed = binding_roles(group.min_member, group.min_task_member)
+    for pod in sorted(group.once(standing), key=_last_first):
+        if len(spare) < left and pod.may_be_evicted and roles[pod.role] > needed.get(pod.role, 0):
+            roles[pod.role] -= 1
+            spare.append(pod)
+    return tuple(spare)
+
+
+def _last_first(pod: PodRecord) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Lowest priority first, then the newest, then the last name."""
+    return (pod.priority, inverted(pod.created), inverted(pod.name))
+
+
+def inverted(text: str) -> tuple[int, ...]:
+    """Sorts the last text first."""
+    return tuple(-ord(letter) for letter in text)
+
+
+# ---- The units with pods on one node, in the order in which they give their room.
+
+
+class RowOfUnits:
+    """By tier, and in each tier by queue. Units are added in the order of `Unit.order`."""
+
+    def __init__(self) -> None:
+        self._tiers: dict[int, dict[str, list[Unit]]] = {}
+        self.smallest = 0
+        """How many pods the smallest unit has."""
+
+    def add(self, unit: Unit) -> None:
+        self._tiers.setdefault(unit.tier, {}).setdefault(unit.queue, []).append(unit)
+        self.smallest = min(self.smallest or len(unit.pods), len(unit.pods))
+
+    def first(self) -> Unit | None:
+        """The unit that gives first; None where that depends on the shares of several queues."""
+        queues = next(iter(self._tiers.values()))
+        return next(iter(queues.values()))[0] if len(queues) == 1 else None
+
+    def in_turn(self, share: Callable[[str], float]) -> Iterator[Unit]:
+        """Of the lowest tier first, each from the queue furthest above its share by then: `share` tells
+        what a queue holds of what it deserves."""
+        for queues in self._tiers.values():
+            if len(queues) == 1:
+                yield from next(iter(queues.values()))
+            else:
+                yield from _of_queues(queues, share)
+
+
+def _of_queues(queues: Mapping[str, Sequence[Unit]], share: Callable[[str], float]) -> Iterator[Unit]:
+    passed = dict.fromkeys(queues, 0)
+    while passed:
+        queue = min(passed, key=lambda each: (-share(each), queues[each][passed[each]].order))
+        yield queues[queue][passed[queue]]
+        passed[queue] += 1
+        if passed[queue] == len(queues[queue]):
+            del passed[queue]
+
+
+# ---- What queues may give: asked before each unit is taken, and told of it.
+
+
+class Giver(Protocol):
+    """For one group that needs room. What is given is taken into account from then on."""
+
+    def may_give(self, queue: str, amounts: Resources) -> bool:
+        """Whether a queue keeps what it deserves without `amounts`."""
+        ...
+
+    def give(self, queue: str, amounts: Resources, times: int = 1) -> None:
+        """A queue holds so much less; -1 times takes it back."""
+        ...
+
+    def share(self, queue: str) -> float:
+        """The part of what it deserves that a queue holds by now."""
+        ...
+
+    def suffices(self) -> bool:
+        """Whether the group's own queue may hold the group by now."""
+        ...
+
+
+# ---- The units taken so far for a gang: what they free, and what they have used up of queues and
+# budgets.
+
+
+class Taking(NamedTuple):
+    """A unit that gives its room."""
+
+    unit: Unit
+    pods: tuple[PodRecord, ...]  # those of it that no other taking has
+
+    @property
+    def requests(self) -> Resources:
+        """What these ask for together."""
+        is_all = len(self.pods) == len(self.unit.pods)
+        return self.unit.requests if is_all else requests_together(self.pods)
+
+
+class Takings:
+    """In the order in which they were taken. `planner`, `giver` and `disruptions` follow them."""
+
+    def __init__(self, planner: Planner, giver: Giver, disruptions: Disruptions) -> None:
+        self._planner = planner
+        self._giver = giver
+        self._disruptions = disruptions
+        self._pods: set[Uid] = set()
+        self.all: list[Taking] = []
+
+    def left_of(self, unit: Unit, also: Sequence[Taking] = ()) -> tuple[PodRecord, ...]:
+        """The pods of a unit that are in no taking, `also` included."""
+        if len(unit.pods) == 1:
+            return () if unit.pods[0].uid in self._pods else unit.pods
+        now = {pod.uid for taking in also if taking.unit.group == unit.group for pod in taking.pods}
+        return tuple(pod for pod in unit.pods if pod.uid not in self._pods and pod.uid not in now)
+
+    def may_give(self, taking: Taking) -> bool:
+        queue = taking.unit.queue
+        if queue and not self._giver.may_give(queue, taking.requests):
+            return False
+        return self._disruptions.allow(taking.pods)
+
+    def give(self, taking: Taking, times: int = 1) -> None:
+        """Count it as given, without what it frees; `times` -1: as not given."""
+        self._giver.give(taking.unit.queue, taking.requests, times)
+        self._disruptions.take(taking.pods, times)
+
+    def take(self, takings: Iterable[Taking]) -> set[int]:
+        """Take units; returns the rows on which that makes room."""
+        rows: set[int] = set()
+        for taking in takings:
+            pods = taking.pods
+            self.give(taking)
+            self._pods.update(pod.uid for pod in pods)
+            self.all.append(taking)
+            self._planner.free(pods)
+            rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
+        return rows
+
+    def give_back(self, taking: Taking) -> None:
+        """Its pods stay."""
+        self.all.remove(taking)
+        self._pods.difference_update(pod.uid for pod in taking.pods)
+        self.give(taking, -1)
+        self._planner.hold((pod, pod.node) for pod in taking.pods)
+
+    def is_needed_whole(self, taking: Taking) -> bool:
+        """Whether its group goes as a whole, of which it is a part."""
+        key = taking.unit.group
+        return bool(key) and any(
+            other.unit.group == key and other.unit.tier > taking.unit.tier for other in self.all
+        )
+
+
+def requests_together(pods: Iterable[PodRecord]) -> dict[str, int]:
+    return requests_of(Counter(pod.shape for pod in pods))

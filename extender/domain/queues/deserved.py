@@ -1,0 +1,332 @@
+"""What each queue deserves: the division of a cluster over the tree of queues, and what queues
+hold, summed up
+the tree.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from extender.domain.model.resources import Resources, add, largest
+from extender.domain.queues.guarantees_and_ceilings import Mask, Siblings, Specified, pour, sums_by_parent
+from extender.domain.queues.share_tree import (
+    TOP,
+    Nodes,
+    Portion,
+    PortionRows,
+    QueueDemand,
+    ShareTree,
+    dimensions_of,
+    put_row,
+)
+
+# ---- The division of a cluster over the tree of queues, kept from round to round: after a change only
+# the levels that it concerns are divided again.
+#
+# Requests, guarantees and who takes part are summed up from the leaves to root; then each level
+# divides, from root down, what the parent deserves. Ceilings go down as well: of what its parent may
+# hold, a queue may hold all that is not kept for its siblings.
+
+Demands = Mapping[str, QueueDemand]
+
+
+class Share(msgspec.Struct, frozen=True):
+    """The result of the division for one queue, by resource."""
+
+    deserved: dict[str, float]  # without zeros
+    ceiling: dict[str, float]  # the most that it may ever hold; inf: no limit
+
+
+class Division:
+    """Frozen once it is made. Rows are nodes of the tree, columns are resources."""
+
+    def __init__(self, tree: ShareTree, names: Sequence[str], total: Resources, demands: Demands) -> None:
+        self.tree = tree
+        self.names = names
+        self.total = total
+        self.demands = demands
+        self.specified = Specified.empty(len(tree), len(names))
+        self.takes_part: Mask = np.zeros(len(tree), dtype=np.bool_)
+        self.asked: PortionRows = np.zeros((len(tree), len(names)))
+        self.kept: PortionRows = np.zeros_like(self.asked)
+        self.deserved: PortionRows = np.zeros_like(self.asked)
+        self.ceilings: PortionRows = np.zeros_like(self.asked)
+        self.potential: PortionRows = np.zeros_like(self.asked)  # ceilings, were borrowing not limited
+        self._built: list[Share | None] = [None] * len(tree)
+
+    @classmethod
+    def of(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
+        """The same, whether or not it is made from the one `before`."""
+        if before is not None and (changed := _changed(before, total, demands)) is not None:
+            return before._after(demands, changed) if changed else before
+        tree = ShareTree({name: demand.parent for name, demand in demands.items()})
+        division = cls(tree, dimensions_of(total, demands.values()), total, demands)
+        division._work_out(demands)
+        return division
+
+    def share(self, node: int) -> Share | None:
+        """None for a queue that does not take part."""
+        if self._built[node] is None and self.takes_part[node]:
+            deserved, ceilings = self.deserved[node].tolist(), self.ceilings[node].tolist()
+            due = {name: amount for name, amount in zip(self.names, deserved, strict=True) if amount}
+            self._built[node] = Share(due, dict(zip(self.names, ceilings, strict=True)))
+        return self._built[node]
+
+    def own_limits(self, node: int) -> dict[str, float]:
+        """What a node may hold by its own specification; inf: it has no limit."""
+        return dict(zip(self.names, self.specified.most(node).tolist(), strict=True))
+
+    def is_alike(self, other: "Division") -> bool:
+        """Whether all may hold as much, in a tree that has not changed, of queues that say the same."""
+        rows = ("takes_part", "kept", "ceilings", "potential")
+        return self is other or (
+            self.tree is other.tree
+            and self.total == other.total
+            and self.names == other.names
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in rows)
+        )
+
+    # ---- working it out
+
+    def _after(self, demands: Demands, changed: Sequence[str]) -> "Division":
+        later = Division(self.tree, self.names, self.total, demands)
+        later.specified = self.specified.copy()
+        for name in ("takes_part", "asked", "kept", "deserved", "ceilings", "potential"):
+            setattr(later, name, getattr(self, name).copy())
+        later._work_out(changed)
+        same = later.takes_part == self.takes_part
+        same &= np.all(later.deserved == self.deserved, axis=1)
+        same &= np.all(later.ceilings == self.ceilings, axis=1)
+        kept = zip(self._built, same.tolist(), strict=True)
+        later._built = [share if is_same else None for share, is_same in kept]
+        return later
+
+    def _work_out(self, changed: Sequence[str] | Demands) -> None:
+        """`changed`: queues whose demands are not yet in the rows."""
+        dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
+        for name in changed:
+            node, seat = self.tree.node[name], self.tree.seat[name]
+            self.specified.set(node, seat, self.demands[name], self.names)
+            dirty[[node, seat]] = True
+        self._sum_up(dirty)
+        self._divide(dirty)
+
+    def _sum_up(self, dirty: Mask) -> None:
+        """From the leaves up; marks the nodes that changed."""
+        for level in reversed(self.tree.levels):
+            nodes = level[dirty[level]]
+            inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
+            self._take_over(nodes[~inner])
+            if inner.any():
+                self._sum(nodes[inner])
+            if level[0] != TOP:
+                dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
+
+    def _take_over(self, leaves: Nodes) -> None:
+        self.asked[leaves] = self.specified.requests[leaves]
+        self.takes_part[leaves] = self.specified.groups[leaves]
+        self.kept[leaves] = self.specified.kept[leaves]
+
+    def _sum(self, parents: Nodes) -> None:
+        """A child asks its parent for no more than it may hold, and always for what is kept for it."""
+        rows, of = self.tree.children(parents)
+        kept = self.kept[rows]
+        asked = np.maximum(np.minimum(self.asked[rows], self.specified.limits[rows]), kept)
+        asked = np.where(self.takes_part[rows][:, None], asked, kept)
+        self.asked[parents] = sums_by_parent(asked, of, len(parents))
+        taking = np.bincount(of, self.takes_part[rows], len(parents))
+        self.takes_part[parents] = taking > 0
+        sums = sums_by_parent(kept, of, len(parents))
+        self.kept[parents] = np.maximum(self.specified.kept[parents], sums)
+
+    # ---- dividing it
+
+    def _divide(self, dirty: Mask) -> None:
+        """From root down, below each node that `dirty` marks or whose own share changed."""
+        put_row(self.ceilings, TOP, self.total, self.names)
+        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.most(TOP))
+        self.potential[TOP] = self.ceilings[TOP]
+        own = np.minimum(self.asked[TOP], self.ceilings[TOP])
+        self.deserved[TOP] = np.maximum(own, self.kept[TOP])
+        for level in self.tree.levels:
+            parents = level[dirty[level]]
+            inner = [node for node in parents.tolist() if self.tree.has_children(node)]
+            if inner:
+                self._divide_below(np.array(inner, dtype=np.intp), dirty)
+
+    def _divide_below(self, parents: Nodes, dirty: Mask) -> None:
+        rows, of = self.tree.children(parents)
+        may_hold = self._below(self.ceilings[parents], rows, of)
+        shares = self._shares(parents, rows, of, may_hold)
+        ceilings = np.minimum(may_hold, shares + self.specified.borrowing[rows])
+        potential = self._below(self.potential[parents], rows, of)
+        now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
+        for before, after in now:
+            dirty[rows] |= np.any(before[rows] != after, axis=1)
+            before[rows] = after
+
+    def _below(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
+        """Of the `most` that parents may hold, what is not kept for siblings; and no more than the own limits
+        allow."""
+        kept = self.kept[rows]
+        unclaimed = np.maximum(most - sums_by_parent(kept, of, len(most)), 0.0)
+        below: PortionRows = np.minimum(unclaimed[of] + kept, self.specified.most(rows))
+        return below
+
+    def _shares(self, parents: Nodes, rows: Nodes, of: Nodes, may_hold: PortionRows) -> PortionRows:
+        most = np.minimum(np.minimum(may_hold, self.specified.limits[rows]), self.asked[rows])
+        siblings = Siblings(
+            of,
+            self.specified.weights[rows],
+            self.asked[rows],
+            most,
+            self.kept[rows],
+            self.specified.given[rows],
+        )
+        taking, shares = self.takes_part[rows], np.zeros_like(most)
+        shares[taking] = pour(self._room(parents, rows, of), siblings.only(taking))
+        return shares
+
+    def _room(self, parents: Nodes, rows: Nodes, of: Nodes) -> PortionRows:
+        """What there is to divide: at the top all that root may hold. What is kept for those that take no
+        part stays out of it."""
+        room = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
+        idle = np.where(self.takes_part[rows][:, None], 0.0, self.kept[rows])
+        left: Portion = np.maximum(room - sums_by_parent(idle, of, len(parents)), 0.0)
+        return left
+
+
+def _changed(before: Division, total: Resources, demands: Demands) -> list[str] | None:
+    """The queues that ask for something else than before; None where the rows are not the same any more."""
+    then = before.demands
+    if total != before.total or demands.keys() != then.keys():
+        return None
+    changed = [name for name, now in demands.items() if now is not then[name] and now != then[name]]
+    if any(demands[name].parent != then[name].parent for name in changed):
+        return None
+    return changed if dimensions_of(total, demands.values()) == before.names else None
+
+
+# ---- Deserved shares of queues: of a whole cluster, divided over their tree.
+
+
+def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:
+    """The share of `total` of each queue that takes part. The time grows with the number of queues."""
+    division = Division.of(total, {demand.name: demand for demand in demands})
+    shares = {demand.name: division.share(division.tree.node[demand.name]) for demand in demands}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+# ---- What queues hold, summed up the tree: of everything that the queues below one hold, and of its
+# own.
+#
+# What is kept for a queue counts at its parent whether it is held or not, so that others do not take
+# it. Source of the rule: Kueue's local quota, of which only what exceeds it is taken from the parent.
+
+
+class Holdings:
+    """By node of the tree. The sums of a node are replaced, never changed, so a copy is cheap."""
+
+    def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
+        """`own`: what the groups of each queue itself hold."""
+        self._division = division
+        self._own = own
+        self._kept: dict[int, Resources] = {}
+        self._held = summed_up(division.tree, own)
+        self._filled = self._held
+        if division.kept.any():
+            self._filled = summed_up(division.tree, own, self.kept)
+
+    def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
+        """The same as made anew; only what is different is counted again."""
+        alike = division.tree is self._division.tree and bool((division.kept == self._division.kept).all())
+        if not alike or own.keys() != self._own.keys():
+            return Holdings(division, own)
+        later = self.copy()
+        later._division, later._own = division, own
+        for queue, amounts in own.items():
+            if (before := self._own[queue]) != amounts:
+                later.take(queue, before, -1)
+                later.take(queue, amounts)
+        return later
+
+    def copy(self) -> "Holdings":
+        later = object.__new__(Holdings)
+        later.__dict__.update(self.__dict__)
+        later._held = list(self._held)
+        later._filled = list(self._filled) if self._filled is not self._held else later._held
+        return later
+
+    # ---- looking
+
+    def are_alike(self, other: "Holdings") -> bool:
+        """Whether all hold as much, where what is kept for them is the same."""
+        return self._held == other._held and self._filled == other._filled
+
+    def held(self, node: int) -> Resources:
+        """What the queue and those below it hold."""
+        return self._held[node]
+
+    def filled(self, node: int) -> Resources:
+        """The same, and what is kept for queues below it."""
+        return self._filled[node]
+
+    def taken_above(self, node: int, more: Resources) -> Resources:
+        """What of `more` at a node its parent has to give: not what is kept for it anyway."""
+        kept, filled = self.kept(node), self._filled[node]
+        if not kept:
+            return more
+        return {
+            name: max(filled.get(name, 0) + amount, kept.get(name, 0))
+            - max(filled.get(name, 0), kept.get(name, 0))
+            for name, amount in more.items()
+        }
+
+    def kept(self, node: int) -> Resources:
+        """What of this the queues that are not below the node may never have."""
+        if node not in self._kept:
+            amounts = zip(self._division.names, self._division.kept[node].tolist(), strict=True)
+            self._kept[node] = {name: int(amount) for name, amount in amounts if amount}
+        return self._kept[node]
+
+    def unused(self, node: int, name: str) -> int:
+        """What of a resource is kept for a node and not held."""
+        return max(self.kept(node).get(name, 0) - self._filled[node].get(name, 0), 0)
+
+    # ---- taking
+
+    def take(self, queue: str, asked: Resources, times: int = 1) -> None:
+        """The groups of a queue hold so many times more; negative: less."""
+        path = self._division.tree.path(queue)
+        more: Resources = {name: amount * times for name, amount in asked.items()}
+        for node in path:
+            self._held[node] = _sum(self._held[node], more)
+        if self._filled is self._held:
+            return
+        for node in path:
+            above = self.taken_above(node, more)
+            self._filled[node] = _sum(self._filled[node], more)
+            more = above
+
+
+def summed_up(
+    tree: ShareTree,
+    own: Mapping[str, Resources],
+    kept_at: Callable[[int], Resources] = lambda _: {},
+) -> list[Resources]:
+    """By node: what queues and those below them have; `kept_at` a node is the least that counts of it."""
+    sums: list[dict[str, int]] = [{} for _ in tree.queues]
+    for queue, amounts in own.items():
+        sums[tree.seat[queue]].update(amounts)
+    for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
+        kept = kept_at(node)
+        add(sums[tree.parents[node]], largest(sums[node], kept) if kept else sums[node])
+    return list(sums)
+
+
+def _sum(amounts: Resources, more: Resources) -> Resources:
+    """Without zeros."""
+    sums = dict(amounts)
+    add(sums, more)
+    return {name: amount for name, amount in sums.items() if amount}

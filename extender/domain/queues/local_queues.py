@@ -1,0 +1,114 @@
+"""LocalQueues: a namespace's way into a queue, how one is looked up, and whether it leads anywhere."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from extender.api.keys import STOP_NONE
+from extender.api.objects.queues import LocalQueue
+from extender.domain.model.queue_of_group import LocalQueueLabel
+from extender.domain.queues.spec import not_selected, stop_policy_fault
+from extender.domain.queues.states import QueueState
+from extender.domain.queues.tree import QueueView
+
+# ---- What the ledger remembers of a LocalQueue: a namespace's way into a queue.
+
+
+class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
+    namespace: str
+    name: str
+    queue: str = ""  # the queue that its groups go to
+    stop_policy: str = ""  # as that of a queue, for its groups only
+    uid: str = ""  # empty: there is no such LocalQueue
+    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+
+    @property
+    def key(self) -> str:
+        """No queue has such a name, since none has a slash."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.uid)
+
+    @property
+    def leads_to(self) -> str:
+        """The queue of its groups. One that does not exist, or names none, leads to no queue that could
+        exist."""
+        return self.queue or self.key
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether none of its groups may start."""
+        return not self.exists or bool(self.fault or self.stop_policy)
+
+
+def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
+    meta, spec = local.metadata, local.spec
+    fault = stop_policy_fault(spec.stop_policy) or ("" if spec.queue else "spec.queue names no queue")
+    return LocalQueueRecord(
+        namespace=meta.namespace,
+        name=meta.name,
+        queue=spec.queue,
+        stop_policy="" if spec.stop_policy == STOP_NONE else spec.stop_policy,
+        uid=meta.uid,
+        fault=fault and f"LocalQueue {meta.namespace}/{meta.name}: {fault}",
+    )
+
+
+def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]:
+    """By `namespace/name`."""
+    records = map(local_queue_record, objects)
+    return {record.key: record for record in records}
+
+
+def find_local_queue(
+    namespace: str, label: LocalQueueLabel, known: Mapping[str, LocalQueueRecord], kueue_is_served: bool
+) -> LocalQueueRecord | None:
+    """What a label names, whether it exists or not. A label of Kueue's that names none of ours is Kueue's own
+    where the cluster has Kueue: None; where it has not, it is a mistake to be told."""
+    found = known.get(f"{namespace}/{label.name}")
+    if found is None and label.is_kueues and kueue_is_served:
+        return None
+    return found or LocalQueueRecord(namespace, label.name)
+
+
+# ---- Whether a LocalQueue leads anywhere: the condition Active.
+
+READY = "Ready"
+
+
+class Activity(NamedTuple):
+    reason: str  # a code; READY: groups may start
+    message: str  # for people, without numbers
+
+    @property
+    def is_active(self) -> bool:
+        return self.reason == READY
+
+
+def activity_of(local: LocalQueueRecord, queue: QueueView, namespace_allowed: bool) -> Activity:
+    """The first thing that keeps all its groups from starting. `queue`: the one that it leads to, whether
+    that exists or not."""
+    return next(
+        _obstacles(local, queue, namespace_allowed), Activity(READY, f"it leads to queue {local.queue}")
+    )
+
+
+def _obstacles(local: LocalQueueRecord, queue: QueueView, namespace_allowed: bool) -> Iterator[Activity]:
+    name = local.queue
+    if local.fault:
+        yield Activity("InvalidSpec", local.fault)
+    if not queue.exists:
+        yield Activity("QueueNotFound", f"queue {name} does not exist")
+    if queue.fault:
+        yield Activity("InvalidSpec", queue.fault)
+    if queue.state != QueueState.OPEN:
+        yield Activity("QueueNotOpen", f"queue {name} is {queue.state}")
+    if not namespace_allowed:
+        yield Activity("NamespaceNotAllowed", not_selected(name, local.namespace))
+    policies = {f"queue {name}": queue.record.stop_policy, "this LocalQueue": local.stop_policy}
+    for whose, policy in policies.items():
+        if policy:
+            yield Activity("Stopped", f"spec.stopPolicy of {whose} is {policy}")

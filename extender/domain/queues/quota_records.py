@@ -1,0 +1,162 @@
+"""The queues that quotas of other systems become: their amounts and names, and what is wrong with a quota."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
+from extender.api.objects.base import Meta
+from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.domain.model.resources import CPU, MEMORY, Resources, counts, offered
+
+# ---- What is made of quotas: the queues that there should be, who enters them, and what is wrong.
+
+Written = dict[str, Quantity]  # amounts as a Queue has them
+
+
+class QuotaSource(NamedTuple):
+    """The object that a queue is made from."""
+
+    version: str  # its apiVersion
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        """As the annotation of a queue names it."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def of(cls, version: str, kind: str, meta: Meta) -> "QuotaSource":
+        return cls(version, kind, meta.namespace, meta.name, meta.uid)
+
+
+class QuotaFault(NamedTuple):
+    """What people have to correct."""
+
+    source: QuotaSource
+    where: str  # the node and the field
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
+    """A queue as its quota wants it. What is not named here is left to the queue's own administrators."""
+
+    name: str
+    source: QuotaSource
+    parent: str
+    capability: Written = {}
+    guarantee: Written = {}  # also what it deserves by name: a queue deserves what it is guaranteed
+    most_groups: int | None = None  # how many groups may run at the same time; None: no limit
+    namespaces: tuple[str, ...] = ()  # whose pods and groups enter it, sorted
+    kept: bool = False  # its quota cannot be read: it stays as it is, and is not made
+
+
+class QuotaPlan(msgspec.Struct, frozen=True):
+    """`unsure`: sources of which a part cannot be read, so that a queue that they lack may still be meant."""
+
+    queues: dict[str, QuotaQueue] = {}  # by name; parents before their children
+    namespaces: dict[str, str] = {}  # which queue the pods and groups of a namespace enter
+    faults: tuple[QuotaFault, ...] = ()
+    unsure: frozenset[str] = frozenset()
+
+
+# ---- The amounts of a quota, as those of a queue.
+
+MOST_JOBS = "kube-queue/max-jobs"  # in the amounts of a tree: how many jobs may run at the same time
+_MOST_GROUPS = 2**31 - 1
+_ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # a capability of 0 of these means no limit to a Queue
+
+
+class QuotaAmounts(NamedTuple):
+    """`faults` by field: min[cpu]. With faults, the amounts are not to be used."""
+
+    capability: Written = {}
+    guarantee: Written = {}
+    most_groups: int | None = None
+    faults: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def largest(self) -> Resources:
+        return offered(self.capability)
+
+    @property
+    def promised(self) -> Resources:
+        return offered(self.guarantee)
+
+
+def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) -> QuotaAmounts:
+    """`least`: min, `most`: max, as they are written."""
+    faults: list[tuple[str, str]] = []
+    low, high = _read("min", least or {}, faults), _read("max", most or {}, faults)
+    jobs = high.pop(MOST_JOBS, None)
+    low.pop(MOST_JOBS, None)
+    faults = faults or [*_above(low, high)]
+    if faults:
+        return QuotaAmounts(faults=tuple(sorted(faults)))
+    return QuotaAmounts(
+        {name: _limit(name, amount) for name, amount in high.items()},
+        {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
+        None if jobs is None else min(at_most(jobs), _MOST_GROUPS),
+    )
+
+
+def _above(low: Written, high: Written) -> Iterator[tuple[str, str]]:
+    for name in low.keys() & high.keys():
+        if at_most(low[name], 1000) > at_most(high[name], 1000):
+            yield f"min[{name}]", f"got {low[name]}; allowed is the max, {high[name]}, or less"
+
+
+def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
+    """Those that can be read; what the scheduler does not count is left out."""
+    found: Written = {}
+    for name, value in amounts.items():
+        if not counts(name):
+            continue
+        try:
+            found[name] = _quantity(value)
+            if at_most(found[name], 1000) < 0:
+                faults.append((f"{field}[{name}]", f"got {value}; allowed is 0 or more"))
+        except ValueError as fault:  # BadQuantity, or a number of more digits than Python prints
+            faults.append((f"{field}[{name}]", f"got {fault}"))
+    return found
+
+
+def _quantity(value: object) -> Quantity:
+    """Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes takes."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
+    text: Quantity = repr(value) if isinstance(value, float) else value
+    at_most(text)
+    return text
+
+
+def _limit(name: str, amount: Quantity) -> Quantity:
+    return _ALMOST_NONE[name] if name in _ALMOST_NONE and offered({name: amount})[name] <= 0 else amount
+
+
+# ---- The name of the queue that is made for a node of a tree, or for a namespace.
+
+_LONGEST = 63  # as long as a label's value, because pods may name their queue in a label
+_VALID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUFFIX = "-quota"
+
+
+def queue_name(name: str) -> str:
+    """`name` itself, if a queue may have it. `root` and `default`, which every cluster has, become
+    `root-quota` and `default-quota`. Of another name, what is allowed is kept, and a digest of it is put
+    behind that: different names stay different."""
+    if name in (ROOT_QUEUE, DEFAULT_QUEUE):
+        return name + _SUFFIX
+    if len(name) <= _LONGEST and _VALID.fullmatch(name):
+        return name
+    kept = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{kept[:40].rstrip('-') or 'queue'}-{digest}"

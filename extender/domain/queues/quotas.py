@@ -1,0 +1,342 @@
+"""ResourceQuotas, ElasticQuotas and ElasticQuotaTrees, and the queues that they become."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api.keys import ROOT_QUEUE, SYSTEM_NAMESPACE
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaNode, ResourceQuota
+from extender.api.quantities import at_most
+from extender.domain.model.resources import Resources, add, offered, quantities, show, total
+from extender.domain.queues.quota_records import (
+    QuotaAmounts,
+    QuotaFault,
+    QuotaPlan,
+    QuotaQueue,
+    QuotaSource,
+    Written,
+    amounts_of,
+    queue_name,
+)
+
+# ---- Quotas of one namespace: each becomes a queue below `root` with the name of the namespace.
+
+ELASTIC_VERSION, ELASTIC_KIND = "scheduling.x-k8s.io/v1alpha1", "ElasticQuota"
+RESOURCE_VERSION, RESOURCE_KIND = "v1", "ResourceQuota"
+_REQUESTS = "requests."
+_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")  # these mean requests, as requests.cpu does
+
+Found = Iterator[QuotaQueue | QuotaFault]
+
+
+def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
+    source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
+    return _found(source, amounts_of(quota.spec.min, quota.spec.max))
+
+
+def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
+    """`quotas`: all of one namespace, the first by name first. All of them hold at once, so of each resource
+    the smallest amount counts. Those with scopes are about some pods only, and are left out."""
+    whole = [each for each in quotas if not each.spec.scopes and not each.spec.scope_selector]
+    read = [(each, amounts_of(None, _requests(each.spec.hard or {}))) for each in whole]
+    for quota, amounts in read:
+        yield from _faults(QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata), amounts)
+    if read:
+        first = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, whole[0].metadata)
+        smallest = _smallest(amounts.capability for _, amounts in read)
+        kept = any(amounts.faults for _, amounts in read)
+        yield _queue(first, QuotaAmounts(smallest), kept)
+
+
+def _found(source: QuotaSource, amounts: QuotaAmounts) -> Found:
+    yield from _faults(source, amounts)
+    yield _queue(source, amounts, bool(amounts.faults))
+
+
+def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
+    return (QuotaFault(source, f"spec.{field}", why) for field, why in amounts.faults)
+
+
+def _queue(source: QuotaSource, amounts: QuotaAmounts, kept: bool) -> QuotaQueue:
+    return QuotaQueue(
+        name=queue_name(source.namespace),
+        source=source,
+        parent=ROOT_QUEUE,
+        capability=amounts.capability,
+        guarantee=amounts.guarantee,
+        most_groups=amounts.most_groups,
+        namespaces=(source.namespace,),
+        kept=kept,
+    )
+
+
+def _requests(hard: Mapping[str, Any]) -> dict[str, Any]:
+    """What is limited of requests, by resource. Limits, counts of objects and storage are not the
+    scheduler's."""
+    plain = {name: hard[name] for name in _PLAIN if name in hard}
+    named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
+    return plain | named
+
+
+def _smallest(amounts: Iterable[Written]) -> Written:
+    found: Written = {}
+    for each in amounts:
+        for name, amount in each.items():
+            if name not in found or at_most(amount, 1000) < at_most(found[name], 1000):
+                found[name] = amount
+    return found
+
+
+# ---- An ElasticQuotaTree, node by node: parents before their children.
+#
+# Its root becomes a queue directly below Muster's own `root`, so that its max holds for all of the
+# tree. What its min says beyond what its nodes are guaranteed is promised to nobody: it is the size of
+# the tree, often that of the whole cluster, and is not kept from the queues beside it.
+#
+# A node that cannot be read costs itself and what is below it: those queues stay as they are.
+
+TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
+
+
+class _Place:
+    """Where a node is: what is above it, and what its parent has not promised to others yet."""
+
+    def __init__(
+        self,
+        queue: str = ROOT_QUEUE,
+        depth: int = 0,
+        limits: Mapping[str, tuple[int, str]] | None = None,
+        promised: Resources | None = None,
+        kept: bool = False,
+    ) -> None:
+        self.queue = queue
+        self.depth = depth  # levels below Muster's root
+        self.limits = limits or {}  # by resource: the nearest max above, and the node that has it
+        self.left = None if promised is None else dict(promised)  # None: no parent limits it
+        self.kept = kept
+
+
+class TreeReader:
+    """`found`: what has been read, in order. `max_depth`: levels of queues below Muster's root."""
+
+    def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
+        self.source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
+        self.faults: list[QuotaFault] = []
+        self.found: list[QuotaQueue] = []
+        self.unsure = False
+        self._max_depth = max_depth
+        self._names: set[str] = set()
+        if bytes(tree.spec.root):
+            self._read(tree.spec.root, "spec.root", _Place())
+        if self.found:
+            root, *below = self.found
+            self.found[0] = replace(root, guarantee=_promised(below, root.name))
+
+    def _read(self, raw: msgspec.Raw, path: str, place: _Place) -> None:
+        node = self._node(raw, path)
+        if node is None:
+            return
+        name = queue_name(node.name)
+        at = f"node {node.name!r}"
+        if name in self._names:
+            return self._fault(at, f"{path} has the name of another node; each name is allowed once")
+        if place.depth >= self._max_depth:
+            return self._fault(at, f"it is on level {place.depth + 1}; at most {self._max_depth} are allowed")
+        self._names.add(name)
+        amounts = amounts_of(node.min, node.max)
+        kept = place.kept or self._judge(at, amounts, place)
+        self.found.append(self._queue(node, name, place, amounts, kept))
+        below = _below(node, name, place, amounts, kept)
+        for number, child in enumerate(node.children or ()):
+            self._read(child, f"{path}.children[{number}]", below)
+
+    def _judge(self, at: str, amounts: QuotaAmounts, place: _Place) -> bool:
+        """Whether a node is at fault."""
+        faults = [*amounts.faults] or [*_misfits(amounts, place)]
+        for field, why in faults:
+            self._fault(f"{at}: {field}", why)
+        return bool(faults)
+
+    def _node(self, raw: msgspec.Raw, path: str) -> QuotaNode | None:
+        """None if it cannot be read, or has no name. Nobody knows then which queue is meant."""
+        try:
+            node = msgspec.json.decode(raw, type=QuotaNode)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+            why = f"it cannot be read ({fault})"
+        else:
+            if node.name:
+                return node
+            why = "it has no name"
+        self.unsure = True
+        self._fault(path, why)
+        return None
+
+    def _queue(
+        self, node: QuotaNode, name: str, place: _Place, amounts: QuotaAmounts, kept: bool
+    ) -> QuotaQueue:
+        entering = frozenset(each for each in node.namespaces or () if each)
+        if entering and node.children:
+            self._fault(f"node {node.name!r}: namespaces", "only nodes without children have namespaces")
+            entering = frozenset()
+        return QuotaQueue(
+            name=name,
+            source=self.source,
+            parent=place.queue,
+            capability=amounts.capability,
+            guarantee=amounts.guarantee,
+            most_groups=amounts.most_groups,
+            namespaces=tuple(sorted(entering)),
+            kept=kept,
+        )
+
+    def _fault(self, where: str, why: str) -> None:
+        self.faults.append(QuotaFault(self.source, where, why))
+
+
+def _below(node: QuotaNode, queue: str, place: _Place, amounts: QuotaAmounts, kept: bool) -> _Place:
+    limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
+    promised: Resources | None = amounts.promised
+    if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
+        promised = amounts.largest or None
+    return _Place(queue, place.depth + 1, limits, promised, kept)
+
+
+def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
+    """What does not fit with the nodes above. What fits is taken from what the parent may promise."""
+    for name, most in amounts.largest.items():
+        limit, owner = place.limits.get(name, (most, ""))
+        if most > limit:
+            text = f"got {show(name, most)}; allowed is the max of {owner!r}, {show(name, limit)}, or less"
+            yield f"max[{name}]", text
+            return
+    if place.left is None:
+        return
+    for name, asked in amounts.promised.items():
+        left = place.left.get(name, 0)
+        if asked > left:
+            text = f"got {show(name, asked)}; the min of its parent leaves {show(name, left)} to it"
+            yield f"min[{name}]", text
+            return
+    add(place.left, amounts.promised, times=-1)
+
+
+def _promised(below: Iterable[QuotaQueue], root: str) -> Written:
+    """What the nodes directly below the root are guaranteed together."""
+    ours = (each for each in below if each.parent == root and not each.kept)
+    return {**quantities(total(offered(each.guarantee) for each in ours))}
+
+
+# ---- All quotas together: of two that claim the same name or namespace, the first counts.
+#
+# Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. A namespace that a
+# tree covers usually has ResourceQuotas as well: that is no fault, and they make no queue there.
+
+Judge = Callable[[str, Callable[[], object]], bool]
+_NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
+
+
+class Quotas(NamedTuple):
+    """As the API has them."""
+
+    trees: Sequence[ElasticQuotaTree] = ()
+    elastic: Sequence[ElasticQuota] = ()
+    resource: Sequence[ResourceQuota] = ()
+
+
+class _Object(Protocol):
+    @property
+    def metadata(self) -> Meta: ...
+
+
+def _bare(_: str, act: Callable[[], object]) -> bool:
+    act()
+    return True
+
+
+def plan_of(quotas: Quotas, max_depth: int, judge: Judge = _bare) -> QuotaPlan:
+    """`max_depth`: how many levels of queues there may be below root. `judge`: calls something for one quota,
+    and says whether it succeeded."""
+    made = _Plan(judge)
+    for tree in sorted(quotas.trees, key=_age):
+        source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
+        made.take(source, partial(made.read_tree, tree, source, max_depth))
+    for quota in sorted(quotas.elastic, key=_age):
+        source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
+        made.take(source, partial(queue_of_elastic_quota, quota))
+    by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
+    for _, several in by_namespace:
+        held = list(several)
+        source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
+        made.take(source, partial(queue_of_resource_quotas, held))
+    return made.done()
+
+
+def _age(each: _Object) -> tuple[str, str, str]:
+    return each.metadata.creation_timestamp or "", *_place(each)
+
+
+def _place(each: _Object) -> tuple[str, str]:
+    return each.metadata.namespace, each.metadata.name
+
+
+class _Plan:
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._queues: dict[str, QuotaQueue] = {}
+        self._namespaces: dict[str, str] = {}
+        self._faults: list[QuotaFault] = []
+        self._unsure: set[str] = set()
+        self._left_out: set[tuple[QuotaSource, str]] = set()  # names that another source has
+
+    def done(self) -> QuotaPlan:
+        return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
+
+    def take(self, source: QuotaSource, read: Callable[[], Found]) -> None:
+        """Of a quota that makes `read` raise, nothing is closed."""
+        if not self._judge(str(source), lambda: self._add(read())):
+            self._unsure.add(str(source))
+
+    def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Found:
+        if source.namespace != SYSTEM_NAMESPACE:
+            why = f"got {source.namespace}; allowed is {SYSTEM_NAMESPACE}: elsewhere a tree has no effect"
+            return iter([QuotaFault(source, "metadata.namespace", why)])
+        read = TreeReader(tree, max_depth)
+        if read.unsure:
+            self._unsure.add(str(source))
+        return iter([*read.faults, *read.found])
+
+    def _add(self, found: Found) -> None:
+        for each in found:
+            if isinstance(each, QuotaFault):
+                self._faults.append(each)
+            else:
+                self._add_queue(each)
+
+    def _add_queue(self, queue: QuotaQueue) -> None:
+        other = self._queues.get(queue.name)
+        if other is not None or (queue.source, queue.parent) in self._left_out:
+            self._left_out.add((queue.source, queue.name))
+            if other is not None and queue.source.kind != RESOURCE_KIND:
+                self._refuse(queue, f"queue {queue.name!r} is made from {other.source}")
+            return
+        entering = tuple(each for each in queue.namespaces if self._enters(queue, each))
+        if queue.source.kind in _NAMESPACED and not entering:
+            return
+        self._queues[queue.name] = replace(queue, namespaces=entering)
+
+    def _enters(self, queue: QuotaQueue, namespace: str) -> bool:
+        other = self._namespaces.setdefault(namespace, queue.name)
+        if other == queue.name:
+            return True
+        if queue.source.kind != RESOURCE_KIND:
+            self._refuse(queue, f"namespace {namespace!r} enters queue {other!r} already")
+        return False
+
+    def _refuse(self, queue: QuotaQueue, why: str) -> None:
+        self._faults.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))

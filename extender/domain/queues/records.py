@@ -1,0 +1,145 @@
+"""What the ledger remembers of a queue: a small frozen record, made from the wire object."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.pods import LabelSelector
+from extender.api.objects.queues import Queue, QueueFlavor
+from extender.api.quantities import BadQuantity
+from extender.domain.model.resources import Resources, offered
+from extender.domain.model.selectors import NodePart, parts_of
+from extender.domain.queues.spec import (
+    RESERVE_AFTER,
+    START_TIMEOUT,
+    Flavor,
+    PreemptionRules,
+    QueueAmounts,
+    RunningLimits,
+    amounts_of,
+    duration_of,
+    policy_fault,
+    preemption_of,
+    read_selector,
+    running_limits,
+)
+
+# ---- The flavors of a queue, made from the wire objects.
+
+MOST_FLAVORS = 16
+
+
+class BadFlavors(BadQuantity):
+    """Flavors that cannot be told apart, or too many."""
+
+
+def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
+    """In their order, which is that in which they are tried. Raises BadQuantity."""
+    if len(written) > MOST_FLAVORS:
+        raise BadFlavors(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
+    names = [flavor.name for flavor in written]
+    for number, name in enumerate(names):
+        if not name or name in names[:number]:
+            raise BadFlavors(f"spec.flavors[{number}].name: {name!r} is {_wrong(name)}")
+    parts = parts_of([flavor.node_labels or {} for flavor in written])
+    return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
+
+
+def _wrong(name: str) -> str:
+    return "the name of an earlier flavor" if name else "no name"
+
+
+def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
+    try:
+        return Flavor(
+            written.name,
+            nodes,
+            offered(written.capability),
+            offered(written.deserved) if written.deserved is not None else None,
+        )
+    except BadQuantity as fault:
+        raise BadFlavors(f"flavor {written.name}: {fault}") from fault
+
+
+# ---- What the ledger remembers of a queue: a small frozen record, made from the wire object.
+
+
+class QueueRecord(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    weight: int = 1  # at least 1
+    capability: Resources | None = None  # None: spec.capability is absent
+    deserved: Resources | None = None  # None: spec.deserved is absent
+    guarantee: Resources = {}
+    priority: int = 0  # queues with a higher one come first
+    strategy: str = ""  # spec.dequeueStrategy
+    spec_state: str = ""  # what its owner wants, as written; empty: nothing
+    status_state: str = ""  # the state last published, as written
+    parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
+    hierarchy: str = ""  # the path in its annotation
+    reclaimable: bool = True  # other queues may take back what it holds above what it deserves
+    priority_threshold: int | None = None  # of the strategy `mixed`: groups from it on let none pass
+    ageing: int = 0  # priority that a waiting group gains per hour
+    stop_policy: str = ""  # Hold: nothing new is admitted; HoldAndDrain: what runs gives its room back, too
+    oversell: float | None = None  # so many times its capability may be admitted; None: as the cluster says
+    limits: RunningLimits = RunningLimits()
+    default_request: Resources = {}  # of a group without minResources, before its pods are there
+    borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
+    lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
+    reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
+    start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
+    max_run_time: float | None = None  # seconds that a job may run; None: no limit
+    preemption: PreemptionRules = PreemptionRules()
+    flavors: tuple[Flavor, ...] = ()
+    restricted: bool = False  # only users with the right to use it may submit to it
+    namespace_selector: LabelSelector | None = None  # it takes groups from these namespaces; None: from all
+    created: str = ""  # metadata.creationTimestamp
+    uid: str = ""  # empty: the API does not have it (yet)
+    marked: bool = False  # it was open when its parent was closed, by its annotation
+    last_command: str = ""  # the UID of the Command that it executed last, by its annotation
+    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+
+
+def queue_record(queue: Queue) -> QueueRecord:
+    """A queue whose quantities make no sense is kept with its fault, so that its groups can report it."""
+    try:
+        record = _queue_record(queue, amounts_of(queue.spec))
+        return replace(
+            record,
+            preemption=preemption_of(queue.spec.preemption),
+            flavors=flavors_of(queue.spec.flavors or ()),
+            namespace_selector=read_selector(queue.spec.namespace_selector),
+        )
+    except BadQuantity as fault:
+        return replace(_queue_record(queue, QueueAmounts()), fault=f"queue {queue.metadata.name}: {fault}")
+
+
+def _queue_record(queue: Queue, amounts: QueueAmounts) -> QueueRecord:
+    meta, spec = queue.metadata, queue.spec
+    annotations, fault = meta.annotations or {}, policy_fault(spec)
+    return QueueRecord(
+        name=meta.name,
+        weight=max(spec.weight, 1),
+        priority=spec.priority,
+        strategy=spec.dequeue_strategy,
+        spec_state=spec.state,
+        status_state=queue.status.state,
+        parent=spec.parent,
+        hierarchy=annotations.get(keys.HIERARCHY, ""),
+        reclaimable=spec.reclaimable is not False,
+        priority_threshold=spec.priority_threshold,
+        ageing=max(spec.ageing, 0),
+        stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
+        limits=running_limits(spec.limits),
+        restricted=spec.restricted,
+        reserve_after=duration_of(spec.reserve_after, RESERVE_AFTER),
+        start_timeout=duration_of(spec.start_timeout, START_TIMEOUT),
+        max_run_time=duration_of(spec.max_run_time, None),
+        created=meta.creation_timestamp or "",
+        uid=meta.uid,
+        marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
+        last_command=annotations.get(keys.LAST_COMMAND, ""),
+        fault=fault and f"queue {meta.name}: {fault}",
+        **amounts._asdict(),
+    )

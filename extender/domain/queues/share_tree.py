@@ -1,0 +1,221 @@
+"""The tree of queues as the division walks it: numbered nodes, level by level, with amounts as arrays."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from extender.api.keys import ROOT_QUEUE
+from extender.domain.model.resources import Resources, show
+
+# ---- A queue as the division sees it, and amounts as arrays: one row per queue, one column per
+# resource.
+
+Portion = npt.NDArray[np.float64]  # one number per resource
+PortionRows = npt.NDArray[np.float64]  # one row per queue
+
+
+class QueueDemand(msgspec.Struct, frozen=True, gc=False):
+    """What the division needs to know of a queue."""
+
+    name: str
+    weight: int
+    """At least 1."""
+    request: Resources
+    """What its own groups hold and wait for."""
+    capability: Resources | None = None
+    """The most that it and the queues below it may hold; None: it names none."""
+    guarantee: Resources = {}
+    """Kept for it even if it does not take part."""
+    groups: bool = True
+    """Whether it has groups, and so takes part."""
+    parent: str = ""
+    """The queue above it; root where there is none of that name."""
+    deserved: Resources | None = None
+    """What it deserves before the rest is divided; None: it names nothing."""
+    borrowing_limit: Resources | None = None
+    """The most above what it deserves; None: no limit."""
+    lending_limit: Resources | None = None
+    """The most of `deserved` that others may use; None: all."""
+    oversell: float = 1.0
+    """So many times its capability may be held."""
+
+
+def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:
+    """The resources to be divided: those of the cluster, and those that a guarantee names. Any other resource
+    that groups ask for does not exist here, so no queue deserves any of it."""
+    return sorted(set(total).union(*(demand.guarantee for demand in demands)))
+
+
+def put_row(
+    rows: PortionRows, row: int, amounts: Mapping[str, float], names: Sequence[str], otherwise: float = 0.0
+) -> None:
+    """Write the amounts of a queue into its row; `otherwise` for those that it does not name."""
+    rows[row] = [amounts.get(name, otherwise) for name in names] if amounts else otherwise
+
+
+# ---- Comparisons of what a queue holds with what it deserves, and with the most that it may hold.
+
+Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
+
+EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not count
+
+
+def share(allocated: Resources, deserved: Portions) -> float:
+    """The part of its deserved amount that a queue holds, in its dominant resource. For a queue that deserves
+    nothing it is 1 if the queue holds anything, otherwise 0."""
+    ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
+    return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
+
+
+def within(
+    asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
+) -> bool:
+    """Whether `asked` on top of `allocated` stays within `limit`, in the dimensions that are asked for.
+
+    Names in `but` are not compared; for a name that `limit` lacks, the limit is 0.
+    """
+    return not exceeded(asked, allocated, limit, but)
+
+
+def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
+    """A sentence on how `asked` on top of `allocated` would exceed `limit`; empty when it would not."""
+    return ", ".join(
+        f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
+        f" > {show(name, limit.get(name, 0))}"
+        for name in exceeded(asked, allocated, limit)
+    )
+
+
+def exceeded(
+    asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
+) -> list[str]:
+    """The asked-for dimensions in which `limit` would be exceeded."""
+    return [
+        name
+        for name, amount in asked.items()
+        if amount > 0 and name not in but and allocated.get(name, 0) + amount > limit.get(name, 0.0) + EPSILON
+    ]
+
+
+# ---- The tree of queues as the division walks it: numbered nodes, level by level.
+#
+# A queue with others below it may have groups of its own, too. They count as one more child of it, its
+# seat.
+
+Nodes = npt.NDArray[np.intp]
+TOP = 0  # the node of root
+
+
+class ShareTree:
+    """Nodes are numbered breadth first, so that those of one level, and the children of one node, are next to
+    each other. A queue whose parent is missing, or that lies on or below a cycle, is put directly below root.
+    """
+
+    def __init__(self, parents: Mapping[str, str]) -> None:
+        """`parents`: the name of the queue above each; root need not be among them."""
+        self.queues: list[str] = []
+        """The queue of each node."""
+        self.parents: list[int] = []
+        """The node above each; that of root is itself."""
+        self.node: dict[str, int] = {}
+        """The node of a queue."""
+        self.seat: dict[str, int] = {}
+        """The node at which a queue's own groups count."""
+        self.levels: list[Nodes] = []
+        """The nodes of each level, from root on."""
+        self._first: list[int] = []
+        self._end: list[int] = []
+        self._paths: dict[str, list[int]] = {}
+        self._number(_children(parents))
+
+    def __len__(self) -> int:
+        return len(self.queues)
+
+    def children(self, nodes: Sequence[int] | Nodes) -> tuple[Nodes, Nodes]:
+        """The children of `nodes`, all of which have some; and for each the position of its parent in
+        `nodes`."""
+        first, end = np.asarray(self._first)[nodes], np.asarray(self._end)[nodes]
+        rows = np.concatenate([np.arange(one, other) for one, other in zip(first, end, strict=True)])
+        return rows, np.repeat(np.arange(len(first)), end - first)
+
+    def has_children(self, node: int) -> bool:
+        return self._end[node] > self._first[node]
+
+    def is_seat(self, node: int) -> bool:
+        """Whether a node stands for the own groups of a queue that has others below it."""
+        return self.node[self.queues[node]] != node
+
+    def path(self, queue: str) -> list[int]:
+        """From the seat of a queue up to root."""
+        if queue not in self._paths:
+            self._paths[queue] = self._up(self.seat[queue])
+        return self._paths[queue]
+
+    def parent_of(self, queue: str) -> str:
+        """The queue above; empty for root."""
+        node = self.node[queue]
+        return "" if node == TOP else self.queues[self.parents[node]]
+
+    def ancestry(self, queue: str) -> list[str]:
+        """A queue and those above it, root included."""
+        return [self.queues[node] for node in self._up(self.node[queue])]
+
+    def _up(self, node: int) -> list[int]:
+        path = [node]
+        while path[-1] != TOP:
+            path.append(self.parents[path[-1]])
+        return path
+
+    # ---- numbering
+
+    def _number(self, below: Mapping[str, Sequence[str]]) -> None:
+        level = [self._add(ROOT_QUEUE, TOP)]
+        while level:
+            self.levels.append(np.array(level, dtype=np.intp))
+            level = [child for node in level for child in self._add_children(node, below)]
+
+    def _add(self, queue: str, parent: int) -> int:
+        node = len(self.queues)
+        self.queues.append(queue)
+        self.parents.append(parent)
+        self._first.append(0)
+        self._end.append(0)
+        self.seat[queue] = node
+        self.node.setdefault(queue, node)
+        return node
+
+    def _add_children(self, node: int, below: Mapping[str, Sequence[str]]) -> list[int]:
+        queue = self.queues[node]
+        names = () if self.is_seat(node) else below.get(queue, ())
+        if not names and node != TOP:
+            return []
+        added = [self._add(name, node) for name in (queue, *names)]
+        self._first[node], self._end[node] = added[0], added[-1] + 1
+        return added
+
+
+def _children(parents: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+    """By name; every queue is reached from root."""
+    below = _grouped(parents)
+    lost = parents.keys() - _reached(below) - {ROOT_QUEUE}
+    return _grouped({**parents, **dict.fromkeys(lost, ROOT_QUEUE)}) if lost else below
+
+
+def _grouped(parents: Mapping[str, str]) -> dict[str, list[str]]:
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(parents):
+        if name != ROOT_QUEUE:
+            below[parents[name] if parents[name] in parents else ROOT_QUEUE].append(name)
+    return below
+
+
+def _reached(below: Mapping[str, Sequence[str]]) -> set[str]:
+    reached, left = {ROOT_QUEUE}, [ROOT_QUEUE]
+    while left:
+        more = below.get(left.pop(), ())
+        reached.update(more)
+        left += more
+    return reached

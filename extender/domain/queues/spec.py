@@ -1,0 +1,220 @@
+"""What a queue's spec says: amounts, limits, flavors, preemption, namespaces; and what is wrong with a
+field.
+"""
+
+from collections.abc import Iterable, Iterator
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from extender.api import keys
+from extender.api.durations import as_seconds
+from extender.api.objects.base import Quantities
+from extender.api.objects.pods import LabelSelector, Requirement
+from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec, RunningLimit
+from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.domain.model.resources import Resources, asked, offered
+from extender.domain.model.selectors import Labels, NodePart, selects
+
+# ---- The rules that an owner gives a queue, besides its amounts: small frozen records.
+
+
+class Limit(msgspec.Struct, frozen=True, gc=False):
+    """How much may run at the same time; None: no limit."""
+
+    groups: int | None = None
+    pods: int | None = None
+
+
+class RunningLimits(msgspec.Struct, frozen=True, gc=False):
+    queue: Limit = Limit()
+    """Of all groups of the queue."""
+    user: Limit = Limit()
+    """Of the groups of each user."""
+    namespace: Limit = Limit()
+    """Of the groups of each namespace."""
+
+
+class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
+    within_queue: bool = True
+    """Whether groups of higher priority may take room from running ones of the same queue."""
+    unmanaged: bool = True
+    """Whether its groups may take room from pods of lower priority that are not Muster's."""
+    min_runtime: float = 0.0
+    """How long its groups have run, in seconds, before others may take their room."""
+    after: float = 0.0
+    """How long its groups have waited with all their members, in seconds, before room is taken for them."""
+
+
+class Flavor(msgspec.Struct, frozen=True):
+    """A part of a queue's amounts, on nodes with certain labels."""
+
+    name: str
+    nodes: NodePart
+    """The nodes with its labels, without those of the flavors before it."""
+    capability: Resources = {}
+    """The most that the queue may hold on these nodes; what it does not name has no limit of its own."""
+    deserved: Resources | None = None
+    """What the queue may hold there before the rest is lent to it; None: no more is said than for the whole
+    queue."""
+
+
+def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
+    """The flavor that a node with these labels belongs to: the first whose labels it has; None for none."""
+    return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)
+
+
+# ---- Which namespaces a queue takes groups from.
+
+_WITH_VALUES, _WITHOUT_VALUES = ("In", "NotIn"), ("Exists", "DoesNotExist")
+_FIELD = "spec.namespaceSelector"
+
+
+class BadSelector(BadQuantity):
+    """A selector that the API server would not accept either."""
+
+
+def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
+    """A queue without a selector takes groups from all namespaces."""
+    return selector is None or selects(selector, labels)
+
+
+def not_selected(queue: str, namespace: str) -> str:
+    """What is said where `allows_namespace` is false."""
+    return f"{_FIELD} of queue {queue} does not select namespace {namespace}"
+
+
+def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
+    """Raises BadQuantity."""
+    for requirement in (selector.match_expressions or ()) if selector is not None else ():
+        if fault := _fault(requirement):
+            raise BadSelector(f"{_FIELD}: {fault}")
+    return selector
+
+
+def _fault(requirement: Requirement) -> str:
+    operator, key = requirement.operator, requirement.key[:80]
+    if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
+        allowed = ", ".join((*_WITH_VALUES, *_WITHOUT_VALUES))
+        return f"operator {operator[:40]!r} of {key!r} is not one of {allowed}"
+    if not key:
+        return "an expression without a key"
+    if (operator in _WITH_VALUES) is not bool(requirement.values):
+        return f"operator {operator} of {key!r} takes {'values' if operator in _WITH_VALUES else 'no values'}"
+    return ""
+
+
+# ---- The fields of a queue's spec as the domain takes them, and what is wrong with any of them.
+
+MOST_OVERSELL = 100
+D = TypeVar("D", float, None)
+RESERVE_AFTER = 600.0  # seconds
+START_TIMEOUT = 300.0  # seconds
+_STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
+
+
+def running_limits(limits: QueueLimits | None) -> RunningLimits:
+    if limits is None:
+        return RunningLimits()
+    return RunningLimits(_limit(limits), _limit(limits.per_user), _limit(limits.per_namespace))
+
+
+def policy_fault(spec: QueueSpec) -> str:
+    """The first field that makes no sense, for people; empty if all do."""
+    if fault := stop_policy_fault(spec.stop_policy):
+        return fault
+    negative = ((name, number) for name, number in _counts(spec) if number is not None and number < 0)
+    return next((f"{name} is {number}; it must be 0 or more" for name, number in negative), "")
+
+
+def stop_policy_fault(written: str) -> str:
+    """What is wrong with a spec.stopPolicy, for people; empty if nothing is."""
+    if written in _STOP_POLICIES:
+        return ""
+    return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
+
+
+def _limit(limit: RunningLimit | None) -> Limit:
+    return Limit(limit.groups, limit.pods) if limit is not None else Limit()
+
+
+def _counts(spec: QueueSpec) -> Iterator[tuple[str, int | None]]:
+    yield "spec.ageing", spec.ageing
+    limits = spec.limits or QueueLimits()
+    parts = {"": limits, ".perUser": limits.per_user, ".perNamespace": limits.per_namespace}
+    for part, limit in parts.items():
+        if limit is not None:
+            yield f"spec.limits{part}.groups", limit.groups
+            yield f"spec.limits{part}.pods", limit.pods
+
+
+class QueueAmounts(NamedTuple):
+    """What a queue says in quantities; fields as in QueueRecord."""
+
+    capability: Resources | None = None
+    deserved: Resources | None = None
+    guarantee: Resources = MappingProxyType({})
+    borrowing_limit: Resources | None = None
+    lending_limit: Resources | None = None
+    oversell: float | None = None
+    default_request: Resources = MappingProxyType({})
+
+
+def amounts_of(spec: QueueSpec) -> QueueAmounts:
+    """Raises BadQuantity."""
+    return QueueAmounts(
+        capability=offered(spec.capability) if spec.capability else None,
+        deserved=offered(spec.deserved) if spec.deserved else None,
+        guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
+        borrowing_limit=_amounts("borrowingLimit", spec.borrowing_limit),
+        lending_limit=_amounts("lendingLimit", spec.lending_limit),
+        oversell=_oversell(spec.oversell),
+        default_request=asked(spec.default_request),
+    )
+
+
+def _amounts(field: str, quantities: Quantities | None) -> Resources | None:
+    """A limit of 0 is one, too. Raises BadQuantity."""
+    amounts = None if quantities is None else offered(quantities)
+    for name, amount in (amounts or {}).items():
+        if amount < 0:
+            raise BadQuantity(f"spec.{field}[{name}] is {(quantities or {})[name]}; allowed is 0 or more")
+    return amounts
+
+
+def _oversell(quantity: Quantity | None) -> float | None:
+    """To three decimals. Raises BadQuantity."""
+    if quantity is None:
+        return None
+    factor = at_most(quantity, 1000) / 1000
+    if not 1.0 <= factor <= MOST_OVERSELL:
+        raise BadQuantity(f"spec.oversell is {quantity}; allowed is 1 to {MOST_OVERSELL}")
+    return factor
+
+
+def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
+    """Raises BadQuantity."""
+    rules = written or QueuePreemption()
+    return PreemptionRules(
+        within_queue=rules.within_queue != keys.NEVER,
+        unmanaged=rules.unmanaged != keys.NEVER,
+        min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
+        after=_seconds("spec.preemption.after", rules.after),
+    )
+
+
+def _seconds(field: str, text: str) -> float:
+    """Raises BadQuantity."""
+    try:
+        return as_seconds(text) if text else 0.0
+    except ValueError as fault:
+        raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
+
+
+def duration_of(text: str, default: D) -> float | D:
+    """What cannot be read counts as not given; the API server refuses it."""
+    try:
+        return as_seconds(text)
+    except ValueError:
+        return default

@@ -1,0 +1,213 @@
+"""The states of a queue: Open, Closing while groups are left, Closed; and the bus Commands that
+change them."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from extender.api.keys import ROOT_QUEUE
+from extender.api.objects.queues import Command
+from extender.domain.queues.records import QueueRecord
+
+# ---- The states of a queue: Open, Closing while groups are left, Closed.
+#
+# spec.state, which its owner writes, decides. If that is empty, the last state in the status stays in
+# force. Closing a queue also closes those below it, whatever their own spec says: each is marked,
+# durably, before its status changes. The mark distinguishes a queue that only its parent keeps closed
+# from one that is closed itself, even after a restart: when the parent opens, the former opens with it
+# and the latter does not.
+
+
+class QueueState(StrEnum):
+    OPEN = "Open"
+    CLOSING = "Closing"
+    CLOSED = "Closed"
+    UNKNOWN = "Unknown"  # spec or status has no known state: it takes no groups until that is corrected
+
+    @property
+    def shut(self) -> bool:
+        return self in (QueueState.CLOSING, QueueState.CLOSED)
+
+
+class QueueAction(StrEnum):
+    """What a Command may ask of a queue."""
+
+    OPEN = "OpenQueue"
+    CLOSE = "CloseQueue"
+
+    @property
+    def spec_state(self) -> QueueState:
+        """The value of spec.state by which the action takes effect."""
+        return QueueState.OPEN if self is QueueAction.OPEN else QueueState.CLOSED
+
+
+class Mark(StrEnum):
+    """What is to be done about the mark of a queue that its parent keeps closed."""
+
+    KEEP = "keep"
+    PUT = "put"
+    TAKE = "take"
+
+
+class StateFacts(Protocol):
+    """What the state of one queue depends on; the fields are those of QueueRecord."""
+
+    @property
+    def parent(self) -> str: ...
+    @property
+    def spec_state(self) -> str: ...
+    @property
+    def status_state(self) -> str: ...
+    @property
+    def marked(self) -> bool: ...
+
+
+def read_state(text: str) -> QueueState | None:
+    """The state that status.state names; a queue without one is new, and Open. None if the text is
+    not a state."""
+    if not text:
+        return QueueState.OPEN
+    return QueueState(text) if text in {*QueueState} else None
+
+
+def wish(queue: StateFacts) -> QueueState:
+    """The state of the queue apart from its parents: Open, Closed or Unknown."""
+    if queue.spec_state:
+        wished = read_state(queue.spec_state)
+        return wished if wished in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
+    if queue.marked:
+        return QueueState.OPEN
+    stored = read_state(queue.status_state) or QueueState.UNKNOWN
+    return QueueState.CLOSED if stored.shut else stored
+
+
+def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> QueueState:
+    """The state to publish. `held_shut`: it is marked, and its parent is shut. `has_groups`: in any phase."""
+    if wished is QueueState.UNKNOWN or (wished is QueueState.OPEN and not held_shut):
+        return wished
+    return QueueState.CLOSING if has_groups else QueueState.CLOSED
+
+
+def closed_above(name: str, queues: Mapping[str, StateFacts]) -> str:
+    """The name of the ancestor that is closed itself and keeps this queue and all between them closed, or
+    empty. A queue that names no parent is below `root`; one that is its own ancestor counts as having
+    none."""
+    return _closed_above(name, queues, frozenset())
+
+
+def _closed_above(name: str, queues: Mapping[str, StateFacts], below: frozenset[str]) -> str:
+    above = parent_of(name, queues[name])
+    parent = queues.get(above)
+    if parent is None or above == name or above in below:
+        return ""
+    wished = wish(parent)
+    if wished is QueueState.CLOSED:
+        return above
+    held = wished is QueueState.OPEN and parent.marked
+    return _closed_above(above, queues, below | {name}) if held else ""
+
+
+def parent_of(name: str, queue: StateFacts) -> str:
+    """The name of the parent queue; empty for `root`."""
+    return "" if name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
+
+
+def mark_of(queue: StateFacts, below_shut: bool) -> Mark:
+    """`below_shut`: an ancestor keeps the queue closed. A mark is removed once it has no meaning any more:
+    the queue itself is closed, or its parent is open and the queue's state no longer depends on the mark,
+    because spec.state or the status says Open."""
+    wished = wish(queue)
+    if not queue.marked:
+        return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP
+    settled = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
+    if wished is QueueState.CLOSED or (not below_shut and settled):
+        return Mark.TAKE
+    return Mark.KEEP
+
+
+# ---- Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
+#
+# A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are
+# written to the queue in one step, so once that UID is on the queue, only the Command itself is left to
+# be removed. Commands for one queue are executed in the order in which they were created. An invalid
+# Command is refused and removed too, because nothing else would remove it; Commands for other kinds are
+# left to the controllers of those kinds.
+
+_QUEUE_GROUP = "scheduling.volcano.sh/"
+
+
+class CommandRecord(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    uid: str
+    action: str  # as written; a QueueAction if it is valid
+    queue: str  # the target's name
+    queue_uid: str  # the target's UID
+    created: str = ""  # metadata.creationTimestamp
+    version: int = 0  # metadata.resourceVersion: orders Commands created in the same second
+
+
+class CommandStep(StrEnum):
+    """What is to be done about a Command."""
+
+    EXECUTE = "execute"
+    REMOVE = "remove"  # it has taken effect
+    REFUSE = "refuse"
+    LOOK_FOR_QUEUE = "look for its queue"  # the watch has not shown it: it is new, or gone
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """`state`: what to write to spec.state. `why`: the cause of a refusal, for people."""
+
+    step: CommandStep
+    state: str = ""
+    why: str = ""
+
+
+def command_record(command: Command) -> CommandRecord | None:
+    """None for a Command that is not about a queue."""
+    meta, target = command.metadata, command.target
+    if target is None or target.kind != "Queue" or not target.api_version.startswith(_QUEUE_GROUP):
+        return None
+    return CommandRecord(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        action=command.action,
+        queue=target.name,
+        queue_uid=target.uid,
+        created=meta.creation_timestamp or "",
+        version=int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
+    )
+
+
+def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord]:
+    heads: dict[str, CommandRecord] = {}
+    for command in sorted(commands, key=lambda each: (each.created, each.version, each.name)):
+        heads.setdefault(command.queue, command)
+    return list(heads.values())
+
+
+def judge(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
+    """What is to be done about a Command, given the queue that it names."""
+    if command.action not in {*QueueAction}:
+        return _refuse(f"action is {command.action!r}; allowed are {' and '.join(QueueAction)}")
+    state = QueueAction(command.action).spec_state
+    if command.queue == ROOT_QUEUE and state is QueueState.CLOSED:
+        return _refuse("a Command cannot close queue root; to close all queues, set its spec.state to Closed")
+    if queue is None or not queue.uid or queue.uid != command.queue_uid:
+        return Judgement(CommandStep.LOOK_FOR_QUEUE)
+    if queue.last_command == command.uid:
+        return Judgement(CommandStep.REMOVE)
+    return Judgement(CommandStep.EXECUTE, state)
+
+
+def lost_target(command: CommandRecord) -> str:
+    """Why a Command is refused if its queue does not exist."""
+    return f"target: there is no queue {command.queue} with the UID {command.queue_uid!r}"
+
+
+def _refuse(why: str) -> Judgement:
+    return Judgement(CommandStep.REFUSE, why=why)

@@ -1,0 +1,266 @@
+"""The tree of queues: which exist, which is below which, the state and the faults of each, and the groups
+that a deleted one left behind.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Set
+from types import MappingProxyType
+
+import msgspec
+
+from extender.api import keys
+from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
+from extender.domain.model.records import GroupKey, GroupRecord
+from extender.domain.model.resources import PODS, Resources
+from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.states import Mark, QueueState, closed_above, mark_of, parent_of, state_of, wish
+
+# ---- What decide() sees of one queue.
+
+
+class QueueView(msgspec.Struct, frozen=True, gc=False):
+    record: QueueRecord
+    exists: bool  # whether the API has it; `default` always counts as existing
+    state: str  # a QueueState; empty if the queue does not exist
+    groups: int  # how many the queue has, of any phase
+    allocated: Resources  # what its pods on nodes, and those pinned to nodes, ask for
+    requested: Resources  # the same, and what its groups wait for that may start
+    closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
+    mark: Mark = Mark.KEEP  # what is to be done about its mark
+    fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
+    by_flavor: Mapping[str, Resources] = {}  # of what is allocated, the amounts on each of its flavors
+
+    @property
+    def to_open(self) -> str:
+        """The queue that has to be opened for this one to be open."""
+        is_held = self.closed_above and wish(self.record) is QueueState.OPEN
+        return self.closed_above if is_held else self.record.name
+
+
+# ---- What is wrong with a queue or its place in the tree: then its groups wait, since nobody can say
+# what they may have.
+
+MOST_LEVELS = 100  # below root; the flag --max-queue-depth allows no more
+
+
+def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
+    """The first fault of an existing queue and those above it, for people; empty if there is none. The limits
+    of all queues above bind, so a queue that has one that cannot be judged cannot be judged either."""
+    way: list[str] = []
+    while name and name != ROOT_QUEUE:
+        record = queues.get(name)
+        if record is None:
+            return _missing(name, way)
+        if record.fault:
+            return record.fault
+        if name in way:
+            return f"queue {name}: spec.parent leads back to the queue itself: {' > '.join([*way, name])}"
+        if len(way) == MOST_LEVELS:
+            return f"queue {way[0]}: more than {MOST_LEVELS} levels of queues are above it"
+        way.append(name)
+        name = parent_of(name, record)
+    return ""
+
+
+def _missing(name: str, way: list[str]) -> str:
+    if not way or name == DEFAULT_QUEUE:
+        return ""
+    return f"queue {way[-1]}: its parent {name} does not exist"
+
+
+# ---- The queues that the API has, and the state of each: open, closed, or kept closed by its parent.
+
+
+class Queues:
+    def __init__(self) -> None:
+        self._records: dict[str, QueueRecord] = {}
+        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        self.uids: set[str] = set()
+        self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
+        self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
+
+    def put(self, record: QueueRecord) -> set[str]:
+        """A queue is new or has changed. Returns the names of all queues that this may open or close."""
+        before = self._records.get(record.name)
+        if before == record:
+            return set()
+        self._records[record.name] = record
+        self._place(before, record)
+        return self._family(record.name)
+
+    def drop(self, name: str) -> set[str]:
+        """A queue is gone. Returns the names of all queues that this may open."""
+        gone = self._records.pop(name, None)
+        self._place(gone, None)
+        return self._family(name)
+
+    def get(self, name: str) -> QueueRecord | None:
+        """A queue; `default` counts as existing before it is created."""
+        return self._records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
+
+    @property
+    def names(self) -> set[str]:
+        """The queues that the API has; `default` may be missing."""
+        return set(self._records)
+
+    @property
+    def records(self) -> dict[str, QueueRecord]:
+        """A copy of all records."""
+        return dict(self._records)
+
+    def is_open(self, name: str) -> bool:
+        record = self.get(name)
+        return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
+
+    def view(
+        self,
+        name: str,
+        groups: int,
+        allocated: Resources,
+        requested: Resources,
+        by_flavor: Mapping[str, Resources] = MappingProxyType({}),
+    ) -> QueueView:
+        record = self.get(name)
+        above = closed_above(name, self._records) if name in self._records else ""
+        return QueueView(
+            record=record or QueueRecord(name),
+            exists=record is not None,
+            state=str(self._state(record, groups > 0)) if record else "",
+            groups=groups,
+            allocated=allocated,
+            requested=allocated if record and record.stop_policy else requested,
+            closed_above=above,
+            mark=mark_of(record or QueueRecord(name), bool(above)),
+            fault=self._fault(name),
+            by_flavor=by_flavor,
+        )
+
+    def _fault(self, name: str) -> str:
+        """Each view asks for it, and it only changes with the tree."""
+        if name not in self._records:
+            return ""
+        if name not in self._faults:
+            self._faults[name] = fault_of(name, self._records)
+        return self._faults[name]
+
+    def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
+        held_shut = record.marked and bool(closed_above(record.name, self._records))
+        return state_of(wish(record), has_groups, held_shut)
+
+    def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
+        """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
+        self._faults = {}
+        if before is not None:
+            self._children[parent_of(before.name, before)].discard(before.name)
+            self.uids.discard(before.uid)
+            self.gone.add(before.uid)
+        if now is not None:
+            self._children[parent_of(now.name, now)].add(now.name)
+            self.uids.add(now.uid)
+            self.gone.discard(now.uid)
+
+    def _family(self, name: str) -> set[str]:
+        """A queue and all queues below it."""
+        found, left = {name}, [name]
+        while left:
+            below = self._children.get(left.pop(), set()) - found
+            found |= below
+            left += below
+        return found
+
+
+# ---- The queues as admission rules see them: which exist, and which is below which.
+
+
+class QueueTree:
+    """All queues at one moment. What a queue holds is looked up on demand: few rules ask, for few queues."""
+
+    def __init__(self, queues: Mapping[str, QueueRecord], look_up: Callable[[str], QueueView | None]) -> None:
+        self.queues = queues
+        self._look_up = look_up
+        self._children: defaultdict[str, list[str]] = defaultdict(list)
+        for name, record in queues.items():
+            self._children[record.parent].append(name)
+
+    def view(self, name: str) -> QueueView | None:
+        """A queue with what it holds; None if there is no such queue."""
+        return self._look_up(name) if name in self.queues else None
+
+    def pods(self, name: str) -> int:
+        """How many pods of a queue are on nodes."""
+        view = self.view(name)
+        return view.allocated.get(PODS, 0) if view else 0
+
+    def children(self, name: str) -> list[str]:
+        return self._children.get(name, [])
+
+    def ancestry(self, name: str) -> Iterator[QueueRecord]:
+        """`name` and the queues above it, nearest first and without root; a cycle ends where it began."""
+        seen: set[str] = set()
+        while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
+            seen.add(name)
+            yield record
+            name = record.parent
+
+    def height(self, name: str, seen: frozenset[str] = frozenset()) -> int:
+        """The number of levels from a queue down to the lowest below it, itself included."""
+        if name in seen:
+            return 0
+        below = (self.height(child, seen | {name}) for child in self.children(name))
+        return 1 + max(below, default=0)
+
+    def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
+        """The largest capability of a resource among a queue and those below it, as (queue, amount). A queue
+        that lists the resource counts in place of all below it."""
+        record = self.queues.get(name)
+        own = (record.capability or {}).get(resource) if record else None
+        if own is not None or name in seen:
+            return name, own or 0
+        below = (self.largest(resource, child, seen | {name}) for child in self.children(name))
+        return max(below, key=lambda each: each[1], default=(name, 0))
+
+
+# ---- Which groups each queue took in, so that they can be found when the queue is gone.
+#
+# A queue that still has groups is protected from deletion. If it was deleted nevertheless, its groups
+# are deleted too. They are known by the UID of the queue, which is noted on them. A group that was
+# created before its queue carries no such note, and waits.
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """A PodGroup whose queue took it in and is gone."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str  # the name of the queue that is gone
+    queue_uid: str
+
+
+class TakenInGroups:
+    """Groups by the UID of the queue that took them in."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)  # by the queue's UID
+
+    def note(self, before: GroupRecord | None, now: GroupRecord | None) -> None:
+        """A group changed, appeared (`before` is None) or is gone (`now` is None)."""
+        if before is not None and before.queue_uid:
+            self._of[before.queue_uid].pop(before.key, None)
+            if not self._of[before.queue_uid]:
+                del self._of[before.queue_uid]
+        if now is not None and now.queue_uid:
+            self._of[now.queue_uid][now.key] = now
+
+    def any_of(self, queue_uid: str) -> bool:
+        """Whether a group says that this queue took it in."""
+        return queue_uid in self._of
+
+    def left_by(self, existing: Set[str]) -> list[GroupRecord]:
+        """The groups of all queues whose UID is not in `existing`."""
+        gone = sorted(self._of.keys() - existing)
+        return [record for uid in gone for record in self._of[uid].values()]
+
+
+def orphan(group: GroupRecord) -> Orphan:
+    return Orphan(group.namespace, group.name, group.uid, group.queue, group.queue_uid)

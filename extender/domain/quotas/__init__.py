@@ -1,1 +1,0 @@
-"""Quotas of other systems, and the queues that are made from them."""

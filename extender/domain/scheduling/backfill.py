@@ -1,0 +1,218 @@
+"""Backfill: who may start on nodes that are reserved for another group, because it ends before they are
+needed.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import chain
+from math import inf
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.placement.capacity import CapacityCounts
+from extender.domain.placement.departures import Departures, RunTimes, earliest, held_by, nodes_of
+from extender.domain.placement.planner import Planner, rows_of
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.nodes import AmountRows, Rows
+from extender.domain.snapshot.quorum import Missing, missing
+
+# ---- What a round expects of later: when groups end, and where a group will find room then.
+
+
+class Foresight:
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self.times = RunTimes(round_.snapshot)
+        self.has_searched = False
+        """Whether this round has looked for nodes: once in a round is enough, since that takes its time."""
+
+    def find(self, group: GroupView, planner: Planner, stay: float) -> Reservation | None:
+        """When and where the group would start. None where it would find no room in `planner` even once all
+        groups that run have ended. `stay`: for how many seconds it keeps to the nodes."""
+        self.has_searched = True
+        wanted, snapshot = missing(group), self._round.snapshot
+        found = earliest(planner, self._departures, wanted, snapshot.now)
+        if found is None:
+            return None
+        now, at = snapshot.now, found.at
+        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, self.timestamp(at))
+
+    def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
+        """The same nodes with the moment at which they are expected to be free by now; None where they will
+        not be."""
+        if not self._is_possible(reservation, wanted):
+            return None
+        on, needs = self._round.budget.planner.capacity.asked_on(self.rows(reservation, wanted))
+        departures = self._departures_from(reservation)
+
+        def is_free(moment: float) -> bool:
+            return bool((self._free_after(departures, moment, on) >= needs).all())
+
+        first = bisect_left(departures.moments, True, key=is_free)
+        if first == len(departures.moments):
+            return None
+        at = departures.moments[first]
+        nodes = frozenset(reservation.nodes.values())
+        known = None if departures.is_guess(nodes, at) else at
+        return replace(reservation, starts_at=known, expected=self.timestamp(known))
+
+    def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
+        """Whether the members will still find room on the reserved nodes at the expected moment."""
+        if not self._is_possible(reservation, wanted):
+            return False
+        on, needs = self._round.budget.planner.capacity.asked_on(self.rows(reservation, wanted))
+        return bool((self.free_at_start(reservation, on) >= needs).all())
+
+    def _is_possible(self, reservation: Reservation, wanted: Missing) -> bool:
+        if not self.names_all(reservation, wanted):
+            return False
+        rows, capacity = self.rows(reservation, wanted), self._round.budget.planner.capacity
+        return all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
+
+    def names_all(self, reservation: Reservation, wanted: Missing) -> bool:
+        """Whether the reservation has a node, which exists, for each of the members and no others."""
+        there = self._round.snapshot.nodes.row.keys()
+        named = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
+        return named and set(reservation.nodes.values()) <= there
+
+    def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
+        """The reserved rows, one for each of the members."""
+        placed = ((pod, reservation.nodes[pod.uid]) for pod in wanted.members)
+        return rows_of(placed, self._round.snapshot.nodes)
+
+    def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
+        """What will be free on the reserved `rows` when the group is expected to start; once all groups that
+        run there have ended, where nobody knows when that is."""
+        until = inf if reservation.starts_at is None else reservation.starts_at
+        return self._free_after(self._departures_from(reservation), until, rows)
+
+    def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
+        capacity = self._round.budget.planner.capacity
+        return np.asarray(capacity.left[rows] + departures.freed_on(rows, capacity, moment))
+
+    def _departures_from(self, reservation: Reservation) -> Departures:
+        """Those of groups that run on the reserved nodes; what leaves other nodes does not matter."""
+        nodes = set(reservation.nodes.values())
+        if nodes <= self._reserved_nodes:
+            return self._departures_from_reserved_nodes
+        return Departures(self._holders_on(nodes), self.times, self._round.snapshot.nodes)
+
+    @cached_property
+    def _reserved_nodes(self) -> frozenset[str]:
+        """Those of all reservations with which the round began."""
+        reservations = (group.start.reservation for group in self._round.snapshot.groups.values())
+        nodes = (each.nodes.values() for each in reservations if each is not None)
+        return frozenset(chain.from_iterable(nodes))
+
+    @cached_property
+    def _departures_from_reserved_nodes(self) -> Departures:
+        holders = self._holders_on(self._reserved_nodes)
+        return Departures(holders, self.times, self._round.snapshot.nodes)
+
+    def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupView]:
+        return dict.fromkeys(chain.from_iterable(self._by_node.get(node, ()) for node in nodes))
+
+    @cached_property
+    def _by_node(self) -> dict[str, list[GroupView]]:
+        holders: dict[str, list[GroupView]] = {}
+        for group in self._holders:
+            for node in nodes_of(group):
+                holders.setdefault(node, []).append(group)
+        return holders
+
+    def held_on(self, reservation: Reservation, queue: str) -> Resources:
+        """What a queue's groups hold on the reserved nodes."""
+        nodes = frozenset(reservation.nodes.values())
+        shapes = (
+            shape
+            for group in self._holders_on(reservation.node_names)
+            if group.queue == queue
+            for shape, node in held_by(group)
+            if node in nodes
+        )
+        return requests_of(Counter(shapes))
+
+    @cached_property
+    def _holders(self) -> list[GroupView]:
+        return [group for group in self._round.snapshot.groups.values() if nodes_of(group)]
+
+    @cached_property
+    def _departures(self) -> Departures:
+        return Departures(self._holders, self.times, self._round.snapshot.nodes)
+
+    def timestamp(self, moment: float | None) -> str:
+        """For people; empty for a moment that is not known, or beyond all calendars."""
+        try:
+            seconds = self._round.snapshot.epoch + (inf if moment is None else moment)
+            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        except (OverflowError, ValueError, OSError):
+            return ""
+
+
+# ---- The room that is kept on reserved nodes: taken out of that of the others, and given back to those
+# who may use it.
+
+
+class KeptRoom(msgspec.Struct, eq=False):
+    """For one group."""
+
+    group: GroupView
+    reservation: Reservation
+    rows: Rows
+    needs: AmountRows
+    """What the group will need on these rows."""
+    kept: AmountRows
+    """What is taken out of the others' room there now."""
+
+
+def keep(round_: Round, group: GroupView, foresight: Foresight, reservation: Reservation) -> KeptRoom:
+    """Take it. What the group will not need by the time it starts is left to all; of what is free already,
+    all is kept once that moment has come, or if nobody knows it."""
+    planner = round_.budget.planner
+    rows, needs = planner.capacity.asked_on(foresight.rows(reservation, missing(group)))
+    left, start = np.maximum(planner.capacity.left[rows], 0), reservation.starts_at
+    is_known = start is not None and not round_.is_due(start)
+    then = foresight.free_at_start(reservation, rows) if is_known else left
+    kept = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
+    planner.take_amounts(rows, kept)
+    return KeptRoom(group, reservation, rows, needs, kept)
+
+
+GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
+"""By whose room was given back: what was known of the room without it, and with it."""
+
+
+@contextmanager
+def given_back(planner: Planner, them: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
+    """Meanwhile the room is there for others. What these take of it is not kept afterwards. `known`: what was
+    counted while it was given back before."""
+    capacity, whose = planner.capacity, frozenset(each.group.key for each in them)
+    outside = capacity.known
+    for each in them:
+        planner.take_amounts(each.rows, each.kept, -1)
+    if whose in known and known[whose][0].belongs_with(outside):
+        capacity.recall(known[whose][1])
+    inside = capacity.known
+    before = [planner.capacity.left[each.rows] for each in them]
+    try:
+        yield
+        for each, left in zip(them, before, strict=True):
+            used = np.maximum(left - planner.capacity.left[each.rows], 0)
+            each.kept = np.maximum(each.kept - used, 0)
+    finally:
+        is_as_before = capacity.known.belongs_with(inside)
+        for each in them:
+            planner.take_amounts(each.rows, each.kept)
+        if is_as_before:
+            capacity.recall(outside)
+            known[whose] = outside, inside

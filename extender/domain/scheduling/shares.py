@@ -1,0 +1,343 @@
+"""The shares of a round: what each queue holds by now, against what it deserves and may hold at most.
+
+The division is kept from round to round.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import inf
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from extender.domain.model.resources import PODS, Resources, show
+from extender.domain.placement.planner import Journal
+from extender.domain.queues.deserved import Division, Holdings
+from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
+from extender.domain.queues.tree import QueueView
+from extender.domain.snapshot.snapshot import Snapshot
+
+# ---- The division of a round, and what queues held when it began: kept for the next one.
+
+
+class KeptShares(msgspec.Struct, frozen=True, eq=False):
+    """Never changed."""
+
+    queues: Mapping[str, QueueView]
+    """What it was made from."""
+    division: Division
+    """What each queue deserves and may hold."""
+    holdings: Holdings
+    """What each held when the round began."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, before: "KeptShares | None") -> "KeptShares":
+        """The same, whether or not it is made from the one `before`."""
+        queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
+        demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
+        own = {name: queue.allocated for name, queue in queues.items()}
+        if before is None:
+            division = Division.of(total, demands)
+            return cls(queues, division, Holdings(division, own))
+        division = Division.of(total, demands, before.division)
+        return cls(queues, division, before.holdings.after(division, own))
+
+
+def total_of(snapshot: Snapshot) -> Resources:
+    """What all nodes offer together."""
+    capacity = snapshot.allocatable.sum(axis=0)
+    return {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
+
+
+def _demand(queue: QueueView, oversell: float) -> QueueDemand:
+    """A queue that does not exist takes no part, however many groups name it. One whose groups cannot start
+    asks for no more than what it holds."""
+    record = queue.record
+    return QueueDemand(
+        name=record.name,
+        weight=record.weight,
+        request=queue.allocated if queue.fault else queue.requested,
+        capability=record.capability,
+        guarantee=record.guarantee,
+        groups=queue.exists and queue.groups > 0,
+        parent=record.parent,
+        deserved=record.deserved,
+        borrowing_limit=record.borrowing_limit,
+        lending_limit=record.lending_limit,
+        oversell=oversell if record.oversell is None else record.oversell,
+    )
+
+
+# ---- The shares of a round: what each queue holds by now, against what it deserves and may hold at
+# most.
+#
+# Amounts of a queue are sums over it and the queues below it. A queue that has others below it counts
+# its own groups at a seat among them; a group is judged there by its share, and on the whole way up to
+# root by ceilings.
+
+_NO_LIMIT = 10**9
+_NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
+_NOTHING: Portions = {}
+
+
+class Standing(NamedTuple):
+    """Of all queues: what they deserve, may hold, and hold."""
+
+    division: Division
+    holdings: Holdings
+
+    def is_alike(self, other: "Standing") -> bool:
+        """Whether all is the same but for what queues deserve."""
+        return self.division.is_alike(other.division) and self.holdings.are_alike(other.holdings)
+
+    def deserving_otherwise(self, other: "Standing") -> Iterator[str]:
+        """The queues whose own groups deserve more or less than there of what is shared."""
+        shared = [column for column, name in enumerate(self.division.names) if name not in _NOT_SHARED]
+        deserved, then = self.division.deserved[:, shared], other.division.deserved[:, shared]
+        differs = np.any(deserved != then, axis=1)
+        return (queue for queue, seat in self.division.tree.seat.items() if differs[seat])
+
+    def is_above_share(self, queue: str, asked: Resources) -> bool:
+        seat = self.division.tree.seat[queue]
+        held, deserved = self.holdings.held(seat), self.deserved_at(seat)
+        return bool(exceeded(self.there(asked), held, deserved, _NOT_SHARED))
+
+    def deserved_at(self, node: int) -> Portions:
+        """Never less than what is kept for the queue."""
+        given = self.division.share(node)
+        return given.deserved if given else _NOTHING
+
+    def there(self, asked: Resources) -> Resources:
+        """Without what no node offers: that is no question of shares, the pods never fit."""
+        return {name: amount for name, amount in asked.items() if name in self.division.total}
+
+
+class QueueShares:
+    def __init__(
+        self, snapshot: Snapshot, before: KeptShares | None = None, journal: Journal | None = None
+    ) -> None:
+        """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
+        self.kept = KeptShares.of(snapshot, before)
+        """For the next round."""
+        self.tree = self.kept.division.tree
+        self._cluster = self.kept.division.total
+        self._division = self.kept.division
+        self._holdings = self.kept.holdings.copy()
+        self.standing = Standing(self._division, self._holdings)
+        """By now; never changed, if nothing is taken any more."""
+        self._ceilings: dict[int, Portions] = {}
+        self._slacks: dict[str, Portions] = {}  # until anything is taken
+        self._journal = Journal() if journal is None else journal
+
+    # ---- taking
+
+    def take(self, queue: str, asked: Resources, times: int = 1) -> None:
+        """The queue holds so much more; -1 times gives it back."""
+        self._take(queue, asked, times)
+        self._journal.note(partial(self._take, queue, asked, -times))
+
+    def _take(self, queue: str, asked: Resources, times: int) -> None:
+        self._holdings.take(queue, asked, times)
+        self._slacks.clear()
+
+    # ---- looking
+
+    def held(self, queue: str) -> Resources:
+        """What a queue and those below it hold by now."""
+        return self._holdings.held(self.tree.node[queue]) if queue in self.tree.node else {}
+
+    def allocated(self, queue: str) -> Resources:
+        """What a queue and those below it held when the round began."""
+        return self.kept.holdings.held(self.tree.node[queue])
+
+    def of(self, queue: str) -> float:
+        """How much of what it deserves a queue holds."""
+        return self.of_node(self.tree.node[queue])
+
+    def of_node(self, node: int) -> float:
+        """The same for a node of the tree."""
+        given = self._division.share(node)
+        return share(self._holdings.held(node), given.deserved) if given else 0.0
+
+    def deserved(self, queue: str) -> Portions:
+        """What a queue deserves: nothing where there is no such queue."""
+        return self.standing.deserved_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
+
+    def borrowed(self, queue: str) -> Resources:
+        """What a queue held above what it deserves when the round began."""
+        deserved = self.deserved(queue)
+        held = self.allocated(queue)
+        more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
+        return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
+
+    def real_capability(self, queue: str) -> Portions:
+        """The most that a queue may hold, as the division gives it."""
+        given = self._division.share(self.tree.node[queue]) if queue in self.tree.node else None
+        return given.ceiling if given else _NOTHING
+
+    # ---- the share gate
+
+    def is_above_share(self, queue: str, asked: Resources) -> bool:
+        return self.standing.is_above_share(queue, asked)
+
+    def headroom_within_share(self, queue: str, requests: Resources) -> int:
+        """How many more of `requests` keep the queue within what it deserves."""
+        return self.headroom_at(self.tree.seat[queue], requests, 1.0)
+
+    def headroom_at(self, node: int, requests: Resources, share: float) -> int:
+        """How many more of `requests` a node may hold until it holds so much of what it deserves."""
+        limit = {name: due * share for name, due in self.standing.deserved_at(node).items()}
+        return _times(self.standing.there(requests), self._holdings.held(node), limit)
+
+    # ---- ceilings, all the way up
+
+    def ceiling(self, queue: str) -> Portions:
+        """What limits a queue apart from the room. All that nodes offer is no ceiling, unless the queue is
+        limited to as much itself. A queue that is gone has none."""
+        return self._ceiling_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
+
+    def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
+        """How many more of `requests` keep the queue and those above it within their ceilings."""
+        parts = (
+            (most + EPSILON) / amount
+            for name, amount in self.standing.there(requests).items()
+            for most in self._bounds(queue, name)
+        )
+        return int(min((*parts, _NO_LIMIT)))
+
+    def _bounds(self, queue: str, name: str) -> Iterator[float]:
+        """How much more of a resource each ceiling allows, from the queue up to root."""
+        free = 0  # of what is kept for the nodes passed: the next one gives nothing of it
+        for node in self.tree.path(queue):
+            filled = self._holdings.filled(node).get(name, 0)
+            yield max(self._limit(node, name) - filled, 0.0) + free
+            if self._holds_less(node):
+                yield max(self._limit(node, name) - self._holdings.held(node).get(name, 0), 0.0)
+            free += self._holdings.unused(node, name)
+
+    def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
+        """Whether `asked` is above the ceiling even if no queue held anything."""
+        seat = self.tree.seat[queue]
+        potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
+        return bool(exceeded(self.standing.there(asked), {}, potential))
+
+    def above_ceiling(self, queue: str, asked: Resources) -> str:
+        """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
+        would not."""
+        slack = self._slack(queue)
+        if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
+            return ""
+        more = asked = self.standing.there(asked)
+        for node in self.tree.path(queue):
+            if over := self._over(node, more, asked):
+                name = self.tree.queues[node]
+                return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(over)
+            more = self._holdings.taken_above(node, more)
+        return ""
+
+    def _over(self, node: int, more: Resources, asked: Resources) -> list[str]:
+        """What a node cannot give of `more`. Nor of anything that is `asked`, even if it is kept below the
+        node, while others hold that: it was not kept yet when they started."""
+        limit = {name: self._limit(node, name) for name in asked}
+        if over := exceeded(more, self._holdings.filled(node), limit):
+            return [self._excess(node, name, more[name], self._kept_below(node, name)) for name in over]
+        over = exceeded(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
+        return [self._excess(node, name, asked[name]) for name in over]
+
+    def _holds_less(self, node: int) -> bool:
+        """Whether anything is kept below a node besides what is held. At root, that is a question of room."""
+        return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
+
+    def _slack(self, queue: str) -> Portions:
+        """What the ceilings on the way up to root allow at least, of each resource that nodes offer."""
+        if queue not in self._slacks:
+            path = [(node, self._holdings.filled(node)) for node in self.tree.path(queue)]
+            self._slacks[queue] = {
+                name: min(self._limit(node, name) - filled.get(name, 0) for node, filled in path)
+                for name in self._cluster
+            }
+        return self._slacks[queue]
+
+    def _limit(self, node: int, name: str) -> float:
+        """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
+        if node == TOP and self._kept_below(TOP, name):
+            return self._cluster[name]
+        return self._ceiling_at(node)[name]
+
+    def _kept_below(self, node: int, name: str) -> int:
+        """What is kept for queues below a node, and not held."""
+        return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
+
+    def _excess(self, node: int, name: str, more: int, kept: int = 0) -> str:
+        held = self._holdings.held(node).get(name, 0)
+        return (
+            f"{name}: {show(name, held)} held"
+            + (f" + {show(name, kept)} kept for other queues" if kept > 0 else "")
+            + f" + {show(name, more)} asked > {show(name, self._limit(node, name))}"
+            + self._borrowing(node, name)
+        )
+
+    def _borrowing(self, node: int, name: str) -> str:
+        """What a ceiling consists of, where a queue may borrow no more."""
+        demand = self._division.demands.get(self.tree.queues[node])
+        if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
+            return ""
+        own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
+        borrowed = (demand.borrowing_limit or {})[name]
+        if abs(own + borrowed - self._limit(node, name)) > 1:
+            return ""
+        return f" ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
+
+    # ---- what may be taken back
+
+    def of_own_groups(self, queue: str) -> float:
+        """How much of what they deserve the groups of the queue itself hold, in the resource of which that is
+        the most; infinite where they hold something of which the queue deserves nothing."""
+        if queue not in self.tree.seat:
+            return 0.0
+        seat = self.tree.seat[queue]
+        held, due = self._holdings.held(seat), self.standing.deserved_at(seat)
+        parts = (_part(n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
+        return max(parts, default=0.0)
+
+    def holds_too_much(self, queue: str) -> bool:
+        """Whether the groups of the queue itself hold more than they deserve of anything but places."""
+        if queue not in self.tree.seat:
+            return False
+        seat = self.tree.seat[queue]
+        return bool(exceeded(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED))
+
+    def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
+        """What the queue, and each one above it, holds and deserves, and what of it is kept for it: up to
+        those that are above the queue `to`, too, which lose nothing to it."""
+        gains = set(self.tree.path(to)) if to in self.tree.seat else {TOP}
+        for node in self.tree.path(queue):
+            if node in gains:
+                return
+            yield self._holdings.held(node), self.standing.deserved_at(node), self._holdings.kept(node)
+
+    # ---- inside
+
+    def _ceiling_at(self, node: int) -> Portions:
+        """All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
+        same: pods may hold more than there is, on nodes that are gone or have become smaller."""
+        if node not in self._ceilings:
+            given = self._division.share(node)
+            most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
+            self._ceilings[node] = {
+                name: limit if (limit := most.get(name, inf)) < there else own.get(name, inf)
+                for name, there in self._cluster.items()
+            }
+        return self._ceilings[node]
+
+
+def _part(held: int, due: float) -> float:
+    return held / due if due >= EPSILON else inf
+
+
+def _times(requests: Resources, held: Resources, limit: Portions) -> int:
+    parts = (
+        (limit.get(name, 0.0) - held.get(name, 0) + EPSILON) / amount for name, amount in requests.items()
+    )
+    return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))

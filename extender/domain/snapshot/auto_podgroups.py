@@ -1,0 +1,120 @@
+"""Groups of pods that name none: which group such a pod forms with its siblings, and the PodGroup for it."""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from extender.api.objects.base import OwnerReference
+from extender.api.objects.pods import Pod
+from extender.domain.model.ownership import INHERITED, OwnerRecord, auto_name, controller_of
+from extender.domain.model.queue_of_group import LocalQueueLabel
+from extender.domain.model.resources import PODS, Resources, pod_requests, quantities
+
+_OF_POD = ("preemptable", "cooldown-time", "revocable-zone", "jdb-min-available", "jdb-max-unavailable")
+_OF_POD_LABELS = ("preemptable", "cooldown-time")
+_BUDGETS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unavailable"})
+
+
+class AutoGroup(msgspec.Struct, frozen=True):
+    """A group of pods that name none, at one moment."""
+
+    min_member: int | None  # its PodGroup's; None while it has no PodGroup
+    owner: OwnerRecord | None  # the controller of its pods, if that says anything about the group
+    queue_is_open: bool
+    lives: bool  # a pod of it waits, or is on a node
+    has_pods: bool  # it has a pod left, even if only a finished one
+    is_used: bool  # it has such a pod, or pods that name it explicitly
+    has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
+
+
+class PodGroupStep(Enum):
+    """What is to be done about the PodGroup of a group."""
+
+    NOTHING = auto()
+    MAKE = auto()
+    AWAIT_QUEUE = auto()  # to be made once the queue is open
+    RENUMBER = auto()  # its owner's numbers changed
+    DELETE = auto()
+
+
+def next_step(group: AutoGroup) -> PodGroupStep:
+    """The PodGroup of an owner that wants no pods, such as an old revision, is deleted: the owner itself may
+    stay indefinitely, and would keep it."""
+    owner = group.owner
+    if group.has_job:
+        return PodGroupStep.NOTHING
+    if group.min_member is None:
+        return _first_step(group)
+    if owner is not None and group.has_pods and group.min_member != owner.min_member:
+        return PodGroupStep.RENUMBER
+    if owner is not None and owner.idle and not group.is_used:
+        return PodGroupStep.DELETE
+    return PodGroupStep.NOTHING
+
+
+def _first_step(group: AutoGroup) -> PodGroupStep:
+    if not group.lives:
+        return PodGroupStep.NOTHING
+    return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
+
+
+def min_resources(requests: Resources, min_member: int) -> dict[str, str]:
+    return quantities({name: n * min_member for name, n in requests.items() if name != PODS})
+
+
+def build(
+    pod: Pod, owner: OwnerRecord | None, queue: str, label: LocalQueueLabel | None = None
+) -> dict[str, Any]:
+    """The PodGroup for a pod and its siblings, as it is created. `label`: of the LocalQueue by which they
+    come into their queue; the PodGroup has the label instead of the queue, which may become another. Raises
+    BadQuantity."""
+    min_member = owner.min_member if owner else 1
+    labels = _chosen(pod.metadata.labels, _OF_POD_LABELS)
+    spec = {
+        "minMember": min_member,
+        "queue": "" if label else queue,
+        "priorityClassName": pod.spec.priority_class_name,
+        "minResources": min_resources(pod_requests(pod.spec), min_member),
+    }
+    metadata = {
+        "name": auto_name(pod),
+        "namespace": pod.metadata.namespace,
+        "ownerReferences": _owners(pod),
+        "annotations": _annotations(pod, owner),
+        "labels": labels | {label.key: label.name} if label else labels,
+    }
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {name: value for name, value in metadata.items() if value},
+        "spec": {name: value for name, value in spec.items() if value or name == "minMember"},
+        "status": {"phase": "Pending"},
+    }
+
+
+def _owners(pod: Pod) -> list[dict[str, Any]]:
+    """The pod's own owners if it has a controller, otherwise the pod. None of the references blocks the
+    owner's deletion: Muster would need the right to update the finalizers of every such owner."""
+    meta = pod.metadata
+    if controller_of(meta.owner_references):
+        owners = meta.owner_references or []
+    else:
+        owners = [OwnerReference("v1", "Pod", meta.name, meta.uid, controller=True)]
+    return [msgspec.to_builtins(owner) for owner in owners]
+
+
+def _annotations(pod: Pod, owner: OwnerRecord | None) -> dict[str, str]:
+    """The owner's, overridden by the pod's. A disruption budget of the pod replaces either kind of the
+    owner's."""
+    own = _chosen(pod.metadata.annotations, _OF_POD)
+    inherited = dict(owner.annotations) if owner else {}
+    if not _BUDGETS.isdisjoint(own):
+        inherited = {key: text for key, text in inherited.items() if key not in _BUDGETS}
+    return inherited | own
+
+
+def _chosen(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+    wanted = {f"{INHERITED}{name}" for name in names}
+    return {key: text for key, text in (given or {}).items() if key in wanted}

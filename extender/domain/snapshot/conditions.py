@@ -1,0 +1,105 @@
+"""What decisions say in the conditions of pods and queues."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
+from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, refusal
+from extender.domain.model.records import PodRecord, Unscheduled
+from extender.domain.queues.states import QueueState
+from extender.domain.snapshot.decisions import GroupDecision, QueueDecision
+
+# ---- What Muster says of a waiting pod in its condition PodScheduled, and so to people and to
+# autoscalers.
+#
+# lacks room Unschedulable autoscalers look for this reason alone, and add nodes waits for its turn the
+# code of the group's reason: nobody adds nodes for it is about to start nothing the scheduler says
+# nothing of pods in its active queue either
+#
+# A pod behind our gate has a condition already: the API server says SchedulingGated. It says something
+# else only while room is what it lacks, and not after that: autoscalers would go on adding nodes. The
+# message is constant for a reason, so a condition is written once for each turn.
+
+# What a further node may change. For a pod that the scheduler's own rules reject everywhere, a scheduler
+# alone would write Unschedulable as well: it may lack a volume's zone, or a domain to spread over.
+_NODES_HELP = frozenset({*LACKS_ROOM, Reason.REFUSED_BY_SCHEDULER})
+# These pass by themselves, and soon: WindowFull while as many as allowed are starting.
+_UNSAID = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})
+_GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
+
+
+class ConditionPolicy(msgspec.Struct, frozen=True):
+    """Whose conditions are Muster's, and which of them ask for nodes."""
+
+    ungated: bool = False
+    """Whether pods without gates are told: only where the scheduler does not write that condition itself."""
+    shows_waiting_for_room: bool = True
+    """Whether pods that lack room are Unschedulable."""
+    shows_never_fits: bool = False
+    """Whether pods that no node could hold are, because larger nodes may come."""
+
+    def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
+        """What a waiting member without a planned node should say; None: what it says now. `by_request`:
+        nodes are asked for by a ProvisioningRequest, so that no pod may ask for them as well."""
+        reason = spoken_reason(decision)
+        if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
+            return None
+        nodes_help = not by_request and self._shows(reason) and self.nodes_help(decision)
+        if pod.gated and not nodes_help:
+            return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
+        if not (pod.gated or self.ungated):
+            return None
+        return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
+
+    def _shows(self, reason: Reason) -> bool:
+        return self.shows_waiting_for_room or reason is Reason.NEVER_FITS
+
+    def nodes_help(self, decision: GroupDecision) -> bool:
+        """Whether the members of a group that wait could start if nodes came."""
+        reason = spoken_reason(decision)
+        if reason is Reason.NEVER_FITS:
+            return self.shows_never_fits and not decision.exceeds_queue
+        return reason in _NODES_HELP
+
+
+def spoken_reason(decision: GroupDecision) -> Reason | None:
+    """The reason that waiting members of a group give; None while it starts, or is about to."""
+    if decision.verdict is Verdict.STARTING or decision.reason in _UNSAID:
+        return None
+    return decision.reason
+
+
+# ---- The conditions of a queue: whether it takes new groups, and whether its specification is valid.
+#
+# Messages contain no counts, so that they stay the same while nothing changes.
+
+OPEN, VALID = "Open", "Valid"
+
+
+class QueueCondition(msgspec.Struct, frozen=True):
+    """A condition without the time of its last transition."""
+
+    type: str  # OPEN or VALID
+    holds: bool  # whether its status is True
+    reason: str  # a code
+    message: str  # for people
+
+
+def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
+    yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_why(queue))
+    yield QueueCondition(VALID, not queue.fault, "InvalidSpec" if queue.fault else "Valid", queue.fault)
+
+
+def _why(queue: QueueDecision) -> tuple[str, str]:
+    match queue.state:
+        case QueueState.OPEN:
+            return "Open", "it takes new groups"
+        case QueueState.UNKNOWN:
+            return "UnknownState", "its state is not a known state; set spec.state to Open or Closed"
+    if queue.wish is QueueState.CLOSED:
+        return "Closed", "it takes no new groups; existing groups continue"
+    return (
+        "ParentClosed",
+        f"queue {queue.closed_above} above it is closed; this queue opens when that one does",
+    )

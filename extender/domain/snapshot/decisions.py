@@ -1,0 +1,256 @@
+"""The result of decide(): for every group a verdict, a reason while it waits, and a plan while it starts;
+and which changes of it are worth an Event.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from extender.domain.model.evictions import Eviction, Reclaim
+from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.queues.states import Mark, QueueState
+from extender.domain.queues.tree import Orphan
+from extender.domain.snapshot.group_view import Reservation
+from extender.domain.snapshot.phases import Life
+
+# ---- The result of decide(): for every group a verdict, a reason while it waits, and a plan while it
+# starts.
+
+NOT_WORKED_OUT = Life()  # until all is decided
+
+
+class GroupDecision(msgspec.Struct, frozen=True, gc=False):
+    """What is decided for one group."""
+
+    key: GroupKey
+    """The group."""
+    queue: str
+    """The queue that its members count towards."""
+    verdict: Verdict
+    """Whether it waits, starts, runs or has ended."""
+    reason: Reason | None = None
+    """Why the group, or some of its members, wait; None: none of them waits."""
+    detail: str = ""
+    """The numbers behind the reason."""
+    plan: Mapping[Uid, str] = {}
+    """The nodes of members that are to start."""
+    reduced_to: int | None = None
+    """With how many members it starts, where its job takes fewer than it asks for; None: with all that it
+    needs, or it does not start now."""
+    flavors: Mapping[str, str] = {}
+    """While it waits for room on flavors of its queue: by role the flavor that it would use. An empty name
+    stands for members without a role that minTaskMember counts."""
+    undo: tuple[Uid, ...] = ()
+    """Bound members of a start that failed for good, to be evicted."""
+    failed: str = ""
+    """Why a start, or the joining of further members, has just failed; empty if none has."""
+    retry_at: float = 0.0
+    """When it is tried again after a failure; kept while members of it still wait."""
+    moved: Mapping[Uid, str] = {}
+    """Members whose planned node the scheduler would not use, with that node."""
+    life: Life = NOT_WORKED_OUT
+    """Its phase and numbers of members, filled in once all is decided."""
+    stood_whole: bool = False
+    """Whether the round found that it has stood whole by now."""
+    lap: int | None = None
+    """The lap of its queue's rotation in which it has its next turn; None: that does not change."""
+    claims_room: bool = False
+    """Whether room is kept for it, within its queue's share."""
+    reservation: Reservation | None = None
+    """The nodes reserved for it."""
+    reclaim: Reclaim | None = None
+    """The room that is being taken back for it; None: none is."""
+    spared: GroupKey = GroupKey("")
+    """A group that would be its victim if it had not been already; empty if there is none."""
+    exceeds_queue: bool = False
+    """Whether it never fits because of its queue, so that no further node would help."""
+    position: int = 0
+    """Its place among the groups of its queue that are in line, 1 for the next one. From 100 on it has two
+    digits, so that not every start changes what is said of thousands. 0: it is not in line."""
+    fault: str = ""
+    """The exception raised while the group was judged, and where; empty if there was none."""
+
+    @property
+    def lets_members_start(self) -> bool:
+        """Whether members with held bind calls may be bound; none may if the group's PodGroup is gone."""
+        goes_on = self.verdict is Verdict.STARTING or self.verdict is Verdict.RUNNING
+        return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
+
+
+class QueueDecision(msgspec.Struct, frozen=True, gc=False):
+    """What is decided for one queue. Amounts are by resource."""
+
+    name: str
+    state: str
+    """A QueueState."""
+    weight: int
+    """Its part in the division, at least 1."""
+    parent: str
+    """The queue above it, as its share is divided; empty for root."""
+    allocated: Resources
+    """What its pods on nodes, and those pinned to nodes, ask for; those of all queues below it, too."""
+    requested: Resources
+    """The same, and what their entitled groups wait for."""
+    deserved: Mapping[str, float]
+    """Its deserved amounts, without zeros."""
+    ceiling: Mapping[str, float]
+    """The most that it may ever hold; inf: no limit."""
+    share: float
+    """The part of its deserved amounts that it holds, in its dominant resource."""
+    borrowed: Mapping[str, int] = {}
+    """What it holds above what it deserves."""
+    flavors: Mapping[str, Resources] = {}
+    """What of the allocated amounts is on each of its flavors, by name and resource."""
+    counts: Mapping[str, int] = {}
+    """How many groups of it, and of the queues below it, are in each column of its status."""
+    uid: str = ""
+    """Empty while the API has no such queue."""
+    wish: QueueState = QueueState.OPEN
+    """Its state apart from its parents."""
+    closed_above: str = ""
+    """The ancestor that keeps it closed; empty if none does."""
+    mark: Mark = Mark.KEEP
+    """What is to be done about the annotation that its parent closed it."""
+    fault: str = ""
+    """What is wrong with its spec, for people; empty if nothing is."""
+    reservation: Reservation | None = None
+    """That of one of its groups; None: it has none."""
+    waiting: int = 0
+    """How many of its own groups are in line."""
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """What one round decided."""
+
+    version: int = -1
+    """The version of the snapshot that they were made on."""
+    groups: Mapping[GroupKey, GroupDecision] = {}
+    """The decisions on all groups of the snapshot."""
+    queues: Mapping[str, QueueDecision] = {}
+    """The decisions on its queues, by name."""
+    wake_at: float | None = None
+    """The next moment at which time alone could change a decision; None: never."""
+    orphans: tuple[Orphan, ...] = ()
+    """Groups to delete, because the queue that took them in is gone."""
+    evictions: Mapping[Uid, Eviction] = {}
+    """The pods that have to give their room back, by UID."""
+    counts: Mapping[tuple[str, str], int] = {}
+    """How many groups there are by (queue, column of its status)."""
+    local_counts: Mapping[tuple[str, str], int] = {}
+    """How many groups there are by (LocalQueue, column of its status)."""
+    serial: int = 0
+    """One more than that of the previous decisions."""
+    turned: Sequence[GroupKey] = ()
+    """Groups whose decision changed since the previous decisions, including groups that are gone."""
+    memory: object = None
+    """What the next round may reuse to save work."""
+
+    def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
+        """The groups that a consumer has to look at if it has `seen` earlier decisions."""
+        if self is seen:
+            return ()
+        if self.serial == seen.serial + 1:
+            return self.turned
+        return (*self.groups, *sorted(seen.groups.keys() - self.groups.keys()))
+
+
+# ---- What conditions, events and the log say of a group, so that all of them say the same.
+
+_PLACE = re.compile(r"(?:^|; )position (\d{1,9}) in queue ")
+
+
+def message_of(decision: GroupDecision, change: str = "") -> str:
+    """The numbers behind its reason, its place in line, and what would start it."""
+    return "; ".join(filter(None, (decision.detail, place(decision), change)))
+
+
+def place(decision: GroupDecision) -> str:
+    """`position 3 in queue research`; empty for a group that is not in line."""
+    return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
+
+
+def position_in(text: str) -> int:
+    """The position that `message_of` has put into a text; 0 where it has put none."""
+    found = _PLACE.search(text)
+    return int(found[1]) if found else 0
+
+
+# ---- Which changes of a group's decision are worth an Event.
+#
+# Some are reported at once, such as a failed start. Others lead to a state, such as waiting for room,
+# which is reported only once it lasts. Changes of numbers within a state are not reported.
+
+_NEEDS_ACTION = frozenset(
+    {
+        Reason.GROUP_NOT_FOUND,
+        Reason.QUEUE_NOT_FOUND,
+        Reason.INVALID_SPEC,
+        Reason.QUEUE_NOT_OPEN,
+        Reason.NAMESPACE_NOT_ALLOWED,
+        Reason.NEVER_FITS,
+        Reason.TOO_LARGE_FOR_WINDOW,
+        Reason.BACKING_OFF,
+        Reason.REFUSED_BY_SCHEDULER,
+    }
+)
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """What an Event reports."""
+
+    reason: str  # a code of the closed list
+    message: str  # for people
+    warning: bool = False  # whether a person has to act
+    for_members: bool = False  # whether it is reported on waiting members as well
+
+
+def course(decision: GroupDecision) -> tuple[Verdict, Reason | None]:
+    """The part of a decision whose change is worth an Event."""
+    return (decision.verdict, decision.reason)
+
+
+def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
+    """What has just happened to a group; None for a first decision, which has nothing to be compared with."""
+    if before is None:
+        return None
+    if now.undo and not before.undo:
+        return Transition(
+            EventReason.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True
+        )
+    if now.failed and not before.failed and now.verdict is Verdict.WAITING:
+        return Transition(
+            Reason.BACKING_OFF, _message(Reason.BACKING_OFF, now.detail), warning=True, for_members=True
+        )
+    if now.reclaim and not before.reclaim:
+        message = _message(Reason.RECLAIMING, now.detail)
+        return Transition(Reason.RECLAIMING, message, for_members=True)
+    if now.spared and not before.spared:
+        text = f"{now.spared} gave its room to this group already, and is not evicted for it again"
+        return Transition(EventReason.RECLAIM_LOOP, text, warning=True)
+    if now.verdict is Verdict.RUNNING is not before.verdict:
+        return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
+    return None
+
+
+def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
+    """The state that lasts as long as the decision; None for a group that runs and lacks nothing. `change`:
+    what would start it, as a sentence."""
+    if decision.reason is not None:
+        warning = decision.reason in _NEEDS_ACTION
+        message = _message(decision.reason, message_of(decision, change))
+        return Transition(decision.reason, message, warning, for_members=True)
+    if decision.verdict is Verdict.STARTING:
+        return Transition(Verdict.STARTING, _start(decision))
+    return None
+
+
+def _message(reason: Reason, detail: str) -> str:
+    return f"{sentence(reason)}: {detail}" if detail else sentence(reason)
+
+
+def _start(decision: GroupDecision) -> str:
+    planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
+    return f"{planned}; {decision.detail}" if decision.detail else planned

@@ -1,0 +1,291 @@
+"""Suspending and unsuspending jobs: what is to be done about a job that is managed, its PodGroup, and the
+patches.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from extender.api import keys
+from extender.api.workloads.pod_sets import PartialStart, as_asked
+from extender.api.workloads.shape import Json, Path, WorkloadRow, at
+from extender.domain.model.queue_of_group import explicit_queue
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupRecord
+from extender.domain.model.resources import PODS, quantities
+from extender.domain.model.shapes import requests_of
+from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.jobs import JobRecord
+
+# ---- The unit of queueing: the PodGroup of a job, made before its pods are.
+
+
+def unit_queue(job: JobRecord, queue: str) -> str:
+    """What its PodGroup says of `queue`, which it enters: nothing where a LocalQueue leads there."""
+    return "" if job.local_queue is not None and not job.queue else queue
+
+
+def min_resources(job: JobRecord) -> dict[str, str]:
+    """What all pods that it makes at once request."""
+    asked = requests_of(Counter({each.pod.shape: each.count for each in job.pods}))
+    return quantities({name: amount for name, amount in asked.items() if name != PODS})
+
+
+def unit(job: JobRecord, queue: str) -> dict[str, Any]:
+    """As it is created. It belongs to the job, and ends with it."""
+    spec = {
+        "minMember": job.needed,
+        "queue": unit_queue(job, queue),
+        "priorityClassName": job.priority_class,
+        "minResources": min_resources(job),
+    }
+    owner = {
+        "apiVersion": job.kind.api_version,
+        "kind": job.kind.kind,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": job.unit,
+            "namespace": job.namespace,
+            "ownerReferences": [owner],
+            **({"labels": {job.local_queue.key: job.local_queue.name}} if job.local_queue else {}),
+        },
+        "spec": {name: value for name, value in spec.items() if value or name == "minMember"},
+        "status": {"phase": "Pending"},
+    }
+
+
+# ---- What is to be done about a job that is managed: its PodGroup is made, it is let go when its group
+# starts, and suspended again when it has to make room or does not get going in time.
+
+KEPT = 3600.0  # seconds for which the PodGroup of a finished job stays
+
+
+class JobStep(Enum):
+    NOTHING = auto()
+    MAKE_UNIT = auto()  # its PodGroup
+    UPDATE_UNIT = auto()  # the job asks for something else now
+    LET_GO = auto()  # its pods may be made
+    GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
+    GIVE_WAY = auto()  # it is suspended, because others need the room
+    FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
+    STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
+    REMOVE_UNIT = auto()  # it finished a while ago
+
+
+class ManagedJob(msgspec.Struct, frozen=True):
+    """A job at one moment."""
+
+    job: JobRecord
+    queue: str  # in which it waits or runs
+    group: GroupRecord | None = None  # its PodGroup
+    decision: GroupDecision | None = None  # on its group
+    let_go: float | None = None  # since when it is not suspended, as far as was seen
+    has_room: bool = False  # it is as it was when room was claimed for all pods with which it starts
+    reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
+    got_going: bool = False  # all needed pods have run at the same time since then
+    runs: bool = False  # pods of it are on nodes
+    timeout: float = 300.0  # seconds that this may take
+    is_victim: bool = False  # its pods have to give their room back
+    runs_since: float | None = None  # when it was let go, by its annotation; it outlives a restart
+    max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
+    finished_at: float | None = None  # when it had finished, as far as was seen
+
+    @property
+    def due_at(self) -> float | None:
+        """When time alone asks for a step; None: never."""
+        if self.finished_at is not None:
+            return self.finished_at + KEPT
+        moments = [moment for moment in (self.late_at, self.over_at) if moment is not None]
+        return min(moments, default=None)
+
+    @property
+    def over_at(self) -> float | None:
+        """When it has run for as long as its queue allows."""
+        if self.max_run_time is None or self.runs_since is None or not self.job.is_let_go:
+            return None
+        return self.runs_since + self.max_run_time
+
+    @property
+    def late_at(self) -> float | None:
+        """When its start has taken too long; None: it is not starting."""
+        is_starting = self.job.started and not self.job.suspended and not self.got_going
+        return self.let_go + self.timeout if is_starting and self.let_go is not None else None
+
+
+def next_step(managed: ManagedJob, now: float) -> JobStep:
+    job, decision = managed.job, managed.decision
+    if managed.finished_at is not None:
+        is_over = now >= managed.finished_at + KEPT and managed.group is not None
+        return JobStep.REMOVE_UNIT if is_over else JobStep.NOTHING
+    if managed.group is None:
+        return JobStep.MAKE_UNIT
+    if decision is None or (job.suspended and job.started):  # suspended by its user
+        return JobStep.NOTHING
+    if job.suspended:
+        starts = decision.verdict is Verdict.STARTING and managed.has_room
+        return JobStep.LET_GO if starts and not differences(managed) else _update(managed)
+    if not job.started:  # nobody but Muster may let it go; what runs already is left alone
+        return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
+    if managed.over_at is not None and now >= managed.over_at:
+        return JobStep.STOP
+    if managed.is_victim:
+        return JobStep.GIVE_WAY
+    if _has_failed(decision) or (managed.late_at is not None and now >= managed.late_at):
+        return JobStep.GIVE_UP
+    if managed.got_going and managed.group.start_timeouts:
+        return JobStep.FORGET_TIMEOUTS
+    return _update(managed)
+
+
+def _has_failed(decision: GroupDecision) -> bool:
+    """Its start, by the decision on its group."""
+    waits = decision.verdict is Verdict.WAITING
+    return waits and (bool(decision.undo) or decision.reason is Reason.BACKING_OFF)
+
+
+def _update(managed: ManagedJob) -> JobStep:
+    return JobStep.UPDATE_UNIT if differences(managed) else JobStep.NOTHING
+
+
+def differences(managed: ManagedJob) -> dict[str, object]:
+    """The fields of its PodGroup's spec that do not say any more what the job asks for. What runs stays where
+    it is, and needs fewer pods only if the job declares fewer: those that end count as there."""
+    group, job = managed.group, managed.job
+    if group is None or job.fault:
+        return {}
+    if managed.got_going:
+        return {"minMember": job.declared} if job.declared < group.min_member else {}
+    queue = unit_queue(job, managed.queue)
+    wanted = {"minMember": job.needed, "queue": queue, "priorityClassName": job.priority_class}
+    there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    if explicit_queue(queue) == explicit_queue(group.queue):
+        there["queue"] = queue
+    followed = wanted if job.suspended else ("minMember",)
+    found = {name: wanted[name] for name in followed if there[name] != wanted[name]}
+    return found | ({"minResources": min_resources(job)} if job.suspended and "minMember" in found else {})
+
+
+# ---- The changes that are written to a job: as JSON patches (RFC 6902) on the object as it was just
+# read, or, to let it go, as a merge patch (RFC 7386) on a version of which no more is known.
+
+Operation = dict[str, Any]
+
+
+def let_go(
+    obj: Json,
+    row: WorkloadRow,
+    annotations: Iterable[Sequence[str | int]],
+    group: str,
+    at_time: str,
+    reduced_to: int | None = None,
+) -> list[Operation]:
+    """It is suspended no more, and its pods will name their group, by these of their annotations.
+    `reduced_to`: with how many pods it starts; None: with as many as its author asks for."""
+    return [
+        *_tests(obj),
+        {"op": "replace", "path": pointer(row.suspend), "value": False},
+        *_with_count(obj, row, reduced_to),
+        _noted(obj, ("metadata",), keys.STARTED, at_time),
+        *(
+            _noted(obj, path[:-1], keys.GROUP_ANNOTATION, group)
+            for path in annotations
+            if (_in(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
+        ),
+    ]
+
+
+def let_go_unread(
+    uid: str, version: str, suspend: Path, annotations: Iterable[Path], group: str, at_time: str
+) -> dict[str, Any]:
+    """The same as `let_go` for an object without lists on the way to its templates. A merge patch makes what
+    is missing on the way, so the object need not be read for it."""
+    started = {keys.STARTED: at_time}
+    patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
+    _put(patch, suspend, False)
+    for path in annotations:
+        _put(patch, (*path, keys.GROUP_ANNOTATION), group)
+    return patch
+
+
+def _put(patch: dict[str, Any], path: Path, value: object) -> None:
+    *way, last = path
+    for name in way:
+        patch = patch.setdefault(name, {})
+    patch[last] = value
+
+
+def with_fields(obj: Json, fields: Json) -> list[Operation]:
+    """These fields of its spec, as they are to be."""
+    puts = [{"op": "add", "path": pointer(("spec", name)), "value": value} for name, value in fields.items()]
+    return [*_tests(obj), *puts]
+
+
+def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
+    """It is suspended, and nobody has let it go; `for_good`: as its user would do it. It asks for as many
+    pods as before."""
+    started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
+    note = pointer(("metadata", "annotations", keys.STARTED))
+    return [
+        *_tests(obj),
+        {"op": "add", "path": pointer(row.suspend), "value": True},
+        *_with_count(obj, row, None),
+        *([{"op": "remove", "path": note}] if started else []),
+    ]
+
+
+def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
+    """So many pods, and a note of how many its author asks for."""
+    if not row.parallelism:
+        return []
+    asked = at(as_asked(row, obj), row.parallelism)
+    count = asked if reduced_to is None else reduced_to
+    resized = at(obj, row.parallelism) != count
+    return [
+        *([{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []),
+        *_noted_count(obj, PartialStart(reduced_to, asked) if reduced_to is not None else None),
+    ]
+
+
+def _noted_count(obj: Json, note: PartialStart | None) -> list[Operation]:
+    if note is not None:
+        return [_noted(obj, ("metadata",), keys.PARTIAL_START, str(note))]
+    path = ("metadata", "annotations", keys.PARTIAL_START)
+    return [{"op": "remove", "path": pointer(path)}] if at(obj, path) is not None else []
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
+
+
+def _tests(obj: Json) -> list[Operation]:
+    """It is still this very object, in this version."""
+    return [
+        {"op": "test", "path": f"/metadata/{name}", "value": obj["metadata"][name]}
+        for name in ("uid", "resourceVersion")
+    ]
+
+
+def _noted(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
+    """An annotation, made together with what it is in."""
+    found: Any = _in(obj, metadata)
+    if found is None:
+        return {"op": "add", "path": pointer(metadata), "value": {"annotations": {key: value}}}
+    if not found.get("annotations"):
+        return {"op": "add", "path": pointer((*metadata, "annotations")), "value": {key: value}}
+    return {"op": "add", "path": pointer((*metadata, "annotations", key)), "value": value}
+
+
+def _in(obj: Any, path: Iterable[str | int]) -> Any:
+    for name in path:
+        obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
+    return obj

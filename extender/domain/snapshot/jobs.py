@@ -1,0 +1,250 @@
+"""Jobs of any kind, as the ledger remembers them, and the pods that they will make."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.base import Meta, Wire
+from extender.api.objects.cluster import Workload, WorkloadSpec
+from extender.api.objects.pods import Pod
+from extender.api.quantities import BadQuantity
+from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.pod_sets import JobPodSet, as_asked, least_of, pod_sets
+from extender.api.workloads.shape import JobOutcome, Json, Kinds, at, is_suspended, outcome_of
+from extender.api.workloads.table import WORKLOADS
+from extender.domain.model.ownership import controller_of, group_name, group_name_of, queue_named_by
+from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label
+from extender.domain.model.reasons import Outcome
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import pod_record
+
+# ---- What the ledger remembers of a job: an object of any kind whose controller makes pods, and which
+# can be suspended.
+
+
+class ExpectedPods(msgspec.Struct, frozen=True):
+    """Pods that a job makes, all alike."""
+
+    role: str  # the part of the job that they belong to; empty if it has only one
+    count: int
+    pod: PodRecord  # each of them, but for UID and name
+
+
+class JobKind(NamedTuple):
+    """`JobKind("batch/v1", "Job")`."""
+
+    api_version: str
+    kind: str
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    uid: str
+    kind: JobKind
+    namespace: str
+    name: str
+    group: GroupKey  # the group that its pods form
+    created: str = ""  # metadata.creationTimestamp
+    queue: str = ""  # the queue that it names itself
+    local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
+    priority_class: str = ""
+    suspended: bool = False  # by its spec
+    started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
+    outcome: Outcome | None = None  # how it ended; None: it has not
+    pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
+    declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
+    completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
+    least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
+    fault: str = ""  # why its pods are not known, for people; empty if they are
+    ours: bool = False  # its pods name one of our schedulers
+    named_group: bool = False  # its pods name a PodGroup of somebody else's
+    is_part: bool = False  # another job has made it, and is managed in its stead
+
+    @property
+    def needed(self) -> int:
+        """How many pods it makes at once."""
+        return sum(each.count for each in self.pods)
+
+    @property
+    def unit(self) -> str:
+        """The name of its PodGroup."""
+        return self.group.partition("/")[2]
+
+    @property
+    def started(self) -> bool:
+        return bool(self.started_at)
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether Muster has let it go, and it has not ended."""
+        return self.started and not self.suspended and self.outcome is None
+
+    @property
+    def spoken_name(self) -> str:
+        """`job/train`, as people say it."""
+        return f"{self.kind.kind.lower()}/{self.name}"
+
+
+class JobRules(msgspec.Struct, frozen=True):
+    """Which jobs are managed."""
+
+    mode: str = "suspended"  # of JOB_MODES
+    namespaces: frozenset[str] = frozenset()  # whose jobs are not
+    kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
+    table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
+
+    def manage(self, job: JobRecord, queue: str) -> bool:
+        """A job that Muster has started stays its own; of others, those that name a queue and wait."""
+        kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
+        is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
+        if self.mode == OFF or is_left or not queue:
+            return False
+        if job.outcome is not None:  # its pods are not read any more
+            return job.started
+        if not job.ours:
+            return False
+        return job.suspended or job.started or self.mode == BY_QUEUE
+
+
+OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
+JOB_MODES = (SUSPENDED, BY_QUEUE, OFF)
+
+
+# ---- Jobs of any kind, as the ledger remembers them.
+
+MOST_PODS = 10_000  # of one job at once: far more than any window lets start
+_OUTCOMES = {None: None, JobOutcome.SUCCEEDED: Outcome.COMPLETED, JobOutcome.FAILED: Outcome.FAILED}
+_TOLERATED = 300  # seconds for which admission lets pods stay on a node that is away
+_AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+class AnyJob(Wire, frozen=True):
+    """Of any kind whose controller makes pods."""
+
+    metadata: Meta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class JobRuntime(Wire, frozen=True):
+    """Of any kind that has the templates of jobs."""
+
+    metadata: Meta
+    spec: dict[str, Any] = {}
+
+
+def job_record(
+    kind: JobKind, job: AnyJob, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
+) -> JobRecord:
+    """What is wrong with it is kept in `fault`: this job waits, and no other is affected. Of one that has
+    ended, no pods are expected, and nothing is kept of them."""
+    meta, obj, row = job.metadata, as_json(kind, job), table[kind]
+    if is_suspended(row, obj):
+        obj = as_asked(row, obj)
+    record = JobRecord(
+        uid=meta.uid,
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        group=GroupKey(f"{meta.namespace}/{group_name_of(meta.uid)}"),
+        created=meta.creation_timestamp or "",
+        queue=queue_named_by(meta),
+        local_queue=local_queue_label(meta),
+        suspended=is_suspended(row, obj),
+        started_at=(meta.annotations or {}).get(keys.STARTED, ""),
+        outcome=_OUTCOMES[outcome_of(row, obj)],
+        is_part=_is_part(meta, table),
+    )
+    if record.outcome is not None:
+        return record
+    try:
+        record = replace(record, least=least_of(row, obj))
+        sets = _first_sets(obj, table)
+        declared = sets if not job.status else _first_sets({**obj, "status": {}}, table)
+        completions = at(obj, row.completions) if row.completions else None
+        record = replace(record, declared=sum(each.count for each in declared), completions=completions)
+        return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
+    except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
+        return replace(record, fault=f"its pods are not known: {fault}", ours=True)
+
+
+def owner_of_pods(job: AnyJob) -> Workload:
+    """The same object as the controller of its pods. Only for kinds of which Workload knows the fields."""
+    return Workload(job.metadata, msgspec.convert(job.spec, WorkloadSpec))
+
+
+def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
+    """Those that come at the start: nothing is kept for pods that are made once others have ended."""
+    return [each for each in pod_sets(obj, table) if not each.later]
+
+
+def _is_part(meta: Meta, table: Kinds) -> bool:
+    """Whether its controller is a job that can be suspended itself."""
+    controller = controller_of(meta.owner_references)
+    row = table.get((controller.api_version, controller.kind)) if controller else None
+    return row is not None and row.manageable
+
+
+def as_json(kind: JobKind, job: AnyJob) -> Json:
+    """As the table of kinds reads it."""
+    meta = job.metadata
+    metadata: Json = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    metadata |= {"labels": meta.labels or {}, "annotations": meta.annotations or {}}
+    head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    return {**head, "spec": job.spec, "status": job.status}
+
+
+def _with_pods(
+    record: JobRecord, sets: list[JobPodSet], shapes: Shapes, schedulers: frozenset[str], auto_groups: bool
+) -> JobRecord:
+    needed = sum(each.count for each in sets)
+    pods = [_pod_of(record, each) for each in sets]
+    fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
+    expected = zip(sets, pods, strict=True) if not fault else ()
+    return replace(
+        record,
+        queue=record.queue or next((queue_named_by(pod.metadata) for pod in pods), ""),
+        priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
+        pods=tuple(_expected(record, each, pod, shapes, auto_groups) for each, pod in expected),
+        fault=fault,
+        ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
+        named_group=any(group_name(pod) not in ("", record.unit) for pod in pods),
+    )
+
+
+def _pod_of(record: JobRecord, each: JobPodSet) -> Pod:
+    """As the API server will take it in: with its defaults, and what admission adds."""
+    spec, meta = {**each.template["spec"]}, {**(each.template.get("metadata") or {})}
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *_default_tolerations(spec)]
+    for kind in ("containers", "initContainers"):
+        spec[kind] = [_with_requests(container) for container in spec.get(kind) or ()]
+    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created}
+    return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=Pod)
+
+
+def _with_requests(container: Json) -> Json:
+    """What is limited and not requested is requested up to the limit."""
+    given = container.get("resources") or {}
+    requests = {**(given.get("limits") or {}), **(given.get("requests") or {})}
+    return {**container, "resources": {**given, "requests": requests}}
+
+
+def _default_tolerations(spec: Json) -> list[Json]:
+    """Kubernetes' admission plugin DefaultTolerationSeconds."""
+    given = [each for each in spec.get("tolerations") or () if each.get("effect") in (None, "", "NoExecute")]
+    return [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
+        for key in _AWAY
+        if not any(each.get("key") in (None, "", key) for each in given)
+    ]
+
+
+def _expected(
+    record: JobRecord, each: JobPodSet, pod: Pod, shapes: Shapes, auto_groups: bool
+) -> ExpectedPods:
+    waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
+    expected = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
+    return ExpectedPods(each.role, each.count, expected)

@@ -1,0 +1,204 @@
+"""The phase and the state of a group, how many of its members are in which state, and how it ended."""
+
+from collections import Counter
+from collections.abc import Collection
+from enum import Enum, StrEnum, auto
+
+import msgspec
+from msgspec.structs import replace
+
+from extender.domain.model.reasons import Outcome, Reason, Verdict
+from extender.domain.model.records import Uid
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.quorum import missing, whole
+
+# ---- What is reported of a group's life: Volcano's phases, and numbers of members.
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"  # it waits
+    INQUEUE = "Inqueue"  # its members may be created, or it was admitted and is starting
+    RUNNING = "Running"  # the members that it needs are on nodes, or have been
+    UNKNOWN = "Unknown"  # some members run, and the rest have no node
+    COMPLETED = "Completed"  # it has ended, successfully or not
+
+
+class Life(msgspec.Struct, frozen=True, gc=False):
+    phase: Phase = Phase.PENDING
+    running: int = 0  # members in pod phase Running that are not being deleted
+    succeeded: int = 0  # members in pod phase Succeeded
+    failed: int = 0  # members in pod phase Failed
+    outcome: Outcome | None = None  # how it ended; None while it has not
+    in_queue: bool = True  # whether its queue counts it
+    local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does
+
+
+# ---- The phase of a group, how many of its members are in which state, and how it ended.
+#
+# The phases are Volcano's, derived from the decision and from where the members are. They differ where
+# Volcano's are misleading: a group of minMember 0 without members is not Completed; one whose failed
+# members are being replaced has not ended; one that stood whole and lost members is Unknown only while
+# the lost ones have no node, and never Pending again while other members live. A group that lacks
+# nothing but members is Inqueue, because some operators create no pods for a Pending one (Kubeflow's
+# training operator, Volcano's job controller).
+
+_PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
+_UNBORN = {phase: Life(phase) for phase in _PHASES.values()}
+_OUTSIDE = {phase: Life(phase, in_queue=False) for phase in _PHASES.values()}
+
+
+def life_of(
+    group: GroupView, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
+) -> Life:
+    """`verdict`, `plan` and `reason` are those of the group's decision."""
+    unplaced = _unplaced(group, verdict, reason)
+    if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
+        unborn = (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
+        return unborn if group.local_queue is None else replace(unborn, local_queue=_counted_in(group))
+    outcome = None if plan else outcome_of(group)
+    phase = _phase(group, unplaced, plan, outcome)
+    numbers = group.running, group.succeeded, group.failed
+    return Life(phase, *numbers, outcome, group.is_in_queue, _counted_in(group))
+
+
+def _counted_in(group: GroupView) -> str:
+    """The LocalQueue that counts it; empty if none does."""
+    return group.local_queue.key if group.local_queue is not None and group.is_in_queue else ""
+
+
+def _unplaced(group: GroupView, verdict: Verdict, reason: Reason | None) -> Phase | None:
+    """The phase of a group that waits or starts, by the decision alone; None for other verdicts."""
+    lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
+    return Phase.INQUEUE if lacks_members and _may_have_them_made(group) else _PHASES.get(verdict)
+
+
+def _may_have_them_made(group: GroupView) -> bool:
+    """Whether the group's operator is to create members, some of which create none for a Pending group: while
+    it has none, and then until it has all."""
+    return group.min_member > 0 and (not group.has_pods or group.reported_phase in ("", Phase.INQUEUE))
+
+
+def outcome_of(group: GroupView) -> Outcome | None:
+    """How a group without members on nodes or on the way to one ended; None if it has not.
+
+    A group of which enough members succeeded has ended, even while members that it can do without wait.
+    """
+    if group.lives or group.pinned:
+        return None
+    if group.succeeded and _succeeded(group):
+        return Outcome.COMPLETED
+    if group.waiting or group.held_back:
+        return None
+    if group.job_outcome is not None:
+        return group.job_outcome
+    if group.aborted:
+        return Outcome.ABORTED
+    return Outcome.FAILED if group.failed else None
+
+
+def ended(group: GroupView) -> Outcome | None:
+    """How the group ended; None if it has not, or has members left to start."""
+    return None if group.waiting or group.held_back else outcome_of(group)
+
+
+def ending(life: Life) -> str:
+    """How a group ended, for people; empty if it has not."""
+    if life.outcome is None or not (life.succeeded or life.failed):
+        return ""
+    return f"{life.succeeded} members succeeded, {life.failed} failed"
+
+
+def is_ending(group: GroupView) -> bool:
+    """Whether a group that was whole is ending: members are being deleted, and none waits to replace them."""
+    replaced = group.waiting or group.pinned or group.held_back
+    return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
+
+
+def _succeeded(group: GroupView) -> bool:
+    roles = Counter(pod.role for pod in group.placed)
+    return whole(group.min_member, group.min_task_member, roles, group.succeeded)
+
+
+def _phase(group: GroupView, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
+    if outcome is not None and (group.succeeded or group.failed or group.job_outcome):
+        return Phase.COMPLETED
+    if group.running and _lost(group, plan):
+        return Phase.UNKNOWN
+    if group.lives and _were_placed(group) >= group.min_member:
+        return Phase.RUNNING
+    if unplaced is not None:
+        return unplaced
+    coming = bool(plan or group.pinned)
+    if group.lives or (coming and group.placed):
+        return Phase.RUNNING
+    return Phase.INQUEUE if coming else Phase.PENDING
+
+
+def _were_placed(group: GroupView) -> int:
+    return len(group.placed) + group.leaving + group.failed
+
+
+def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
+    """Whether needed members are neither placed, nor on their way to a node, nor finished."""
+    if group.stands or is_ending(group):
+        return False
+    wanted = missing(group)
+    pinned = {pod.uid for pod, _ in group.pinned}
+    unplaced = any(pod.uid not in plan and pod.uid not in pinned for pod in wanted.members)
+    return unplaced or _were_placed(group) + len(wanted.members) < group.min_member
+
+
+# ---- The state of a group, on which rounds, phases and plans are based.
+
+
+class State(Enum):
+    """In the order in which they are tested: the first that applies counts."""
+
+    ENDED = auto()  # no member is left on a node or on the way to one
+    ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
+    RESTING = auto()  # it stands whole, and no member waits to join it
+    EMPTY = auto()  # it needs no members and has none; other groups without members wait for theirs
+    STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
+    REPLACING = auto()  # it stood whole and lost members
+    STARTING = auto()  # Muster admitted its start, and it is not whole yet
+    WAITING = auto()  # all members that it lacks still have to be judged
+
+
+_RUNS = (State.RESTING, State.STANDING, State.REPLACING)
+
+
+def state_of(group: GroupView) -> State:
+    """The state of a group; computed once, since a view never changes."""
+    return group.once(_state)
+
+
+def runs(group: GroupView) -> bool:
+    """Whether a group stands whole, or did and replaces members."""
+    return state_of(group) in _RUNS
+
+
+def _state(group: GroupView) -> State:
+    if ended(group) is not None:
+        return State.ENDED
+    if is_ending(group):
+        return State.ENDING
+    if group.stands and group.stood_whole and not (group.waiting or group.pinned):
+        return State.RESTING
+    if not (group.min_member or group.placed or group.pinned or group.waiting or group.leaving):
+        return State.EMPTY
+    if group.stands or group.stands_as_before:
+        return State.STANDING
+    if group.stood_whole:
+        return State.REPLACING
+    return State.STARTING if _was_admitted(group) else State.WAITING
+
+
+def _was_admitted(group: GroupView) -> bool:
+    """Whether Muster itself admitted the start. A pod that was created with a node name is no proof, or it
+    would carry all others past the queue's state, order, share and ceiling.
+
+    After a crash, a note on the PodGroup is the proof, unless this process has let the group wait since.
+    """
+    if group.start.admitted or group.pinned:
+        return True
+    return group.resumes and (bool(group.placed) or group.let_go)

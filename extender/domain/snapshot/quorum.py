@@ -1,0 +1,205 @@
+"""Which members make a group whole, since when it has stood whole, and the clock of its start."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
+from math import inf
+from operator import attrgetter
+
+import msgspec
+
+from extender.domain.model.records import Needs, PodRecord, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+
+# ---- Which members make a group whole.
+#
+# A group is whole with minMember members and each role's minTaskMember. If the roles add up to more
+# than minMember, they do not bind, as in Volcano.
+
+Signature = frozenset[tuple[Shape, int]]
+
+
+class Missing(msgspec.Struct, frozen=True, dict=True):
+    """The members that must still start."""
+
+    members: tuple[PodRecord, ...]
+    absent: str = ""  # for people: what does not exist yet; empty if all needed members do
+
+    @cached_property
+    def shapes(self) -> Counter[Shape]:
+        return Counter(map(attrgetter("shape"), self.members))
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Equal for groups that lack as many members of the same shapes."""
+        return frozenset(self.shapes.items())
+
+    @cached_property
+    def requests(self) -> Resources:
+        """What the members ask for together."""
+        return requests_of(self.shapes)
+
+
+def binding_roles(min_member: int, min_task_member: Mapping[str, int]) -> Mapping[str, int]:
+    return min_task_member if sum(min_task_member.values()) <= min_member else {}
+
+
+def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[str], members: int) -> bool:
+    """Whether `members` members, counted by role in `roles`, make a group whole."""
+    needed = binding_roles(min_member, min_task_member)
+    return members >= min_member and all(roles[role] >= n for role, n in needed.items())
+
+
+def missing(group: GroupView) -> Missing:
+    """The members to start next so that the group is whole: pinned ones first, then those with a plan.
+
+    A view never changes, so this is computed once and kept there.
+    """
+    return group.once(missing_of)
+
+
+def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
+    """The same, but members known to be `fitting` come before the others."""
+    return _missing(group, group.needs, fitting)
+
+
+def lost(group: GroupView) -> Missing:
+    """The members to start next so that the group has as many as when it stood whole."""
+    return group.once(_lost)
+
+
+def _lost(group: GroupView) -> Missing:
+    return _missing(group, group.stood_with or Needs(0, {}), ())
+
+
+def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missing:
+    candidates = [pod for pod, _ in group.pinned] + _by_preference(group, fitting)
+    needed = dict(binding_roles(*needs))
+    for pod in group.placed:
+        needed[pod.role] = needed.get(pod.role, 0) - 1
+    chosen, spare = _for_roles(candidates, needed)
+    still = max(needs.min_member - len(group.placed) - len(chosen), 0)
+    members = (*chosen, *spare[:still])
+    return Missing(members, _absent(group, needed, still - len(spare)))
+
+
+def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
+    """Planned ones first, then those that fit; then by priority, highest first, and name."""
+    pods = sorted(group.waiting, key=attrgetter("name"))
+    pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
+    if group.planned or fitting:
+        pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
+    return pods
+
+
+def _for_roles(
+    candidates: Iterable[PodRecord], needed: dict[str, int]
+) -> tuple[list[PodRecord], list[PodRecord]]:
+    """Split into members that a role still needs (counted down in `needed`) and the others."""
+    if not any(n > 0 for n in needed.values()):
+        return [], list(candidates)
+    chosen, spare = [], []
+    for pod in candidates:
+        if needed.get(pod.role, 0) > 0:
+            needed[pod.role] -= 1
+            chosen.append(pod)
+        else:
+            spare.append(pod)
+    return chosen, spare
+
+
+def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
+    roles = [f"{n} of role {role}" for role, n in sorted(needed.items()) if n > 0]
+    if not roles and lacking <= 0:
+        return ""
+    there = len(group.placed) + len(group.pinned) + len(group.waiting)
+    held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
+    missing_roles = f", missing {' and '.join(roles)}" if roles else ""
+    return f"{there} of {group.min_member} members exist{missing_roles}{held_back}"
+
+
+# ---- When a group has stood whole: from then on, losing members never undoes the rest.
+#
+# All needed members are on nodes, and none of them failed within a grace. A kubelet that refuses a pod
+# does so within seconds and before any container runs, so a container that has run shows that the
+# kubelet took the pod. An image that is still being pulled, or a volume that is still being mounted, is
+# not a failure.
+
+
+def whole_at(group: GroupView, grace: float) -> float | None:
+    """The moment at which the members on nodes make the group one that stood whole; None: they are too
+    few."""
+    since = group.once(_whole_since)
+    return None if since is None else since + grace
+
+
+def _whole_since(group: GroupView) -> float | None:
+    """Since when enough members have been on nodes; -inf: enough of them have run; None: they are too few."""
+    members = sorted(
+        (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
+        for pod in group.placed
+    )
+    roles: Counter[str] = Counter()
+    for count, (since, _, role) in enumerate(members, start=1):
+        roles[role] += 1
+        if whole(group.min_member, group.min_task_member, roles, count):
+            return since
+    return None
+
+
+# ---- The clock of a start: it runs from the first opened gate, while this replica leads and the
+# scheduler asks.
+#
+# Gates that are not open yet, and time without a leader or a scheduler, do not count against the group.
+
+
+def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
+    """The moment from which a start's deadline counts; None: its clock does not run.
+
+    For a start that was admitted before a crash, and whose admission is not remembered, that is now.
+    """
+    attention = snapshot.attention
+    shown = (*group.expected_since.values(), *group.bound_since.values())
+    if attention.leading_since is None or not (shown or group.pinned):
+        return None
+    admitted = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
+    begun = max(admitted, min(shown, default=admitted), attention.leading_since)
+    return attention.since(begun) if _depends_on_the_scheduler(group, begun) else begun
+
+
+def in_pieces_since(group: GroupView, snapshot: Snapshot) -> float | None:
+    """Since when a group that was not admitted has had members on nodes; None: it has none, or this replica
+    does not lead."""
+    leading = snapshot.attention.leading_since
+    if leading is None or not (group.is_on_nodes and group.bound_since):
+        return None
+    return max(leading, min(group.bound_since.values()))
+
+
+def running_since(group: GroupView, moment: Callable[[str], float]) -> float | None:
+    """Since when a group runs, by its pods' status or, without that, by when the watch showed them on nodes;
+    None: it does not. `moment` reads timestamps."""
+    if group.running_since:
+        return moment(group.running_since)
+    return min(group.bound_since.values(), default=None)
+
+
+def ready_since(group: GroupView) -> str:
+    """The timestamp of when all that it needs to start were there."""
+    return group.once(_ready_since)
+
+
+def _ready_since(group: GroupView) -> str:
+    created: Iterable[str] = map(attrgetter("created"), missing(group).members)
+    return max((group.created, *created))
+
+
+def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:
+    """Whether the start waits for a scheduler that has not shown yet that it is running: members' gates are
+    open, and the scheduler has neither taken nor refused one."""
+    if group.pinned or any(refusal.at >= begun for refusal in group.refusals.values()):
+        return False
+    return any(pod.uid in group.planned and pod.uid in group.expected_since for pod in group.waiting)

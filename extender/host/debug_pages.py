@@ -1,0 +1,225 @@
+"""The debug pages: the ledger and its decisions, for administrators."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from extender.api.configuration import Configuration, as_document
+from extender.controllers.decision_log import DecisionLog
+from extender.controllers.local_queue_status import report_of
+from extender.controllers.quota_queues import QuotaQueuesController
+from extender.domain.explain.explain import WhyGroup, explain_group
+from extender.domain.ledger.claims import Claim
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.queues.quota_records import QuotaQueue
+from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.group_view import GroupView
+from extender.host.feed import Feed
+from extender.verbs.barrier import Barrier
+from extender.web.debug import View
+
+
+class Views:
+    """One method for each endpoint; the results can be encoded as they are."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        barrier: Barrier,
+        feed: Feed,
+        decision_log: DecisionLog,
+        configuration: Configuration,
+        quotas: QuotaQueuesController,
+    ) -> None:
+        self._ledger = ledger
+        self._barrier = barrier
+        self._feed = feed
+        self._configuration = configuration
+        self._decision_log = decision_log
+        self._quotas = quotas
+
+    def table(self) -> dict[str, View]:
+        return {
+            "queues": self.queues,
+            "podgroups": self.podgroups,
+            "podgroup": self.podgroup,
+            "why": self.why,
+            "nodes": self.nodes,
+            "pod": self.pod,
+            "held": self.held,
+            "quotas": self.quotas,
+            "decisions": self.decisions,
+            "watches": self.watches,
+            "bad-objects": self.bad_objects,
+            "config": lambda: as_document(self._configuration),
+        }
+
+    def queues(self) -> list[dict[str, Any]]:
+        return [msgspec.to_builtins(queue) for _, queue in sorted(self._ledger.decisions.queues.items())]
+
+    def podgroups(self) -> list[dict[str, Any]]:
+        decisions = self._ledger.decisions.groups
+        return [
+            {
+                "podGroup": key,
+                "minMember": view.min_member,
+                "placed": len(view.placed),
+                **_decided(decisions, key),
+            }
+            for key, view in sorted(self._ledger.snapshot().groups.items())
+        ]
+
+    def local_queues(self) -> list[dict[str, Any]]:
+        counts = self._ledger.decisions.local_counts
+        found = []
+        for key in sorted(self._ledger.local_queue_keys()):
+            record, activity = self._ledger.local_queue(key), self._ledger.local_queue_activity(key)
+            if record is not None and activity is not None:
+                report = report_of(key, activity, counts, self._ledger.local_queue_reserved(key))
+                found.append({"localQueue": key, "queue": record.queue, **msgspec.to_builtins(report)})
+        return found
+
+    def podgroup(self, namespace: str, name: str) -> dict[str, Any] | None:
+        key = GroupKey(f"{namespace}/{name}")
+        view = self._ledger.snapshot().groups.get(key)
+        if view is None:
+            return None
+        decided = _decided(self._ledger.decisions.groups, key)
+        return {"podGroup": key, **_view(view), **decided, "members": self._members(key)}
+
+    def why(self, namespace: str, name: str) -> WhyGroup | None:
+        """Worked out on what the newest decisions were made on, by the caller's thread."""
+        return explain_group(self._ledger.decisions, GroupKey(f"{namespace}/{name}"))
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "allocatable": allocatable,
+                "idle": idle,
+                "claims": [_claim(each) for each in claims],
+            }
+            for name, allocatable, idle, claims in self._ledger.nodes()
+        ]
+
+    def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+        record = self._ledger.find_pod(namespace, name)
+        if record is None:
+            return None
+        claim = self._ledger.claim(record.uid)
+        decision = self._ledger.decisions.groups.get(record.group)
+        return {
+            **_pod(record),
+            "ours": bool(record.group),
+            "podGroup": record.group,
+            "claim": _claim(claim) if claim else None,
+            "decision": _decision(decision) if decision else None,
+        }
+
+    def held(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
+        return [
+            {
+                "pod": hold.pod.key,
+                "podGroup": hold.pod.group,
+                "node": hold.node,
+                "posting": not hold.waiting,
+                "secondsLeft": round(hold.deadline - now, 1),
+            }
+            for hold in self._barrier.held()
+        ]
+
+    def quotas(self) -> dict[str, Any]:
+        plan = self._quotas.plan
+        return {
+            "queues": {name: _quota_queue(each) for name, each in plan.queues.items()},
+            "namespaces": plan.namespaces,
+            "faults": [
+                {"quota": str(each.source), "where": each.where, "why": each.why}
+                for each in self._quotas.faults()
+            ],
+        }
+
+    def decisions(self, limit: int) -> list[dict[str, Any]]:
+        return [
+            {"time": entry.time, "podGroup": entry.decision.key, **_decision(entry.decision)}
+            for entry in self._decision_log.latest(limit)
+        ]
+
+    def watches(self) -> dict[str, dict[str, Any]]:
+        missing = self._feed.missing
+        return {
+            reflector.resource.path(): {
+                "known": not reflector.absent and reflector not in missing,
+                "synced": reflector.synced,
+                "objects": reflector.objects,
+                "relists": reflector.relists,
+            }
+            for reflector in (*self._feed.reflectors, *missing)
+        }
+
+    def bad_objects(self) -> dict[str, dict[str, str]]:
+        return {
+            reflector.resource.plural: {
+                "/".join(filter(None, key)): why for key, why in reflector.bad.items()
+            }
+            for reflector in self._feed.reflectors
+        }
+
+    def _members(self, key: GroupKey) -> list[dict[str, Any]]:
+        pods = sorted(self._ledger.members(key), key=lambda pod: pod.name)
+        claims = [(pod, self._ledger.claim(pod.uid)) for pod in pods]
+        return [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims]
+
+
+def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:
+    decision = decisions.get(key)
+    return _decision(decision) if decision else {"verdict": None}
+
+
+def _decision(decision: GroupDecision) -> dict[str, Any]:
+    """A decision without empty fields, and without times of a clock that only this process reads."""
+    decided: dict[str, Any] = msgspec.to_builtins(decision)
+    return {name: value for name, value in decided.items() if name not in ("key", "retry_at") and value}
+
+
+def _view(view: GroupView) -> dict[str, Any]:
+    return {
+        "queue": view.queue,
+        "localQueue": view.local_queue.key if view.local_queue else "",
+        "namespaceAllowed": view.namespace_allowed,
+        "minMember": view.min_member,
+        "minTaskMember": dict(view.min_task_member),
+        "priority": view.priority,
+        "stoodWhole": view.stood_whole,
+        "entitled": view.entitled,
+        "failures": view.start.failures,
+        "lastFailure": view.start.failure,
+        "placed": len(view.placed),
+        "pinned": len(view.pinned),
+        "waiting": len(view.waiting),
+        "allocated": dict(view.allocated),
+        "pending": dict(view.pending),
+    }
+
+
+def _pod(pod: PodRecord) -> dict[str, Any]:
+    return {
+        "pod": pod.key,
+        "uid": pod.uid,
+        "phase": pod.phase,
+        "node": pod.node,
+        "gated": pod.gated,
+        "requests": dict(pod.shape.requests),
+        "schedulerSays": pod.unschedulable,
+    }
+
+
+def _quota_queue(queue: QuotaQueue) -> dict[str, Any]:
+    return {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.kept}
+
+
+def _claim(claim: Claim) -> dict[str, str]:
+    return {"pod": claim.pod.key, "podGroup": claim.pod.group, "node": claim.node, "stage": claim.stage.name}

@@ -1,0 +1,218 @@
+"""Assembles what is behind the ports that may be off: the scheduler's view with its kubeconfig, and the
+webhooks.
+"""
+
+import json
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from extender.api.configuration import Configuration, InvalidConfiguration
+from extender.api.keys import DEFAULT_SCHEDULER
+from extender.api.setting_kinds import Address
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.releases import Detours
+from extender.domain.ledger.shown_pods import ShownPods
+from extender.host.tls import CertificateFiles
+from extender.kube.admission import AdmissionApi
+from extender.kube.connection import Connection
+from extender.kube.endpoint import ApiEndpoint
+from extender.telemetry import metrics
+from extender.view.pods import PodReader, Pods, readers_text
+from extender.view.relay import Handlers, StatusPatches
+from extender.view.server import ViewServer
+from extender.view.upstream import Upstream
+from extender.web.health import Check
+from extender.web.identity import Identity
+from extender.web.webhooks import WebhookServer
+from extender.webhooks.certificate_rotation import CertificateRotation
+from extender.webhooks.latest import Latest, LookUps, Sources
+from extender.webhooks.reviews import Reviewer
+from extender.webhooks.rules import (
+    AccessReviews,
+    EntryRules,
+    GroupRules,
+    LocalQueueRules,
+    QueueRules,
+    WorkRules,
+    paths,
+)
+
+# ---- The kubeconfig with which the scheduler reads through the view.
+#
+# Its server is plain HTTP behind a proxy, and the proxy is the view. Without `proxy-url` client-go
+# falls back to a transport that keeps two idle connections, and dials anew for most Events. Over plain
+# HTTP it reads no credential; what lets it in is the first segment of the path, which only a reader of
+# the file knows.
+
+FILE = "kubeconfig"
+_SERVER = "http://kube-apiserver.muster/"
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def write_kubeconfig(folder: str, address: Address) -> str:
+    """Write the file for a view that listens on `address`, and return the secret of its path.
+
+    The secret of a file that is there stays, so that a running scheduler goes on when Muster restarts. Raises
+    InvalidConfiguration.
+    """
+    path = Path(folder) / FILE
+    secret = _kept(path) or secrets.token_urlsafe(32)
+    try:
+        _replace(path, json.dumps(_document(secret, address), indent=1))
+    except OSError as fault:
+        allowed = "allowed is a folder in which Muster can write"
+        raise InvalidConfiguration(f"--view-folder: got {folder!r}: {fault.strerror}; {allowed}") from fault
+    return secret
+
+
+def _document(secret: str, address: Address) -> dict[str, Any]:
+    cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "view", "cluster": cluster}],
+        "users": [{"name": "view", "user": {}}],
+        "contexts": [{"name": "view", "context": {"cluster": "view", "user": "view"}}],
+        "current-context": "view",
+    }
+
+
+def _kept(path: Path) -> str | None:
+    """The secret of a file that we wrote and that nobody else could read."""
+    try:
+        state = path.stat()
+        if state.st_uid != os.geteuid() or state.st_mode & 0o077:
+            return None
+        server = json.loads(path.read_bytes())["clusters"][0]["cluster"]["server"]
+        found = _SECRET.fullmatch(server.removeprefix(_SERVER))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found[0] if found else None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whoever reads the file sees the old text or the new one."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)
+
+
+# ---- Assembles the scheduler's view: its kubeconfig, and the port that relays to the API server.
+
+
+class SchedulerView:
+    """Created before the fork, so that a folder that cannot be written ends the start with one clear line."""
+
+    def __init__(self, configuration: Configuration, endpoint: ApiEndpoint, listener: socket.socket) -> None:
+        self._endpoint = endpoint
+        self._listener = listener
+        self._secret = write_kubeconfig(configuration.view_folder, Address(*listener.getsockname()[:2]))
+        self._schedulers = frozenset(configuration.scheduler_names)
+        self._server: ViewServer | None = None
+        self._pods: Pods | None = None
+        self._shown: ShownPods | None = None
+
+    def start(self, shown: ShownPods) -> None:
+        def handlers(upstream: Upstream) -> Handlers:
+            self._pods = Pods(upstream, shown, self._schedulers)
+            return Handlers(self._pods, StatusPatches(upstream, shown))
+
+        self._shown = shown
+        metrics.view_readers.set_function(lambda: len(self._readers()))
+        metrics.view_silence.set_function(lambda: max((each.silent for each in self._readers()), default=0.0))
+        self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
+
+    def pass_changes_on(self) -> None:
+        """The scheduler is to be shown something else. In any thread; nothing is written here."""
+        if self._pods:
+            self._pods.on_change()
+
+    def stop(self) -> None:
+        """End all streams, within a second."""
+        if self._server:
+            self._server.stop()
+
+    def show(self) -> dict[str, object] | None:
+        """For the debug page."""
+        if not self._server or not self._pods or not self._shown:
+            return None
+        counts = self._shown.counts()
+        pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
+        return {**self._server.show(), "readers": self._pods.show(), "pods": pods}
+
+    def note(self) -> str:
+        """A line of /readyz?verbose: who reads pods here, and whether a scheduler reads them elsewhere."""
+        return readers_text(self._readers(), self._shown.detours() if self._shown else Detours())
+
+    def live(self) -> dict[str, Check]:
+        """Checks for /livez."""
+        return {"view-serving": self._fault}
+
+    def _readers(self) -> list[PodReader]:
+        return self._pods.readers() if self._pods else []
+
+    def _fault(self) -> str | None:
+        return self._server.fault() if self._server else None
+
+
+# ---- Assembles the webhooks: rules over the ledger, a certificate from files or self-signed, and the
+# port.
+
+
+class Webhooks:
+    def __init__(
+        self,
+        configuration: Configuration,
+        connection: Connection,
+        ledger: Ledger,
+        synced: Callable[[], bool],
+    ) -> None:
+        self._api = AdmissionApi(connection)
+        self._identity = Identity()
+        self._certificate = self._source(configuration)
+        schedulers = frozenset(configuration.scheduler_names)
+        api = self._api
+        sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)
+        latest, access = partial(Latest, ledger, sources), AccessReviews(self._api)
+
+        def entry() -> EntryRules:
+            return EntryRules(ledger, latest(), access)
+
+        queues = QueueRules(ledger, latest, configuration.max_queue_depth)
+        groups = GroupRules(ledger, entry)
+        work = WorkRules(ledger, entry, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
+        self._reviewer = Reviewer(paths(queues, LocalQueueRules(entry), groups, work), synced)
+        self._server: WebhookServer | None = None
+
+    def start(self, listener: socket.socket) -> None:
+        self._certificate.start()
+        self._server = WebhookServer(listener, self._reviewer, self._identity)
+
+    def stop(self) -> None:
+        self._certificate.stop()
+        if self._server:
+            self._server.stop()
+
+    def checks(self) -> dict[str, Check]:
+        """Checks for /readyz."""
+        return {"webhook-certificate": self._identity.missing}
+
+    def _source(self, configuration: Configuration) -> CertificateFiles | CertificateRotation:
+        if configuration.webhook_certificates == "files":
+            return CertificateFiles(Path(configuration.webhook_folder), self._identity.use)
+        return CertificateRotation(
+            self._api,
+            configuration.webhook_secret,
+            frozenset(configuration.webhook_names),
+            configuration.webhook_lifetime,
+            self._identity.use,
+        )

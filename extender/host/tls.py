@@ -1,0 +1,90 @@
+"""TLS from files that another program renews, such as cert-manager, and the verbs' port with it."""
+
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from extender.kube.writers import Poller
+from extender.telemetry.logs import logger
+from extender.web.health import Check
+from extender.web.identity import Identity
+
+# ---- A certificate that another program renews, such as cert-manager: files in a folder, read again
+# when they change. Until certificate and key match, the old ones are served.
+
+CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
+_PERIOD = 1.0  # seconds between two looks
+
+log = logger(__name__)
+
+
+class CertificateFiles:
+    """`serve` gets the contents of the files `names`, by default the certificate and the key; it raises
+    ValueError or OSError if it cannot serve them. `whose` is for the log."""
+
+    def __init__(
+        self,
+        folder: Path,
+        serve: Callable[..., None],
+        names: Sequence[str] = (CERTIFICATE, KEY),
+        whose: str = "webhooks",
+    ) -> None:
+        self._folder = folder
+        self._serve = serve
+        self._names = names
+        self._whose = whose
+        self._seen: list[bytes] | None = None
+        self._logged = ""  # the fault that was logged last
+        self._poller = Poller("certificate", _PERIOD, self.look)
+
+    def start(self) -> None:
+        self._poller.start()
+
+    def stop(self) -> None:
+        self._poller.stop()
+
+    def look(self) -> None:
+        try:
+            found = [(self._folder / name).read_bytes() for name in self._names]
+            if found != self._seen:
+                self._serve(*found)
+                log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
+            self._seen, self._logged = found, ""
+        except (OSError, ValueError) as fault:
+            self._log_once(str(fault))
+
+    def _log_once(self, text: str) -> None:
+        """Log a fault unless it is the one that was logged last."""
+        if text != self._logged:
+            where = str(self._folder)
+            log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=text)
+        self._logged = text
+
+
+# ---- TLS for the verbs' port, only for callers with a client certificate, from files.
+
+
+class MutualTls:
+    """Without a `folder`, the port is plain HTTP."""
+
+    def __init__(self, folder: str) -> None:
+        self.wanted = bool(folder)
+        self._identity = Identity()
+        self._files = CertificateFiles(
+            Path(folder), self._identity.use, (CERTIFICATE, KEY, AUTHORITY), "verbs"
+        )
+
+    def start(self) -> None:
+        if self.wanted:
+            self._files.start()
+
+    def stop(self) -> None:
+        self._files.stop()
+
+    def context(self) -> ssl.SSLContext | None:
+        """The context made of the newest files; None before they could be read."""
+        return self._identity.context
+
+    def checks(self) -> dict[str, Check]:
+        """Checks for /readyz."""
+        return {"tls-certificate": self._identity.missing} if self.wanted else {}

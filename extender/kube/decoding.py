@@ -1,0 +1,150 @@
+"""Answers to lists and watches, decoded as late and as little as possible, in any thread."""
+
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from extender.api.objects.base import Meta
+from extender.kube.errors import Ambiguous
+
+# ---- Decoders that are safe to make and to use in any thread.
+#
+# msgspec learns what a struct consists of when it is first decoded, and keeps that on the class before
+# it is complete. If another thread decodes the same class in that moment, it follows a null pointer,
+# and the process ends with SIGSEGV (seen with msgspec 0.22: two reviews at once, just after a start).
+# So structs are learnt before there are threads, and the decoders of generic ones, which are learnt
+# anew for each kind, are made one at a time.
+
+Wanted = TypeVar("Wanted")
+
+_one_at_a_time = Lock()
+
+
+def learn_structs() -> None:
+    """All that are defined now; takes some milliseconds. To be called before any thread is started."""
+    for kind in set(_below(msgspec.Struct)):
+        msgspec.json.Decoder(kind)
+
+
+def decoder_of(kind: type[Wanted]) -> msgspec.json.Decoder[Wanted]:
+    with _one_at_a_time:
+        return msgspec.json.Decoder(kind)
+
+
+def _below(kind: type) -> Iterator[type]:
+    subclasses: list[type] = type.__subclasses__(kind)
+    for each in subclasses:
+        yield each
+        yield from _below(each)
+
+
+# ---- Answers to lists and watches, decoded as late and as little as possible.
+#
+# A page of 500 objects is decoded into Structs at once; only if one of them is bad are its objects
+# decoded one by one. A watch event is decoded in two steps, since its type decides what its object is.
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
+
+
+class NamedObject(Protocol):
+    """Any object of the API."""
+
+    @property
+    def metadata(self) -> Meta: ...
+
+
+T = TypeVar("T", bound=NamedObject)
+Item = TypeVar("Item")
+
+
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The metadata that even an object of unexpected form has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Identified(msgspec.Struct, frozen=True, gc=False):
+    """An object of which nothing else is read."""
+
+    metadata: ObjectIdentity = ObjectIdentity()
+
+
+class Bad(NamedTuple):
+    """An object that is not of the expected form."""
+
+    metadata: ObjectIdentity
+    fault: str  # what is wrong with it
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct, Generic[Item], frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[Item] | None = None
+
+
+class Decoders(Generic[T]):
+    """The decoders for one kind of object, made once."""
+
+    def __init__(self, kind: type[T]) -> None:
+        page: Any = Page
+        self._object = decoder_of(kind)
+        self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
+
+    def page(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
+        """The metadata of a page and its objects."""
+        try:
+            page = self._page.decode(body)
+        except UNREADABLE:
+            return self._page_one_by_one(body)
+        return page.metadata, iter(page.items or ())
+
+    def object(self, raw: msgspec.Raw) -> T | Bad:
+        try:
+            return self._object.decode(raw)
+        except UNREADABLE as fault:
+            return Bad(identity(raw), str(fault))
+
+    def _page_one_by_one(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
+        try:
+            page = _RAW_PAGE.decode(body)
+        except UNREADABLE as fault:
+            raise Ambiguous(f"not a list: {fault}") from fault
+        return page.metadata, map(self.object, page.items or ())
+
+
+def event(line: bytes) -> WatchEvent:
+    """Decode a line of a watch. A line that is not an event is a fault of the connection, not of an
+    object."""
+    try:
+        return _EVENT.decode(line)
+    except UNREADABLE as fault:
+        raise Ambiguous(f"not a watch event: {fault}") from fault
+
+
+def identity(raw: msgspec.Raw) -> ObjectIdentity:
+    """The identity of an object of any kind."""
+    try:
+        return _BARE.decode(raw).metadata
+    except UNREADABLE as fault:
+        raise Ambiguous(f"not an object: {fault}") from fault
+
+
+_EVENT = msgspec.json.Decoder(WatchEvent)
+_BARE = msgspec.json.Decoder(Identified)
+_RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])

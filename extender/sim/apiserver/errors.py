@@ -1,0 +1,172 @@
+"""What the API server says when it does not do what it was asked for: a Status, and what is wrong with each
+field, in the words of Kubernetes (package field of k8s.io/apimachinery).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from extender.sim.apiserver.kinds import Json, ResourceKind
+
+# ---- What is wrong with one field, in the words of Kubernetes (package field of k8s.io/apimachinery).
+
+
+class FieldError(NamedTuple):
+    """`reason`: for machines, as in the causes of a Status. `message`: what people read after the field."""
+
+    field: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+FieldErrors = Iterator[FieldError]
+
+
+def wrong(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+
+
+def wrong_as_stated(field: str, detail: str) -> FieldError:
+    """As rules in CEL say it of a whole object, whose value is not shown."""
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {detail}")
+
+
+def not_found_field(field: str, value: Any) -> FieldError:
+    return FieldError(field, "FieldValueNotFound", f"Not found: {_shown(value)}")
+
+
+def wrong_type(field: str, value: Any, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}")
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(
+        field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value"
+    )
+
+
+def forbidden_field(field: str, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: Any) -> FieldError:
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
+
+
+def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
+    allowed = ", ".join(json.dumps(each) for each in supported)
+    message = f"Unsupported value: {_shown(value)}: supported values: {allowed}"
+    return FieldError(field, "FieldValueNotSupported", message)
+
+
+def too_long(field: str, longest: int, unit: str = "bytes") -> FieldError:
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {longest} {unit}")
+
+
+def joined_errors(errors: Iterable[FieldError]) -> str:
+    """One as it is, several in brackets; the same is said once."""
+    texts = list(dict.fromkeys(map(str, errors)))
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list | str):
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+# ---- What the API server says when it does not do what it was asked for: a status and a Status object.
+
+
+class StatusError(Exception):
+    """`details`: those of a Status: which object is meant, and causes with reason, message and field."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details or {}
+
+    def status(self) -> Json:
+        """The body of the answer."""
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": self.details,
+            "code": self.code,
+        }
+
+
+def not_found(kind: ResourceKind, name: str) -> StatusError:
+    return StatusError(404, "NotFound", f'{kind.qualified} "{name}" not found', _of(kind, name))
+
+
+def no_such_path() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
+
+
+def exists(kind: ResourceKind, name: str) -> StatusError:
+    return StatusError(409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _of(kind, name))
+
+
+def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
+    return StatusError(409, "Conflict", message, _of(kind, name))
+
+
+def _of(kind: ResourceKind, name: str) -> Json:
+    return {"name": name, "kind": kind.plural, **({"group": kind.group} if kind.group else {})}
+
+
+def invalid(kind: ResourceKind, name: str, errors: Sequence[FieldError]) -> StatusError:
+    return invalid_object(kind.name, kind.group, name, errors)
+
+
+def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+    """`kind`: of an object or of a request's options."""
+    causes = [{"reason": each.reason, "message": each.message, "field": each.field} for each in errors]
+    qualified = f"{kind}.{group}" if group else kind
+    details = {"name": name, "group": group, "kind": kind, "causes": causes}
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {joined_errors(errors)}', details)
+
+
+def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
+    message = f'{kind.qualified} "{name}" is forbidden: {why}'
+    return StatusError(403, "Forbidden", message, _of(kind, name))
+
+
+def bad_request(why: str) -> StatusError:
+    return StatusError(400, "BadRequest", why)
+
+
+def expired(version: int) -> StatusError:
+    return StatusError(410, "Expired", f"too old resource version: {version}")
+
+
+def unsupported() -> StatusError:
+    return _unsupported(_READ)
+
+
+def unsupported_patch(strategic_known: bool) -> StatusError:
+    return _unsupported([form for form in _PATCHES if strategic_known or "strategic" not in form])
+
+
+_READ = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_PATCHES = (
+    *("application/json-patch+json", "application/merge-patch+json"),
+    *("application/strategic-merge-patch+json", "application/apply-patch+yaml"),
+)
+
+
+def _unsupported(accepted: Sequence[str]) -> StatusError:
+    known = f"accepted media types include: {', '.join(accepted)}"
+    message = f"the body of the request was in an unknown format - {known}"
+    return StatusError(415, "UnsupportedMediaType", message)

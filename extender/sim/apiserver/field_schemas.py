@@ -1,0 +1,189 @@
+"""The schemas of the kinds served, Kubernetes' own as a real API server publishes them and ours from their
+CRDs: which fields a value has, and whose the entries of its lists are.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from extender.shipped import CRDS
+from extender.sim.apiserver.kinds import UNSHIPPED_KINDS, Json, ResourceKind
+
+# ---- The schemas of the kinds served: Kubernetes' own as a real API server publishes them, ours from
+# their CRDs, and open ones of operators' kinds.
+#
+# kubernetes.json is written by tools/schemas.py. It is read when it is first asked for.
+
+KUBERNETES = Path(__file__).parent / "schemas" / "kubernetes.json"
+REFERENCE = "#/components/schemas/"
+OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+@cache
+def definitions() -> dict[str, Json]:
+    """Every schema by its name: io.k8s.api.core.v1.Pod, sh.volcano.scheduling.v1beta1.Queue."""
+    known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
+    for path in CRDS:
+        known |= _of_crd(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
+    for kind in UNSHIPPED_KINDS:
+        known |= _of_crd(_stand_in(kind))
+    return known
+
+
+@cache
+def name_of(kind: ResourceKind) -> str:
+    """The name of the kind's schema."""
+    return next(name for name, schema in definitions().items() if _is(kind, schema))
+
+
+def with_referred(names: Iterable[str]) -> dict[str, Json]:
+    """The schemas of these names, and of all that they refer to."""
+    todo, found = list(names), dict[str, Json]()
+    while todo:
+        if (name := todo.pop()) not in found:
+            found[name] = definitions()[name]
+            todo += referred(found[name])
+    return found
+
+
+def referred(schema: Any) -> Iterator[str]:
+    """The names of the schemas that this one refers to."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from referred(item)
+    elif isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"].removeprefix(REFERENCE)
+        for value in schema.values():
+            yield from referred(value)
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast
+
+
+def _of_crd(crd: Json) -> dict[str, Json]:
+    """The versions that are served, with the metadata of every object, named as the API server names them."""
+    spec = crd["spec"]
+    kind = spec["names"]["kind"]
+    group = ".".join(reversed(spec["group"].split(".")))
+    return {
+        f"{group}.{version['name']}.{kind}": _completed(
+            version["schema"]["openAPIV3Schema"], spec["group"], version["name"], kind
+        )
+        for version in spec["versions"]
+    }
+
+
+def _stand_in(kind: ResourceKind) -> Json:
+    """A CRD that takes everything: those of operators are not shipped here."""
+    text = {"type": "string"}
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
+    schema = {"type": "object", "properties": properties}
+    version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
+    return {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
+
+
+def _completed(schema: Json, group: str, version: str, kind: str) -> Json:
+    named = {"group": group, "version": version, "kind": kind}
+    metadata = {"allOf": [{"$ref": REFERENCE + OBJECT_META}]}
+    properties = {**schema["properties"], "metadata": metadata}
+    return {**schema, "properties": properties, "x-kubernetes-group-version-kind": [named]}
+
+
+def _is(kind: ResourceKind, schema: Json) -> bool:
+    named = {"group": kind.group, "version": kind.version, "kind": kind.name}
+    return bool(schema.get("x-kubernetes-group-version-kind") == [named])
+
+
+# ---- What a schema says of one value: which fields it has, and whose the entries of its lists are.
+#
+# Lists are atomic, one value as a whole, unless the schema names the fields that tell their items
+# apart, or calls the list a set. Objects are told apart by their fields unless the schema calls them
+# atomic. Of what no schema describes the value itself tells as much.
+
+
+class FieldSchema:
+    """The schema of one value. `published`: what is published of it, empty where nothing is."""
+
+    def __init__(self, published: Json) -> None:
+        name = _referred(published)
+        self.published = _resolved(published, name)
+        self.type_name = name.rpartition(".")[2]  # empty for what has no name of its own
+        self._fields: dict[str, FieldSchema] = {}
+
+    def field(self, name: str) -> "FieldSchema":
+        """Of a field of an object, or of a value of a map."""
+        if name not in self._fields:
+            more = self.published.get("additionalProperties")
+            rest = more if isinstance(more, dict) else {}
+            self._fields[name] = FieldSchema(self.published.get("properties", {}).get(name, rest))
+        return self._fields[name]
+
+    @property
+    def items(self) -> "FieldSchema":
+        if "[]" not in self._fields:
+            self._fields["[]"] = FieldSchema(self.published.get("items", {}))
+        return self._fields["[]"]
+
+    def knows(self, name: str) -> bool:
+        """Whether an object may have this field. What no schema describes may have any."""
+        described = self.published.get("properties", {})
+        open_ended = not described or "additionalProperties" in self.published or self.keeps_unknown
+        return open_ended or name in described
+
+    @property
+    def keeps_unknown(self) -> bool:
+        return bool(self.published.get("x-kubernetes-preserve-unknown-fields"))
+
+    @property
+    def list_keys(self) -> tuple[str, ...]:
+        """The fields that tell the items of a list apart; none where it has no such items."""
+        if self.published.get("x-kubernetes-list-type") != "map":
+            return ()
+        return tuple(self.published.get("x-kubernetes-list-map-keys", ()))
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.published.get("x-kubernetes-list-type") == "set")
+
+    def splits(self, value: Any) -> bool:
+        """Whether parts of this value may belong to different writers."""
+        if isinstance(value, dict):
+            return self.published.get("x-kubernetes-map-type") != "atomic"
+        return isinstance(value, list) and (bool(self.list_keys) or self.is_set)
+
+    def key_of(self, item: Any) -> str:
+        """What names an item of a list: its own value in a set, the fields that are its key otherwise."""
+        if self.is_set:
+            return "v:" + _compact(item)
+        properties = self.items.published.get("properties", {})
+        absent = {key: properties.get(key, {}).get("default") for key in self.list_keys}
+        return "k:" + _compact({key: item.get(key, absent[key]) for key in self.list_keys})
+
+
+@cache
+def schema_of(kind: ResourceKind) -> FieldSchema:
+    return FieldSchema(definitions()[name_of(kind)])
+
+
+def _referred(published: Json) -> str:
+    """The name of the schema that it refers to: such a reference stands alone, or in an allOf."""
+    referred = [*published.get("allOf", ()), published]
+    name: str = next((each["$ref"] for each in referred if "$ref" in each), "")
+    return name.removeprefix(REFERENCE)
+
+
+def _resolved(published: Json, name: str) -> Json:
+    """With what it refers to, beside a default and a description of its own."""
+    own = {key: value for key, value in published.items() if key != "allOf"}
+    return {**definitions()[name], **own} if name else own
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)

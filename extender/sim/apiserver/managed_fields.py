@@ -1,0 +1,268 @@
+"""Who wrote which fields of an object: the sets of paths in metadata.managedFields, one for each writer,
+way of writing and subresource.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
+from extender.sim.apiserver.kinds import Json, ResourceKind
+from extender.sim.apiserver.objects import now
+
+# ---- Places in an object, and sets of them as managedFields writes them.
+#
+# A path is a tuple of steps in the notation of FieldsV1: f:NAME for a field, k:{"type":"Ready"} for the
+# item of a list that has this key, v:VALUE for an item of a set.
+
+Path = tuple[str, ...]
+Paths = frozenset[Path]
+
+_ITSELF = "."
+
+
+def read(fields: Json) -> Paths:
+    """FieldsV1 as a set. A step that has further ones below it is meant itself if it says so with a dot."""
+    return frozenset(_read(fields, ()))
+
+
+def _read(fields: Json, at: Path) -> Iterator[Path]:
+    for step, below in fields.items():
+        if step == _ITSELF:
+            yield at
+            continue
+        if not below:
+            yield (*at, step)
+        yield from _read(below or {}, (*at, step))
+
+
+def written(paths: Iterable[Path]) -> Json:
+    fields: Json = {}
+    for path in sorted(paths):
+        below = fields
+        for step in path:
+            below = below.setdefault(step, {})
+        below[_ITSELF] = {}
+    return _shortened(fields)
+
+
+def _shortened(fields: Json) -> Json:
+    """Without the dot where nothing else is below."""
+    return {
+        step: {} if set(below) == {_ITSELF} else _shortened(below) if step != _ITSELF else {}
+        for step, below in fields.items()
+    }
+
+
+def shown(path: Path) -> str:
+    """As messages name it: .status.conditions[type="Ready"].reason"""
+    return "".join(map(_shown_step, path))
+
+
+def _shown_step(step: str) -> str:
+    sort, _, content = step.partition(":")
+    if sort == "f":
+        return f".{content}"
+    if sort == "v":
+        return f"[={content}]"
+    return "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in json.loads(content).items()) + "]"
+
+
+# ---- what is at the end of a step
+
+
+def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]:
+    """The parts of a value that may belong to different writers, by the step that leads to each."""
+    if isinstance(value, dict):
+        return {f"f:{name}": (each, schema.field(name)) for name, each in value.items()}
+    return {schema.key_of(item): (item, schema.items) for item in value}
+
+
+def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
+    """`value` without what is at `path`."""
+    step, below = path[0], path[1:]
+    kept = parts(value, schema)
+    if step not in kept:
+        return value
+    inside, inner = kept[step]
+    if not below:
+        del kept[step]
+    elif isinstance(inside, dict | list):
+        kept[step] = removed(inside, below, inner), inner
+    return joined(value, {each: found for each, (found, _) in kept.items()})
+
+
+def joined(like: Any, found: dict[str, Any]) -> Any:
+    """Parts put together again, as an object or a list."""
+    if isinstance(like, dict):
+        return {step.removeprefix("f:"): value for step, value in found.items()}
+    return list(found.values())
+
+
+# ---- Which places a change touches, and which ones an applied object lays claim to.
+
+NOBODYS = frozenset(
+    ("f:metadata", f"f:{name}")
+    for name in (
+        *("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink"),
+        *("managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"),
+    )
+) | {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
+
+
+class Difference(NamedTuple):
+    """`set`: places that are new or have another value. `gone`: places that are no more."""
+
+    set: Paths
+    gone: Paths
+
+
+def claimed(obj: Json, schema: FieldSchema) -> Paths:
+    """What an applied object claims: every value in it, and each item of a list that has keys."""
+    return frozenset(_claimed(obj, schema, ())) - NOBODYS
+
+
+def _claimed(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
+    splits = schema.splits(value)
+    inside = parts(value, schema) if splits else {}
+    is_item = bool(at) and at[-1].startswith("k:")
+    if is_item or (not inside and not (splits and isinstance(value, list))):
+        yield at
+    for step, (part, inner) in inside.items():
+        yield from _claimed(part, inner, (*at, step))
+
+
+def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
+    put, gone = set[Path](), set[Path]()
+    _compare(before, after, schema, (), put, gone)
+    return Difference(frozenset(put) - NOBODYS, frozenset(gone) - NOBODYS)
+
+
+def _compare(before: Any, after: Any, schema: FieldSchema, at: Path, put: set[Path], gone: set[Path]) -> None:
+    if before == after:
+        return
+    if type(before) is not type(after) or not (schema.splits(before) and schema.splits(after)):
+        put.update(_everything(after, schema, at))
+        return
+    old, new = parts(before, schema), parts(after, schema)
+    gone.update((*at, step) for step in old.keys() - new.keys())
+    for step, (part, inner) in new.items():
+        if step in old:
+            _compare(old[step][0], part, inner, (*at, step), put, gone)
+        else:
+            put.update(_everything(part, inner, (*at, step)))
+
+
+def _everything(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
+    """A place and all below it, without lists that are no more than their items."""
+    inside = parts(value, schema) if schema.splits(value) else {}
+    if not inside or isinstance(value, dict):
+        yield at
+    for step, (part, inner) in inside.items():
+        yield from _everything(part, inner, (*at, step))
+
+
+# ---- The entries of metadata.managedFields: one for each writer, way of writing and subresource.
+
+APPLY, UPDATE = "Apply", "Update"
+
+
+class Manager(NamedTuple):
+    """Who writes, and how. The name is what `fieldManager` says, or the client's own.
+
+    `operation`: APPLY or UPDATE. `subresource`: empty for the object itself.
+    """
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+
+class Entry(NamedTuple):
+    manager: Manager
+    time: str
+    paths: Paths
+
+
+def entries_of(obj: Json) -> dict[Manager, Entry]:
+    return {entry.manager: entry for entry in map(_entry, obj["metadata"].get("managedFields") or ())}
+
+
+def _entry(item: Json) -> Entry:
+    manager = Manager(
+        item.get("manager", ""),
+        item.get("operation", UPDATE),
+        item.get("apiVersion", ""),
+        item.get("subresource", ""),
+    )
+    return Entry(manager, item.get("time", ""), read(item.get("fieldsV1") or {}))
+
+
+def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
+    """`obj` with these entries; whoever owns nothing any more is left out."""
+    items = [_as_item(entry) for entry in entries if entry.paths]
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": metadata | ({"managedFields": items} if items else {})}
+
+
+def _as_item(entry: Entry) -> Json:
+    name, operation, api_version, subresource = entry.manager
+    return {
+        "manager": name,
+        "operation": operation,
+        "apiVersion": api_version,
+        "time": entry.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": written(entry.paths),
+        **({"subresource": subresource} if subresource else {}),
+    }
+
+
+def kept_account(before: Json, after: Json, subresource: str) -> Json:
+    """`after` with the account that was there, unless the writer has set another or wiped it out.
+
+    Through a subresource nobody can.
+    """
+    managed = after["metadata"].get("managedFields")
+    if managed in ([], [{}]) and not subresource:
+        return with_entries(after, ())
+    if managed and not subresource:
+        return after
+    return with_entries(after, entries_of(before).values())
+
+
+def noted(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
+    """`after`, with what is new or changed in it as the writer's own and nobody else's.
+
+    An object that nobody kept account of when it was made is not accounted for later either.
+    """
+    schema = schema_of(kind)
+    if before is None:
+        own = claimed(after, schema) if manager.operation == APPLY else difference({}, after, schema).set
+        return with_entries(after, [Entry(manager, now(), own)])
+    if not (entries := entries_of(after)):
+        return after
+    change = difference(before, after, schema)
+    if not change.set and not change.gone:
+        return after
+    kept = without(entries, change, manager)
+    if change.set:
+        own = kept[manager].paths if manager in kept else frozenset()
+        kept[manager] = Entry(manager, now(), own | change.set)
+    return with_entries(after, kept.values())
+
+
+def without(entries: dict[Manager, Entry], change: Difference, writer: Manager) -> dict[Manager, Entry]:
+    """The entries after a change: what is gone is nobody's, what was set is not the others'."""
+
+    def gone(path: Path) -> bool:
+        return any(path[:end] in change.gone for end in range(1, len(path) + 1))
+
+    kept = {}
+    for manager, entry in entries.items():
+        lost = {path for path in entry.paths if gone(path)} if change.gone else set()
+        if manager != writer:
+            lost |= entry.paths & change.set
+        kept[manager] = entry._replace(paths=entry.paths - lost) if lost else entry
+    return kept

@@ -1,0 +1,125 @@
+"""What all stored objects have in common: their conditions, what makes each one of its own, and whether a
+write means it.
+"""
+
+import random
+import string
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from extender.api.quantities import BadQuantity
+from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
+from extender.sim.apiserver.kinds import Json, ResourceKind
+
+# ---- Conditions of stored objects, and the times in them.
+
+
+def now(later: float = 0) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
+    made = {"type": type_, "status": status, "reason": reason, "lastTransitionTime": now()}
+    return {**made, "message": message} if message else made
+
+
+def set_condition(status: Json, new: Json) -> bool:
+    """Put a condition in the place of the one of its type; false when it says the same already."""
+    before = status.get("conditions", [])
+    old = next((each for each in before if each["type"] == new["type"]), None)
+    if old and _meaning(old) == _meaning(new):
+        return False
+    status["conditions"] = [*(each for each in before if each is not old), new]
+    return True
+
+
+def _meaning(condition: Json) -> tuple[Any, ...]:
+    return tuple(condition.get(name) for name in ("status", "reason", "message"))
+
+
+def find_stored_condition(obj: Json, type_: str) -> Json:
+    """The condition of a type in an object's status; empty where there is none."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == type_), {})
+
+
+# ---- Stored objects as the Structs that Muster reads, through JSON, as over the wire.
+
+T = TypeVar("T", bound=msgspec.Struct)
+UNREADABLE = (msgspec.ValidationError, BadQuantity)
+
+
+def typed(obj: Json, kind: type[T]) -> T:
+    """Raises ValidationError."""
+    return msgspec.json.decode(msgspec.json.encode(obj), type=kind)
+
+
+# ---- Whether a write means the object that is there: this one and no other, and not an older version
+# of it.
+
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+_SERVERS = ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation")
+
+
+def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
+    """Raises StatusError for another object or version; keeps in `after` what only the server writes."""
+    old, new = before["metadata"], after["metadata"]
+    for field in ("uid", "name", "namespace"):
+        if new.get(field) != old.get(field):
+            if new.get(field):
+                raise _another(kind, field, old, new)
+            new |= {field: old[field]} if field in old else {}
+    if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
+        raise conflict(kind, old["name"], _MODIFIED)
+    for field in _SERVERS:
+        new.pop(field, None)
+        new |= {field: old[field]} if field in old else {}
+
+
+def _another(kind: ResourceKind, field: str, old: Json, new: Json) -> StatusError:
+    if field == "name":
+        message = f"the name of the object ({new['name']}) does not match the name on the URL ({old['name']})"
+        return bad_request(message)
+    if field == "namespace":
+        return other_namespace()
+    return invalid(kind, old["name"], [wrong(f"metadata.{field}", new[field], "field is immutable")])
+
+
+def other_namespace() -> StatusError:
+    message = "the namespace of the provided object does not match the namespace sent on the request"
+    return bad_request(message)
+
+
+def named_by(obj: Json) -> Json:
+    """What a writer of status may say about whom it means."""
+    meta = obj.get("metadata") or {}
+    return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
+
+
+# ---- What makes a new object one of its own: its name, its namespace, its UID and the time of its
+# creation.
+
+_LETTERS = string.ascii_lowercase + string.digits
+
+
+def identify(kind: ResourceKind, namespace: str, obj: Json, dice: random.Random) -> None:
+    """Put them in, whatever the object says of UID, time and writers. Raises StatusError."""
+    meta = obj["metadata"] = {**(obj.get("metadata") or {})}
+    if not meta.get("name") and meta.get("generateName"):
+        meta["name"] = meta["generateName"] + "".join(dice.choices(_LETTERS, k=5))
+    _place(kind, namespace, meta)
+    obj |= {"apiVersion": kind.api_version, "kind": kind.name}
+    meta["uid"] = str(uuid.UUID(int=dice.getrandbits(128), version=4))
+    meta["creationTimestamp"] = now()
+    meta.pop("managedFields", None)
+
+
+def _place(kind: ResourceKind, namespace: str, meta: Json) -> None:
+    """Into the namespace of the request, or the one that it names itself."""
+    if not kind.namespaced:
+        meta.pop("namespace", None)
+    elif meta.setdefault("namespace", namespace or "default") != namespace and namespace:
+        raise other_namespace()

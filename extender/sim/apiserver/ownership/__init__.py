@@ -1,1 +1,0 @@
-"""Who wrote which field: metadata.managedFields, and server-side apply, which goes by it."""

@@ -1,0 +1,277 @@
+"""What a schema allows: whether a body can be read as its kind at all, and the defaults and rules of CRDs."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from extender.api.quantities import BadQuantity, at_least
+from extender.sim.apiserver.errors import (
+    FieldErrors,
+    StatusError,
+    bad_request,
+    duplicate,
+    not_supported,
+    required,
+    too_long,
+    wrong,
+    wrong_as_stated,
+    wrong_type,
+)
+from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
+from extender.sim.apiserver.kinds import Json, ResourceKind
+
+# ---- Whether a body can be read as an object of its kind at all, as Go's decoder reads it; and what it
+# drops.
+#
+# Of kinds that come from CRDs only the metadata is read so: what else is wrong their schema says
+# (crds.py).
+
+_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_GO_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+_OWN_FORM = ("IntOrString", "Quantity", "FieldsV1", "Time", "MicroTime")
+_SCALARS = {"string": str, "boolean": bool, "integer": int, "number": float | int}
+
+
+def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
+    """The object that `body` is, without fields that its kind does not have; `strict` refuses those.
+
+    Raises StatusError 400.
+    """
+    if not isinstance(body, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.name}): no object")
+    _check_kind(kind, body)
+    schema = schema_of(kind)
+    if kind.custom:
+        metadata = body.get("metadata")
+        _raise_unreadable(kind, _unreadable(metadata, schema.field("metadata"), kind.name, "metadata"))
+    else:
+        _raise_unreadable(kind, _unreadable(body, schema, kind.name, ""))
+    unknown: list[str] = []
+    found: Json = _known(body, schema, "", unknown)
+    if strict and unknown:
+        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
+        raise _cannot_handle(kind, f"strict decoding error: {listed}")
+    return {**found, "metadata": filled(found.get("metadata") or {})}
+
+
+def filled(metadata: Json) -> Json:
+    """Without what is empty, as every server of Go writes it; empty managedFields mean something."""
+    return {name: value for name, value in metadata.items() if value or name == "managedFields"}
+
+
+def _check_kind(kind: ResourceKind, body: Json) -> None:
+    version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.name
+    if version != kind.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version"
+        raise bad_request(f"{message} ({kind.api_version})")
+    if name != kind.name:
+        message = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
+        raise bad_request(f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion")
+
+
+def _raise_unreadable(kind: ResourceKind, faults: Iterator[str]) -> None:
+    if fault := next(faults, ""):
+        raise _cannot_handle(kind, fault)
+
+
+def _cannot_handle(kind: ResourceKind, why: str) -> StatusError:
+    return bad_request(f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {why}')
+
+
+# ---- what Go cannot read
+
+
+def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
+    """`owner`: the Go type that has the field. `at`: the field's path in it, without indexes."""
+    if value is None or schema.type_name in _OWN_FORM:
+        if schema.type_name == "Quantity" and value is not None and not _QUANTITY.fullmatch(str(value)):
+            yield _QUANTITY_RULE
+        return
+    wanted = schema.published.get("type")
+    if not _fits(value, wanted):
+        shown = f"number {value}" if isinstance(value, float) else _GO_NAMES.get(type(value), "value")
+        yield f"json: cannot unmarshal {shown} into Go struct field {owner}.{at} of type {go_type(schema)}"
+    elif isinstance(value, dict):
+        owner = schema.type_name or owner
+        for name, each in value.items():
+            mapped = "additionalProperties" in schema.published
+            inside = at if mapped else f"{at}.{name}".lstrip(".")
+            yield from _unreadable(each, schema.field(name), owner, inside)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _unreadable(each, schema.items, owner, at)
+
+
+def _fits(value: Any, wanted: str | None) -> bool:
+    if wanted in ("object", "array"):
+        return isinstance(value, dict if wanted == "object" else list)
+    if wanted is None or isinstance(value, bool):
+        return wanted in (None, "boolean")
+    return isinstance(value, _SCALARS[wanted])
+
+
+def go_type(schema: FieldSchema) -> str:
+    """As Go names the type of a field: int32, []v1.Container, map[string]string."""
+    published = schema.published
+    if schema.type_name:
+        return f"v1.{schema.type_name}"
+    if published.get("type") == "array":
+        return f"[]{go_type(schema.items)}"
+    if published.get("type") == "object":
+        return f"map[string]{go_type(schema.field(''))}"
+    plain = {"boolean": "bool", "number": "float64", "integer": "int64"}
+    return str(published.get("format") or plain.get(published.get("type", ""), published.get("type", "")))
+
+
+# ---- what no schema knows
+
+
+def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
+    """Without fields that the schema does not have; their paths go to `unknown`."""
+    if isinstance(value, list):
+        return [_known(each, schema.items, f"{at}[{place}]", unknown) for place, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    kept = {}
+    for name, each in value.items():
+        inside = f"{at}.{name}".lstrip(".")
+        if schema.knows(name):
+            kept[name] = _known(each, schema.field(name), inside, unknown)
+        else:
+            unknown.append(inside)
+    return kept
+
+
+# ---- Objects of kinds that come from CRDs: defaults, and what their schemas do not allow.
+#
+# Of the rules in CEL only those are played that say what a quantity is; the others are in queues.py.
+
+_NAMES: dict[type, str] = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
+
+
+def defaulted(value: Any, schema: FieldSchema) -> Any:
+    """`value` with the defaults of fields that are not there."""
+    if isinstance(value, list):
+        return [defaulted(each, schema.items) for each in value]
+    if not isinstance(value, dict):
+        return value
+    described: Json = schema.published.get("properties", {})
+    absent = {
+        name: each["default"]
+        for name, each in described.items()
+        if "default" in each and value.get(name) is None
+    }
+    return {name: defaulted(each, schema.field(name)) for name, each in {**value, **absent}.items()}
+
+
+def schema_errors(value: Any, schema: FieldSchema, at: str) -> FieldErrors:
+    """What the schema does not allow in a value, which is at this path."""
+    published = schema.published
+    if published.get("x-kubernetes-int-or-string"):
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            yield _of_type(at, value, "integer,string")
+            return
+    elif not _is(value, published):
+        shown = published.get("format") if isinstance(value, float) else published["type"]
+        yield _of_type(at, value, str(shown))
+        return
+    yield from _scalar_errors(value, published, at)
+    if isinstance(value, dict):
+        for name in published.get("required", ()):
+            if name not in value:
+                yield required(f"{at}.{name}")
+        for name in sorted(value):
+            yield from schema_errors(value[name], schema.field(name), f"{at}.{name}")
+    if isinstance(value, list):
+        yield from _item_errors(value, schema, at)
+
+
+def _of_type(at: str, value: Any, wanted: str) -> Any:
+    found = "float64" if isinstance(value, float) else _NAMES[type(value)]
+    return wrong_type(at, found, f'{at} in body must be of type {wanted}: "{found}"')
+
+
+def _is(value: Any, published: Json) -> bool:
+    wanted = published.get("type")
+    if wanted == "number" and isinstance(value, int | float) and not isinstance(value, bool):
+        return True
+    return wanted is None or _NAMES.get(type(value)) == wanted
+
+
+def _scalar_errors(value: Any, published: Json, at: str) -> FieldErrors:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value < published.get("minimum", value):
+            yield wrong(at, value, f"{at} in body should be greater than or equal to {published['minimum']}")
+        if value > published.get("maximum", value):
+            yield wrong(at, value, f"{at} in body should be less than or equal to {published['maximum']}")
+    if isinstance(value, str):
+        if len(value) > published.get("maxLength", len(value)):
+            yield too_long(at, published["maxLength"])
+        if len(value) < published.get("minLength", 0):
+            least = published["minLength"]
+            yield wrong(at, value, f"{at} in body should be at least {least} chars long")
+        if "pattern" in published and not re.search(published["pattern"], value):
+            yield wrong(at, value, f"{at} in body should match '{published['pattern']}'")
+        if value not in published.get("enum", [value]):
+            yield not_supported(at, value, published["enum"])
+    yield from _quantity_errors(value, published, at)
+
+
+def _quantity_errors(value: Any, published: Json, at: str) -> FieldErrors:
+    for rule in published.get("x-kubernetes-validations", ()):
+        if "isQuantity(string(self))" in rule["rule"] and not _is_quantity(value):
+            above, _, name = at.rpartition(".")
+            yield wrong(f"{above}[{name}]", value, rule["message"])
+
+
+def _is_quantity(value: Any) -> bool:
+    try:
+        return at_least(value) >= 0
+    except BadQuantity:
+        return False
+
+
+def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> FieldErrors:
+    keys = set()
+    for place, item in enumerate(items):
+        yield from schema_errors(item, schema.items, f"{at}[{place}]")
+        if schema.is_set or (schema.list_keys and isinstance(item, dict)):
+            key = schema.key_of(item)
+            if key in keys:
+                own = {name: item.get(name) for name in schema.list_keys} if schema.list_keys else item
+                yield duplicate(f"{at}[{place}]", own)
+            keys.add(key)
+
+
+# ---- The rules in CEL that compare the amounts of a queue, as manifests/crds/queues.yaml has them.
+
+_NANO = 10**9
+
+
+def queue_errors(queue: Json, schema: FieldSchema) -> FieldErrors:
+    """The words are those of the CRD, whose rules come in this order."""
+    spec = queue.get("spec") or {}
+    deserved, capability = spec.get("deserved") or {}, spec.get("capability") or {}
+    guarantee = (spec.get("guarantee") or {}).get("resource") or {}
+    compared = ((deserved, capability), (guarantee, capability), (guarantee, deserved))
+    rules = schema.field("spec").published["x-kubernetes-validations"]
+    for (lower, upper), rule in zip(compared, rules, strict=True):
+        if any(name in upper and _above(lower[name], upper[name]) for name in lower):
+            yield wrong_as_stated(f"spec{rule['fieldPath']}", rule["message"])
+
+
+def _above(one: Any, other: Any) -> bool:
+    """What is no quantity is not compared: it has an error of its own."""
+    try:
+        return at_least(one, _NANO) > at_least(other, _NANO)
+    except BadQuantity:
+        return False

@@ -1,0 +1,246 @@
+"""Jobs as the job controller of kube-controller-manager treats them: which pods they lack, how those ended,
+their status.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import NamedTuple
+
+from extender.sim.apiserver.kinds import JOBS, PODS, Json
+from extender.sim.apiserver.objects import condition, find_stored_condition, now, set_condition
+from extender.sim.apiserver.store import Change, Store
+from extender.sim.controllers.offspring import ComparedOffspring, has_ended, keeping, owner_uid, pods_at
+
+# ---- How the pods of Jobs ended: each counts once, and still does when it is gone.
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+class Ending(NamedTuple):
+    """`completion_index`: which of an indexed Job's pods it was."""
+
+    succeeded: bool
+    completion_index: int
+
+
+class JobEndings:
+    """A pod that somebody deletes counts as one that failed, as in a real cluster; one that its controller
+    has withdrawn does not count."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID, each by the UID of the pod
+        self._withdrawn = set[str]()
+
+    def see(self, change: Change) -> None:
+        uid = change.object["metadata"]["uid"]
+        if change.kind is JOBS and change.type == "DELETED":
+            self._by_job.pop(uid, None)
+        elif change.kind is PODS and (
+            change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
+        ):
+            self._note(change.object)
+        if change.type == "DELETED":
+            self._withdrawn.discard(uid)
+
+    def of(self, job: Json, owned: list[Json]) -> list[Ending]:
+        """`owned`: its pods that are there."""
+        for pod in filter(has_ended, owned):
+            self._note(pod)
+        return list(self._by_job.get(job["metadata"]["uid"], {}).values())
+
+    def withdraw(self, obj: Json) -> None:
+        """Its controller deletes it."""
+        self._withdrawn.add(obj["metadata"]["uid"])
+
+    def _note(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._withdrawn and self._is_of_job(pod):
+            ending = Ending(pod["status"].get("phase") == "Succeeded", index_of(pod))
+            self._by_job[owner_uid(pod)].setdefault(uid, ending)
+
+    def _is_of_job(self, pod: Json) -> bool:
+        """Of one that is there: what is left of others goes with them."""
+        owners = pod["metadata"].get("ownerReferences") or ()
+        names = (each["name"] for each in owners if each.get("controller") and each["kind"] == JOBS.name)
+        found = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
+        return any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in found)
+
+
+def index_of(pod: Json) -> int:
+    """0 where it has none."""
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(text) if text.isdecimal() else 0
+
+
+# ---- Which pods a Job lacks and which are too many: the rules of the job controller of kube-
+# controller-manager.
+#
+# A suspended Job has no active pods. One with completions goes on until so many have succeeded, one
+# without makes no more once one has. What failed is made again, up to backoffLimit, and at once, where
+# a real one waits longer each time.
+
+_MOST_FAILED = 6  # unless the Job says otherwise
+
+
+class JobPods:
+    """A Job, its pods that are there and how others of its pods ended."""
+
+    def __init__(self, job: Json, owned: list[Json], endings: list[Ending]) -> None:
+        self._job = job
+        self._spec = job["spec"]
+        self.endings = endings
+        self.active = sorted((pod for pod in owned if not has_ended(pod)), key=keeping)
+
+    @property
+    def indexed(self) -> bool:
+        return bool(self._spec.get("completionMode") == "Indexed")
+
+    @property
+    def suspended(self) -> bool:
+        return bool(self._spec.get("suspend"))
+
+    @property
+    def succeeded_indexes(self) -> set[int]:
+        succeeded = {each.completion_index for each in self.endings if each.succeeded}
+        return {index for index in succeeded if index < self._most}
+
+    @property
+    def succeeded(self) -> int:
+        """An index counts once."""
+        return len(self.succeeded_indexes) if self.indexed else sum(each.succeeded for each in self.endings)
+
+    @property
+    def failed(self) -> int:
+        return sum(not each.succeeded for each in self.endings)
+
+    @property
+    def is_complete(self) -> bool:
+        wanted = self._spec.get("completions")
+        enough = self.succeeded > 0 if wanted is None else self.succeeded >= int(wanted)
+        return enough and not self.active
+
+    @property
+    def has_failed(self) -> bool:
+        return self.failed > int(self._spec.get("backoffLimit", _MOST_FAILED))
+
+    def compared(self) -> ComparedOffspring:
+        """What is to be made and to be deleted. Raises MALFORMED."""
+        wanted = self._wanted()
+        kept, surplus = self._kept_and_surplus()
+        surplus += kept[wanted:]
+        if surplus:  # a pod goes before another one comes in its place
+            return ComparedOffspring([], surplus, [])
+        missing = islice(self._free_indexes(), max(wanted - len(kept), 0))
+        return ComparedOffspring(list(pods_at(self._job, missing)), [], [])
+
+    def _wanted(self) -> int:
+        """How many are to be active."""
+        parallel: int = self._spec.get("parallelism", 1)
+        if self.suspended or self.has_failed:
+            return 0
+        if (completions := self._spec.get("completions")) is None:
+            return len(self.active) if self.succeeded else parallel
+        return min(max(int(completions) - self.succeeded, 0), parallel)
+
+    def _kept_and_surplus(self) -> tuple[list[Json], list[Json]]:
+        """Pods to keep, and those whose index another one has, or nobody asks for any more."""
+        if not self.indexed:
+            return self.active, []
+        kept: list[Json] = []
+        surplus: list[Json] = []
+        taken = self.succeeded_indexes
+        for pod in self.active:
+            index = index_of(pod)
+            (surplus if index in taken or index >= self._most else kept).append(pod)
+            taken.add(index)
+        return kept, surplus
+
+    def _free_indexes(self) -> Iterator[int]:
+        if not self.indexed:
+            return count()
+        taken = self.succeeded_indexes | {index_of(pod) for pod in self.active}
+        return (index for index in range(self._most) if index not in taken)
+
+    @property
+    def _most(self) -> int:
+        return int(self._spec.get("completions") or 0)
+
+
+# ---- The status of a Job, field by field as the job controller of kube-controller-manager writes it.
+
+_COMPLETE, _FAILED, _SUSPENDED = "Complete", "Failed", "Suspended"
+_REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
+_EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+
+
+def finished(job: Json) -> bool:
+    return any(_holds(job, type_) for type_ in (_COMPLETE, _FAILED))
+
+
+def job_status(job: Json, pods: JobPods) -> Json:
+    """A finished Job keeps what it says."""
+    status: Json = {**(job.get("status") or {})}
+    if finished(job):
+        return status
+    _count(status, pods)
+    if pods.is_complete:
+        _end(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED)
+        status["completionTime"] = now()
+    elif pods.has_failed:
+        _end(status, ("FailureTarget", *(() if pods.active else (_FAILED,))), _EXCEEDED)
+    elif pods.suspended:
+        _suspend(status)
+    else:
+        _resume(status)
+    return status
+
+
+def count_ready(pods: list[Json]) -> int:
+    return sum(_holds(pod, "Ready") for pod in pods)
+
+
+def _holds(obj: Json, type_: str) -> bool:
+    return bool(find_stored_condition(obj, type_).get("status") == "True")
+
+
+def _count(status: Json, pods: JobPods) -> None:
+    """Of what is 0 only the number of ready pods is written."""
+    counts = {"active": len(pods.active), "succeeded": pods.succeeded, "failed": pods.failed}
+    for name, number in counts.items():
+        status.pop(name, None)
+        status |= {name: number} if number else {}
+    status["ready"] = count_ready(pods.active)
+    if pods.indexed:
+        status["completedIndexes"] = _shortened(sorted(pods.succeeded_indexes))
+    if not pods.suspended:
+        status.setdefault("startTime", now())
+
+
+def _end(status: Json, types: tuple[str, ...], why: tuple[str, str]) -> None:
+    for type_ in types:
+        set_condition(status, condition(type_, "True", *why))
+
+
+def _suspend(status: Json) -> None:
+    if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
+        status.pop("startTime", None)
+
+
+def _resume(status: Json) -> None:
+    """A Job that was never suspended does not say that it is not. One that goes on starts anew."""
+    was = find_stored_condition({"status": status}, _SUSPENDED)
+    if was and set_condition(status, condition(_SUSPENDED, "False", "JobResumed", "Job resumed")):
+        status["startTime"] = now()
+
+
+def _shortened(indexes: list[int]) -> str:
+    """As in 0,2-5: three and more in a row are written with a hyphen."""
+    rows: list[list[int]] = []
+    for index in indexes:
+        if rows and index == rows[-1][-1] + 1:
+            rows[-1].append(index)
+        else:
+            rows.append([index])
+    return ",".join(f"{row[0]}-{row[-1]}" if len(row) > 2 else ",".join(map(str, row)) for row in rows)

@@ -1,0 +1,261 @@
+"""The Gantt chart: one SVG file that reads well on light and on dark.
+
+Few gangs get a row each, with the time that they waited. More of them are packed as bars into the cluster's
+room, as high as what they hold of it; of very many only the sums by queue are drawn. Below, how many wait.
+Marks show reservations and evictions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from extender.api.durations import two_units
+from extender.domain.model.resources import PODS, show
+from extender.sim.virtual import svg
+from extender.sim.virtual.bars import Bar, Change, Piece, Scene, averages, bars, pack
+from extender.sim.virtual.measurements import GroupTimeline, Measurements
+from extender.sim.virtual.report import SimulationReport
+from extender.sim.virtual.runner import Result
+from extender.sim.virtual.svg import WIDTH, Panel
+from extender.terminal.text import many
+
+# ---- The large panel in its three forms, and the areas by queue.
+
+ROW = 22.0
+RESERVED, EVICTED = "reserved", "evicted"  # classes of what is marked
+_COLUMNS = 440
+_MOST_TITLES = 3_000
+_LETTER = 6.2  # the width of one, about
+_LONGEST_NAME = 24
+
+Changes = Callable[[GroupTimeline], Iterable[Change]]
+
+
+def rows(panel: Panel, scene: Scene) -> Iterator[str]:
+    """A row for each group: its name, the time that it waited, its members' time."""
+    place = {timeline.key: panel.top + index * ROW for index, timeline in enumerate(scene.timelines)}
+    for timeline in scene.timelines:
+        yield from _wait(panel, scene, timeline, place[timeline.key])
+    for bar in scene.bars:
+        yield from _run(panel, scene, bar, place[bar.timeline.key])
+    for timeline in scene.timelines:
+        yield from marks(panel, timeline, place[timeline.key] + 1, ROW - 2)
+
+
+def _wait(panel: Panel, scene: Scene, timeline: GroupTimeline, top: float) -> Iterator[str]:
+    name = timeline.name.removeprefix("default/")
+    short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    yield svg.text(panel.left - 6, top + 15, short, "", "end")
+    if timeline.came is not None:
+        until = scene.end if timeline.started is None else timeline.started
+        x = panel.x(timeline.came)
+        yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
+
+
+def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
+    """While nodes were reserved for a group, and when members of it were evicted for others."""
+    for span in timeline.reserved:
+        x = panel.x(span.begin)
+        title = f"{timeline.name}: nodes were reserved for {two_units(span.end - span.begin)}"
+        yield svg.box(x, top, panel.x(span.end) - x, height / 2, RESERVED, title)
+    for moment, members in timeline.gave_back.items():
+        title = f"{timeline.name}: {many(members, 'pod')} evicted for others"
+        yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, title)
+
+
+def all_marks(panel: Panel, scene: Scene, top: float) -> Iterator[str]:
+    """Those of all groups in one strip, as one shape for each kind, since they may be many."""
+    reserved = [span for timeline in scene.timelines for span in timeline.reserved]
+    evicted = {moment for timeline in scene.timelines for moment in timeline.gave_back}
+    lengths = ((panel.x(span.begin), panel.x(span.end) - panel.x(span.begin)) for span in reserved)
+    yield svg.boxes(RESERVED, ((x, top, width, 5) for x, width in lengths))
+    yield svg.boxes(EVICTED, ((panel.x(moment) - 0.5, top + 6, 1, 5) for moment in sorted(evicted)))
+
+
+def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:
+    x = panel.x(bar.start)
+    width = panel.x(bar.end) - x
+    label = f"{bar.members} pod{'s' if bar.members > 1 else ''}"
+    yield svg.box(x, top + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
+    if width > len(label) * _LETTER + 8:
+        yield svg.text(x + 5, top + 15, label, "inside")
+
+
+def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
+    """Bars packed into the room; when there are many they are one shape for each queue, and say nothing."""
+    if len(pieces) <= _MOST_TITLES:
+        for each in pieces:
+            yield svg.box(*_place(panel, each), scene.colour(each.bar.timeline), tooltip(each.bar.timeline))
+        return
+    by_colour: dict[str, list[Piece]] = {}
+    for each in pieces:
+        by_colour.setdefault(scene.colour(each.bar.timeline), []).append(each)
+    for colour, of_colour in by_colour.items():
+        yield svg.boxes(colour, (_place(panel, each) for each in of_colour))
+
+
+def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
+    x, y = panel.x(piece.bar.start), panel.y(piece.high)
+    return x, y, _trimmed(panel.x(piece.bar.end) - x), _trimmed(panel.y(piece.low) - y)
+
+
+def _trimmed(size: float) -> float:
+    """A little smaller than it is, which separates neighbours, unless that leaves too little."""
+    return size - 0.5 if size > 2 else size
+
+
+def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
+    """A sum of each queue's groups over time, one on top of the other."""
+    bottom = np.zeros(_COLUMNS)
+    for queue, colour in scene.colours.items():
+        of_queue = (
+            each for timeline in scene.timelines if timeline.queue == queue for each in changes(timeline)
+        )
+        top = bottom + averages(of_queue, panel.begin, panel.end, _COLUMNS)
+        lines = [[panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom)]
+        yield svg.steps(colour, panel.left, panel.width / _COLUMNS, lines[0], lines[1])
+        bottom = top
+
+
+def tooltip(timeline: GroupTimeline) -> str:
+    """A group in one line."""
+    parts = [f"{timeline.name} ({timeline.queue}, {many(timeline.present, 'pod')})"]
+    if timeline.wait is None:
+        parts.append("never started")
+    else:
+        parts.append(f"waited {two_units(timeline.wait)}")
+    if timeline.started is not None and timeline.over is not None:
+        parts.append(f"ran {two_units(timeline.over - timeline.started)}")
+    return ", ".join(parts)
+
+
+# ---- Laying the chart out: queues and their colours, one large panel, how many wait, the time.
+
+_TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
+_ROOM, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0
+_MOST_ROWS = 40
+_MOST_BARS = 20_000
+_LEGEND_LETTER, _LINE, _MARGIN = 7.0, 18.0, 16.0
+
+
+def chart(result: Result) -> str:
+    """The whole file."""
+    report, measured, end, _ = result
+    scene = _scene(measured, report, end)
+    few = len(scene.timelines) <= _MOST_ROWS
+    parts = [*_rows(scene)] if few else [*_room(scene)]
+    height = _top(scene) + _AXIS + (len(scene.timelines) * ROW if few else _ROOM + _GAP + _WAITING)
+    title = f"{many(report.groups, 'gang')} of {many(report.pods, 'pod')} on {many(report.nodes, 'node')}"
+    ground = svg.box(0, 0, WIDTH, height, "paper")
+    return svg.document(WIDTH, height, title, [ground, *_head(scene, title), *parts])
+
+
+def _scene(measured: Measurements, report: SimulationReport, end: float) -> Scene:
+    used = report.utilisation
+    resource = max(used, key=lambda name: used[name], default=PODS)
+    timelines = sorted(measured.timelines.values(), key=lambda timeline: (timeline.came or 0.0, timeline.key))
+    begin = measured.first or 0.0
+    last = max(end, begin + 1.0)
+    return Scene(
+        timelines=timelines,
+        bars=bars(timelines, resource, last),
+        resource=resource,
+        most=measured.capacity[resource],
+        begin=begin,
+        end=last,
+        colours={queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)},
+    )
+
+
+def _head(scene: Scene, title: str) -> Iterator[str]:
+    yield svg.text(_MARGIN, 24, title, "head")
+    for entry in _legend(scene):
+        yield svg.box(entry.x, 36 + entry.row * _LINE, 12, 12, entry.colour)
+        yield svg.text(entry.x + 17, 46 + entry.row * _LINE, entry.queue)
+
+
+class LegendEntry(NamedTuple):
+    queue: str
+    colour: str
+    x: float
+    row: int
+
+
+def _legend(scene: Scene) -> list[LegendEntry]:
+    """The queues next to each other, in as many rows as they take, and what is marked."""
+    entries: list[LegendEntry] = []
+    x, row = _MARGIN, 0
+    for queue, colour in {**scene.colours, **_marked(scene)}.items():
+        width = 17 + len(queue) * _LEGEND_LETTER
+        if x > _MARGIN and x + width > WIDTH:
+            x, row = _MARGIN, row + 1
+        entries.append(LegendEntry(queue, colour, x, row))
+        x += width + 18
+    return entries
+
+
+def _marked(scene: Scene) -> dict[str, str]:
+    """What is marked besides."""
+    reserved = any(timeline.reserved for timeline in scene.timelines)
+    evicted = any(timeline.gave_back for timeline in scene.timelines)
+    return {
+        **({"nodes reserved": RESERVED} if reserved else {}),
+        **({"evicted for others": EVICTED} if evicted else {}),
+    }
+
+
+def _top(scene: Scene) -> float:
+    """Where the large panel begins: below the legend."""
+    return _TOP + _LINE * max((entry.row for entry in _legend(scene)), default=0)
+
+
+def _rows(scene: Scene) -> Iterator[str]:
+    height = len(scene.timelines) * ROW
+    panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, _top(scene), height, 1.0)
+    yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
+    yield from panel.moments(panel.top)
+    yield from rows(panel, scene)
+
+
+def _room(scene: Scene) -> Iterator[str]:
+    panel = Panel(scene.begin, scene.end, _LEFT, _top(scene), _ROOM, scene.most)
+    below = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, _most_waiting(scene))
+    yield from panel.frame(_meaning(scene))
+    if len(scene.bars) <= _MOST_BARS:
+        yield from room(panel, scene, list(pack(scene.bars, scene.most)))
+    else:
+        held: dict[str, list[Bar]] = {}
+        for bar in scene.bars:
+            held.setdefault(bar.timeline.key, []).append(bar)
+        yield from areas(panel, scene, lambda timeline: _holding(held.get(timeline.key, ())))
+    yield from all_marks(panel, scene, panel.bottom + 2)
+    yield from panel.scale(lambda amount: show(scene.resource, amount))
+    yield from below.frame("gangs that wait")
+    yield from areas(below, scene, _waiting)
+    yield from below.scale(lambda amount: f"{amount:,.0f}")
+    yield from below.moments(panel.top)
+
+
+def _meaning(scene: Scene) -> str:
+    if len(scene.bars) <= _MOST_BARS:
+        return f"{scene.resource} of the cluster: each bar is a gang, as high as what it holds"
+    return f"{scene.resource} of the cluster: what the gangs of each queue hold"
+
+
+def _most_waiting(scene: Scene) -> float:
+    changes = (change for timeline in scene.timelines for change in _waiting(timeline))
+    return max(float(np.max(averages(changes, scene.begin, scene.end, 440))), 1.0)
+
+
+def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
+    if timeline.came is not None:
+        yield timeline.came, 1.0
+    if timeline.came is not None and timeline.started is not None:
+        yield timeline.started, -1.0
+
+
+def _holding(held: Iterable[Bar]) -> Iterable[Change]:
+    for bar in held:
+        yield bar.start, float(bar.amount)
+        yield bar.end, -float(bar.amount)

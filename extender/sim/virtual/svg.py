@@ -1,0 +1,135 @@
+"""A little SVG, and a panel of it in which x is time and y an amount."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from extender.api.durations import two_units
+
+# ---- A little SVG: shapes as text, colours by class, so that the reader's light or dark paper decides.
+
+_LIGHT = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#ca8a04", "#db2777", "#0891b2", "#57534e")
+_DARK = ("#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#facc15", "#f472b6", "#22d3ee", "#a8a29e")
+COLOURS = len(_LIGHT)
+
+
+def number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def text(x: float, y: float, content: str, kind: str = "", anchor: str = "") -> str:
+    style = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
+    return f'<text x="{number(x)}" y="{number(y)}"{style}>{escape(content)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
+    place = f'x="{number(x)}" y="{number(y)}" width="{max(width, 0.3):.2f}" height="{max(height, 0.1):.2f}"'
+    shown = f"<title>{escape(title)}</title>" if title else ""
+    return f'<rect class="{kind}" {place}>{shown}</rect>' if shown else f'<rect class="{kind}" {place}/>'
+
+
+def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:
+    """Many boxes as one shape: the text of a box is a fifth of that of `box`."""
+    path = "".join(
+        f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
+        for x, y, width, height in places
+    )
+    return f'<path class="{kind}" d="{path}"/>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<path class="{kind}" d="M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}"/>'
+
+
+def steps(kind: str, left: float, width: float, tops: Sequence[float], bottoms: Sequence[float]) -> str:
+    """An area between two lines that go in steps of one width."""
+    there = "".join(f"V{top:.1f}h{width:.2f}" for top in tops)
+    back = "".join(f"V{bottom:.1f}h-{width:.2f}" for bottom in reversed(bottoms))
+    return f'<path class="{kind}" d="M{number(left)} {bottoms[0]:.1f}{there}{back}z"/>'
+
+
+def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
+    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title">'
+    body = "\n".join(parts)
+    return f'{head}\n<title id="title">{escape(title)}</title>\n{_STYLE}\n{body}\n</svg>\n'
+
+
+def _fills(colours: Sequence[str]) -> str:
+    return " ".join(f".q{index} {{ fill: {colour}; }}" for index, colour in enumerate(colours))
+
+
+_STYLE = f"""<style>
+  text {{ font: 12px system-ui, sans-serif; fill: #1f2937; }}
+  .head {{ font-weight: 600; font-size: 14px; }} .small {{ font-size: 11px; fill: #4b5563; }}
+  .inside {{ font-size: 11px; fill: #fff; }}
+  .paper {{ fill: #fff; }} .room {{ fill: #f3f4f6; }} .wait {{ fill: #9ca3af; }} {_fills(_LIGHT)}
+  .reserved {{ fill: #b45309; opacity: 0.55; }} .evicted {{ fill: #dc2626; }}
+  .grid {{ stroke: #d1d5db; stroke-width: 0.5; fill: none; }}
+  @media (prefers-color-scheme: dark) {{
+    text {{ fill: #e5e7eb; }} .small {{ fill: #9ca3af; }} .inside {{ fill: #111827; }}
+    .paper {{ fill: #0d1117; }} .room {{ fill: #1f2937; }} .grid {{ stroke: #374151; }}
+    .wait {{ fill: #6b7280; }} {_fills(_DARK)}
+    .reserved {{ fill: #fbbf24; }} .evicted {{ fill: #f87171; }}
+  }}
+</style>"""
+
+
+# ---- A rectangle of the chart in which x is time and y an amount, and what is drawn around it.
+
+WIDTH, RIGHT = 960.0, 28.0
+_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_MOST_TICKS = 10
+
+
+class Panel(NamedTuple):
+    begin: float
+    end: float
+    left: float
+    top: float
+    height: float
+    most: float
+
+    @property
+    def width(self) -> float:
+        return WIDTH - RIGHT - self.left
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height
+
+    def x(self, moment: float) -> float:
+        return self.left + (moment - self.begin) / (self.end - self.begin) * self.width
+
+    def y(self, amount: float) -> float:
+        return self.bottom - amount / self.most * self.height
+
+    def frame(self, title: str) -> Iterator[str]:
+        yield text(self.left, self.top - 8, title, "small")
+        yield box(self.left, self.top, self.width, self.height, "room")
+
+    def scale(self, show: Callable[[float], str]) -> Iterator[str]:
+        """Nothing, half and all of the amount, on the left."""
+        for part in (0.0, 0.5, 1.0):
+            y = self.y(self.most * part)
+            yield line(self.left, y, self.left + self.width, y, "grid")
+            yield text(self.left - 6, y + 4, show(self.most * part), "small", "end")
+
+    def moments(self, top: float) -> Iterator[str]:
+        """The axis of time below, with lines up to `top`."""
+        span = self.end - self.begin
+        step = next((tick for tick in _TICKS if span / tick <= _MOST_TICKS), _days(span))
+        for number in range(int(span // step) + 1):
+            x = self.x(self.begin + number * step)
+            yield line(x, top, x, self.bottom, "grid")
+            yield text(x, self.bottom + 16, _mark(number * step), "small", "middle")
+
+
+def _mark(seconds: float) -> str:
+    """30m, not 30m00s."""
+    return re.sub(r"(?<=[mhd])00[a-z]$", "", two_units(seconds))
+
+
+def _days(span: float) -> int:
+    return 86400 * int(span // (86400 * _MOST_TICKS) + 1)

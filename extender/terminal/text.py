@@ -1,0 +1,150 @@
+"""Text for a terminal: aligned columns and bars, counted nouns, names that were probably meant, progress."""
+
+import io
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TextIO
+
+from rich.cells import cell_len
+
+# ---- Counted nouns.
+
+
+def many(count: int, noun: str) -> str:
+    """`1 pod`, `2 pods`, `1,200 pods`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+# ---- The names that were probably meant where a name leads nowhere.
+
+_LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
+
+
+def near_misses(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that are most like `name`, the likeliest first; none where none is like it."""
+    return get_close_matches(name, sorted(set(known)), n=most, cutoff=_LIKENESS)
+
+
+def near_miss(name: str, known: Iterable[str]) -> str:
+    """The likeliest; empty where there is none."""
+    return next(iter(near_misses(name, known, 1)), "")
+
+
+def did_you_mean(meant: Sequence[str]) -> str:
+    """`did you mean train or trial?`, or nothing."""
+    return f"did you mean {' or '.join(meant)}?" if meant else ""
+
+
+def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
+    """The names of those keys, NAMESPACE/NAME, that are in a namespace."""
+    return [key.partition("/")[2] for key in keys if key.startswith(f"{namespace}/")]
+
+
+def pods_that_name(count: int) -> str:
+    """`2 pods name`, before a name."""
+    return f"{many(count, 'pod')} {'names' if count == 1 else 'name'}"
+
+
+# ---- Aligned columns and bars, as lines of text.
+#
+# Live frames and progress are rich's. Columns are not: kubectl's form (no borders, three spaces in
+# between, nothing cut or folded) takes a few lines, and a long list a thirtieth of the time that rich's
+# Table needs. `python -m extender.terminal.text` prints both times.
+
+_GAP = "   "
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 0) -> list[str]:
+    """Lines of cells, a heading first, each column as wide as its widest cell; the `right` last columns are
+    aligned to the right."""
+    cells = [tuple(head), *(tuple(map(str, row)) for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    first = len(widths) - right
+
+    def padded(number: int, cell: str) -> str:
+        gap = " " * (widths[number] - cell_len(cell))
+        return cell + gap if number < first else gap + cell
+
+    return [_GAP.join(padded(number, cell) for number, cell in enumerate(row)).rstrip() for row in cells]
+
+
+def shortened(name: str, width: int, unicode: bool) -> str:
+    """A name that is too long loses its middle: its end tells it from others."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}{'…' if unicode else '~'}{name[-tail:] if tail else ''}"
+
+
+def shows_unicode(stream: TextIO) -> bool:
+    return (stream.encoding or "ascii").lower().startswith("utf")
+
+
+def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
+    """The full and the empty piece of a bar of `length` letters; a `part` above 1 fills it."""
+    full, empty = ("█", "░") if unicode else ("#", ".")
+    filled = min(length, round(part * length))
+    return full * filled, empty * (length - filled)
+
+
+def _compare(count: int) -> Iterator[str]:
+    """How long our columns and rich's table take for `count` rows of seven cells."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    head, rows = ("NAME",) * 7, [(f"row-{number}",) * 7 for number in range(count)]
+    began = time.perf_counter()
+    columns(head, rows)
+    ours = time.perf_counter() - began
+    grid = Table(*head, box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    Console(file=io.StringIO(), width=1000).print(grid)
+    theirs = time.perf_counter() - began - ours
+    yield f"{count} rows of 7 columns: columns() {ours:.3f} s, rich.table.Table {theirs:.3f} s"
+
+
+if __name__ == "__main__":
+    for line in _compare(10_000):
+        sys.stdout.write(f"{line}\n")
+
+
+# ---- Progress of long commands, by rich: on standard error, where that is a terminal; nothing of it
+# stays.
+
+_PACE = 0.1  # seconds between two pictures of a progress bar
+
+Advance = Callable[[float], None]  # takes how much is done in all
+
+
+@contextmanager
+def progress(what: str, total: float) -> Iterator[Advance]:
+    """A bar on standard error while the block runs, where that is a terminal; nothing of it stays."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    shape = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*shape, console=Console(stderr=True), transient=True, refresh_per_second=1 / _PACE) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda done: bars.update(task, completed=done)
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A line with a spinner on standard error while the block runs, where that is a terminal. What is yielded
+    takes the next text of the line; elsewhere it does nothing."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(what)) as status:
+        yield lambda text: status.update(Text(text))
