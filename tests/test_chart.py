@@ -62,7 +62,7 @@ def test_a_value_that_is_mistyped_would_be_refused() -> None:
     schema = json.loads((chart.CHART / "values.schema.json").read_text())
     described = set(described_paths(schema)) - {"global"}  # that one is Helm's
     free = ("resources", "labels")
-    assert described == {each for each in paths(values()) if not {*free} & {*each.split(".")[:-1]}}
+    assert described == {path for path in paths(values()) if not {*free} & {*path.split(".")[:-1]}}
 
 
 def described_paths(schema: dict[str, Any], above: str = "") -> Iterator[str]:
@@ -74,7 +74,7 @@ def described_paths(schema: dict[str, Any], above: str = "") -> Iterator[str]:
 def test_every_value_is_asked_for() -> None:
     leaves = set(paths(values()))
     unused = {
-        each for each in leaves if not any(each.startswith(name) or name.startswith(each) for name in asked())
+        leaf for leaf in leaves if not any(leaf.startswith(name) or name.startswith(leaf) for name in asked())
     }
     assert unused == set()
 

@@ -127,13 +127,13 @@ def test_tasks_and_commands_exist(page: Path) -> None:
 def commands(start: click.Command) -> Iterator[click.Command]:
     """This one and all below it."""
     yield start
-    for each in start.commands.values() if isinstance(start, click.Group) else ():
-        yield from commands(each)
+    for command in start.commands.values() if isinstance(start, click.Group) else ():
+        yield from commands(command)
 
 
 @each_page
 def test_settings_that_are_named_exist(page: Path) -> None:
-    flags = {option for command in commands(main) for each in command.params for option in each.opts}
+    flags = {option for command in commands(main) for param in command.params for option in param.opts}
     for span in spans(page):
         if match := re.match(r"--[a-z][a-z-]*", span):
             assert match[0] in flags, f"{match[0]}: not a flag of any command"
@@ -257,9 +257,10 @@ def test_yaml_and_json_blocks_are_what_they_claim(page: Path) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_examples_hold_together(example: Path) -> None:
     documents = list(yaml.safe_load_all(example.read_text()))
-    assert [fault for each in documents for fault in faults(each)] == []
+    assert [fault for document in documents for fault in faults(document)] == []
     by_kind = {
-        kind: [each for each in documents if each["kind"] == kind] for kind in names("kind", documents)
+        kind: [document for document in documents if document["kind"] == kind]
+        for kind in names("kind", documents)
     }
     assert names("spec.queue", by_kind["PodGroup"]) <= names("metadata.name", by_kind["Queue"])
     members = Counter(each["metadata"]["annotations"][keys.GROUP_ANNOTATION] for each in by_kind["Pod"])

@@ -118,4 +118,4 @@ def test_what_builds_it_is_known_by_hash() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     installs = re.findall(r"pip [^\n\\]* install [^\n\\]*", dockerfile)
     assert installs
-    assert all("--require-hashes" in each or "--no-index" in each for each in installs)
+    assert all("--require-hashes" in install or "--no-index" in install for install in installs)

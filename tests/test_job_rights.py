@@ -36,7 +36,7 @@ def test_a_component_grants_the_manageable_kinds_of_one_group(name: str) -> None
     assert rule["resources"] == sorted(wanted)
     assert rule["verbs"] == ["get", "list", "watch", "patch"]
     runtimes = [each for each in RUNTIMES if each[0] == group]
-    assert [({*each["resources"]}, each["verbs"]) for each in others] == (
+    assert [({*other["resources"]}, other["verbs"]) for other in others] == (
         [({plural for _, plural in runtimes}, ["list", "watch"])] if runtimes else []
     )
     assert role["metadata"]["name"] == binding["roleRef"]["name"] == f"kube-muster-jobs-{name}"
@@ -55,9 +55,9 @@ def test_each_manageable_kind_has_its_component() -> None:
 
 def test_no_install_may_change_jobs_by_itself() -> None:
     (role,) = (
-        each
-        for each in documents(chart.MANIFESTS / "rbac.yaml")
-        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "kube-muster")
+        document
+        for document in documents(chart.MANIFESTS / "rbac.yaml")
+        if (document["kind"], document["metadata"]["name"]) == ("ClusterRole", "kube-muster")
     )
     groups = {row.group for row in WORKLOADS.values() if row.manageable}
     for rule in role["rules"]:

@@ -42,4 +42,4 @@ def test_the_example_of_a_further_kind_is_sound() -> None:
     (text,) = (each for each in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "jobKinds" in each)
     kinds, faults = further_kinds(yaml.load(text, Loader=yaml.BaseLoader)["jobKinds"], "jobKinds")
     assert not faults
-    assert [each.row.plural for each in kinds] == ["trainingruns"]
+    assert [kind.row.plural for kind in kinds] == ["trainingruns"]

@@ -55,7 +55,7 @@ def documents(path: Path) -> list[Json]:
 
 def objects() -> Iterator[Json]:
     for path in FILES:
-        yield from (each for each in documents(path) if each["kind"] not in PROGRAM_KINDS)
+        yield from (document for document in documents(path) if document["kind"] not in PROGRAM_KINDS)
 
 
 def of_kind(*kinds: str) -> list[Json]:
@@ -74,7 +74,9 @@ def scheduler_configuration(name: str) -> Json:
 
 def policies(name: str) -> list[Json]:
     return [
-        each for each in documents(ROOT / "manifests" / name) if each["kind"] == "MutatingAdmissionPolicy"
+        document
+        for document in documents(ROOT / "manifests" / name)
+        if document["kind"] == "MutatingAdmissionPolicy"
     ]
 
 
@@ -124,10 +126,10 @@ def test_objects_carry_the_usual_labels(each: Json) -> None:
 @pytest.mark.parametrize("install", INSTALLS)
 def test_no_two_objects_of_an_install_are_the_same(install: str) -> None:
     identities = [
-        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        (document["kind"], document["metadata"].get("namespace"), document["metadata"]["name"])
         for path in sorted(reached(ROOT / "install" / install))
-        for each in documents(path)
-        if each["kind"] not in PROGRAM_KINDS
+        for document in documents(path)
+        if document["kind"] not in PROGRAM_KINDS
     ]
     assert len(identities) == len(set(identities))
 
@@ -224,7 +226,7 @@ def test_the_second_scheduler_has_a_lease_of_its_own(name: str) -> None:
 
 def test_each_entry_has_a_mark_of_its_own() -> None:
     entries = scheduler_configuration("default-scheduler.yaml")["extenders"]
-    marks = [each["managedResources"] for each in entries]
+    marks = [entry["managedResources"] for entry in entries]
     assert marks == [
         [{"name": mark, "ignoredByScheduler": True}] for mark in (keys.PLACE_MARK, keys.BIND_MARK)
     ]
@@ -241,7 +243,7 @@ class TestAdmissionPolicy:
     def test_each_policy_is_bound(self, name: str) -> None:
         found = documents(ROOT / "manifests" / name)
         bound = [each["spec"]["policyName"] for each in found if each["kind"].endswith("Binding")]
-        assert sorted(bound) == sorted(each["metadata"]["name"] for each in policies(name))
+        assert sorted(bound) == sorted(policy["metadata"]["name"] for policy in policies(name))
 
     def test_no_mutation_is_a_json_patch(self, name: str) -> None:
         # One with a list as its value panics the API server.
@@ -274,7 +276,7 @@ class TestAdmissionPolicy:
 def test_both_variants_serve_the_same_scheduler_names() -> None:
     for name in POLICIES:
         conditions = {
-            each["name"]: each["expression"] for each in policies(name)[0]["spec"]["matchConditions"]
+            policy["name"]: policy["expression"] for policy in policies(name)[0]["spec"]["matchConditions"]
         }
         (written,) = re.findall(r"schedulerName in \[(.*?)\]", conditions["ours"])
         assert set(re.findall(r"'(.*?)'", written)) == OUR_NAMES
@@ -282,9 +284,9 @@ def test_both_variants_serve_the_same_scheduler_names() -> None:
 
 def test_only_a_fault_that_would_pass_a_pod_by_its_queue_stops_it() -> None:
     failure = {
-        each["metadata"]["name"]: each["spec"]["failurePolicy"]
+        policy["metadata"]["name"]: policy["spec"]["failurePolicy"]
         for name in POLICIES
-        for each in policies(name)
+        for policy in policies(name)
     }
     assert failure == {
         "kube-muster-gate": "Ignore",
@@ -474,7 +476,7 @@ def test_amounts_are_quantities_that_are_not_negative(plural: str, field: str) -
 def test_only_a_few_columns_are_printed_by_default() -> None:
     for plural in ("queues", "podgroups"):
         columns = version_of(plural)["additionalPrinterColumns"]
-        assert len([each for each in columns if not each.get("priority")]) <= 6
+        assert len([column for column in columns if not column.get("priority")]) <= 6
 
 
 # ---- the pod
@@ -492,8 +494,8 @@ def test_containers_are_as_restricted_as_can_be(kind: str) -> None:
     assert security["runAsNonRoot"] is True
     assert security["runAsUser"] > 0
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    for each in containers(kind):
-        assert each["securityContext"] == {
+    for container in containers(kind):
+        assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
@@ -513,18 +515,18 @@ def test_only_the_hosts_network_asks_for_a_less_restricted_namespace() -> None:
 
 @each_pod
 def test_probes_ask_the_port_that_is_listened_on(kind: str) -> None:
-    for each in containers(kind):
-        ports = {port["name"]: port["containerPort"] for port in each["ports"]}
+    for container in containers(kind):
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         for probe in ("livenessProbe", "readinessProbe"):
-            assert each[probe]["httpGet"]["port"] in ports
+            assert container[probe]["httpGet"]["port"] in ports
     muster = containers(kind)[0]
     assert {"name": "health", "containerPort": Configuration().health_listen.port} in muster["ports"]
 
 
 @each_pod
 def test_everything_asks_for_room_and_is_limited_in_memory(kind: str) -> None:
-    assert all({"cpu", "memory"} <= set(each["resources"]["requests"]) for each in containers(kind))
-    assert all("memory" in each["resources"]["limits"] for each in containers(kind))
+    assert all({"cpu", "memory"} <= set(container["resources"]["requests"]) for container in containers(kind))
+    assert all("memory" in container["resources"]["limits"] for container in containers(kind))
 
 
 def test_pods_have_a_priority() -> None:
@@ -558,12 +560,12 @@ def test_metrics_are_for_the_namespace_of_prometheus_alone() -> None:
     settings = Configuration()
     rules = named("NetworkPolicy", "muster")["spec"]["ingress"]
     (rule,) = [
-        each for each in rules if {"protocol": "TCP", "port": settings.health_listen.port} in each["ports"]
+        rule for rule in rules if {"protocol": "TCP", "port": settings.health_listen.port} in rule["ports"]
     ]
     (peer,) = rule["from"]
     assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     (webhooks,) = [each for each in rules if each is not rule]
-    assert [each["port"] for each in webhooks["ports"]] == [settings.webhook_listen.port]
+    assert [webhook["port"] for webhook in webhooks["ports"]] == [settings.webhook_listen.port]
 
 
 LEASES = {"Deployment": "kube-system/muster-scheduler", "DaemonSet": "kube-system/kube-scheduler"}
@@ -581,7 +583,7 @@ def test_muster_is_told_what_the_scheduler_beside_it_does(kind: str, monkeypatch
         made = configured(context.params.pop("config"), context.params)
     assert str(made.lease) == LEASES[kind]
     profiles = scheduler_configuration(NAMES[kind])["profiles"]
-    assert list(made.scheduler_names) == [each["schedulerName"] for each in profiles]
+    assert list(made.scheduler_names) == [profile["schedulerName"] for profile in profiles]
 
 
 def test_muster_is_up_before_the_scheduler_calls_it() -> None:
@@ -616,12 +618,12 @@ def test_the_scheduler_reads_what_muster_writes_on_loopback() -> None:
 
 def test_no_pod_is_changed_at_its_creation_unless_a_component_says_so() -> None:
     for path in reached(ROOT / "install" / "sidecar"):
-        kinds = {each["kind"] for each in documents(path)}
+        kinds = {document["kind"] for document in documents(path)}
         assert not {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} & kinds
     assert not any(
         "pods" in rule["resources"]
-        for each in documents(ROOT / "manifests" / "webhooks" / "mutating.yaml")
-        for webhook in each["webhooks"]
+        for document in documents(ROOT / "manifests" / "webhooks" / "mutating.yaml")
+        for webhook in document["webhooks"]
         for rule in webhook["rules"]
     )
 
@@ -633,7 +635,7 @@ def test_with_gates_nothing_is_left_of_the_view() -> None:
     changed = patch["spec"]["template"]["spec"]
     (muster,), (scheduler,) = changed["initContainers"], changed["containers"]
     assert Path(scheduler["command"][1]).name == "sidecar-gates.yaml"
-    settings = {each["name"]: each["value"] for each in containers()[0]["env"]}
+    settings = {container["name"]: container["value"] for container in containers()[0]["env"]}
     folder = settings["MUSTER_VIEW_FOLDER"]
     gone = {"$patch": "delete"}
     assert muster["env"] == [{"name": name, **gone} for name in settings if name.startswith("MUSTER_VIEW_")]

@@ -41,17 +41,15 @@ def panels() -> list[Json]:
 
 
 def expressions() -> Iterator[str]:
-    yield from (each["expr"] for each in alerts())
+    yield from (alert["expr"] for alert in alerts())
     yield from (target["expr"] for panel in panels() for target in panel["targets"])
 
 
 def series() -> dict[str, tuple[str, ...]]:
     """The labels of every series that Muster serves."""
-    ours = [each for each in vars(metrics).values() if isinstance(each, MetricWrapperBase)]
+    ours = [var for var in vars(metrics).values() if isinstance(var, MetricWrapperBase)]
     return {
-        f"{each._name}{suffix}": tuple(each._labelnames)
-        for each in ours
-        for suffix in SUFFIXES[str(each._type)]
+        f"{our._name}{suffix}": tuple(our._labelnames) for our in ours for suffix in SUFFIXES[str(our._type)]
     }
 
 
@@ -78,7 +76,7 @@ def test_labels_that_are_asked_for_exist(expression: str) -> None:
 def documented(label: str, metric: str) -> set[str]:
     """The values that docs/metrics.md gives for a label of a metric."""
     rows = (ROOT / "docs" / "metrics.md").read_text().splitlines()
-    (row,) = [each for each in rows if each.startswith(f"| `{label}` of `{metric}` |")]
+    (row,) = [row for row in rows if row.startswith(f"| `{label}` of `{metric}` |")]
     return set(re.findall(r"`(\w+)`", row.split("|")[2]))
 
 
@@ -106,7 +104,7 @@ def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: Json) -> None:
 
 def test_every_alert_has_its_line_in_the_docs() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .{40}", PAGE.read_text(), re.MULTILINE)
-    assert rows == [(each["alert"], each["labels"]["severity"]) for each in alerts()]
+    assert rows == [(alert["alert"], alert["labels"]["severity"]) for alert in alerts()]
 
 
 def test_values_in_a_summary_are_those_that_the_alert_has() -> None:

@@ -22,7 +22,7 @@ def documents(file: str) -> list[Json]:
     return list(yaml.safe_load_all((MANIFESTS / file).read_text()))
 
 
-WEBHOOKS = [webhook for file in FILES for each in documents(file) for webhook in each["webhooks"]]
+WEBHOOKS = [webhook for file in FILES for document in documents(file) for webhook in document["webhooks"]]
 each_webhook = pytest.mark.parametrize(
     "webhook", WEBHOOKS, ids=lambda each: each["clientConfig"]["service"]["path"]
 )
@@ -78,7 +78,7 @@ def test_the_service_leads_to_the_port_and_has_the_name_of_the_certificate() -> 
 
 
 def test_one_secret_and_three_configurations_are_written_by_name() -> None:
-    rules = [rule for each in documents("webhooks/rbac.yaml") for rule in each.get("rules", ())]
+    rules = [rule for document in documents("webhooks/rbac.yaml") for rule in document.get("rules", ())]
     named = {
         (resource, name): rule["verbs"]
         for rule in rules
@@ -88,9 +88,9 @@ def test_one_secret_and_three_configurations_are_written_by_name() -> None:
     secret = Configuration().webhook_secret
     written = {(resource.plural, name) for resource, name in CONFIGURATIONS} | {("secrets", secret.name)}
     assert named == {each: ["get", "patch"] for each in written}
-    (certificate,) = [each for each in documents("webhooks/rbac.yaml") if each["kind"] == "Role"]
+    (certificate,) = [document for document in documents("webhooks/rbac.yaml") if document["kind"] == "Role"]
     assert certificate["metadata"]["namespace"] == secret.namespace
-    assert {each["metadata"]["name"] for file in FILES for each in documents(file)} == {
+    assert {document["metadata"]["name"] for file in FILES for document in documents(file)} == {
         CONFIGURATION,
         f"{CONFIGURATION}-pods",
     }
@@ -104,4 +104,4 @@ def test_policies_are_bound_and_refuse() -> None:
     }
     assert bound.keys() == policies.keys()
     assert all(each["validationActions"] == ["Deny"] for each in bound.values())
-    assert all(each["failurePolicy"] == "Fail" for each in policies.values())
+    assert all(policy["failurePolicy"] == "Fail" for policy in policies.values())

@@ -77,7 +77,7 @@ def overlay(manifest: Manifest, ours: Image, up: str) -> str:
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [f"{up}/install/{manifest.install}"],
-        "components": [f"{up}/manifests/{each}" for each in manifest.components],
+        "components": [f"{up}/manifests/{component}" for component in manifest.components],
         "images": images,
     }
     return json.dumps(document)
@@ -96,7 +96,7 @@ def render(manifest: Manifest, ours: Image, kubectl: str) -> str:
 
 
 def _heading(manifest: Manifest) -> str:
-    added = "".join(f" with manifests/{each}" for each in manifest.components)
+    added = "".join(f" with manifests/{component}" for component in manifest.components)
     return (
         f"# Muster {__version__} for Kubernetes {manifest.kubernetes}: install/{manifest.install}{added},\n"
         "# rendered by make release. docs/install.md says how it is applied.\n"

@@ -131,4 +131,4 @@ def gang(namespace: str, name: str, size: int, **pod: Any) -> Iterator[Wish]:
 
 def pods(namespace: str, name: str, size: int, **pod: Any) -> Iterator[Wish]:
     names = (f"{name}-{number}" for number in range(size))
-    return ((PODS, objects.pod(each, namespace=namespace, **pod)) for each in names)
+    return ((PODS, objects.pod(name, namespace=namespace, **pod)) for name in names)

@@ -77,7 +77,7 @@ class Guarded(Store):
 
 def _status_of(queue: Json, groups: list[Json]) -> Json:
     """What the queue controller writes."""
-    of_queue = [each for each in groups if each["spec"].get("queue") == queue["metadata"]["name"]]
+    of_queue = [group for group in groups if group["spec"].get("queue") == queue["metadata"]["name"]]
     phases = [each["status"].get("phase", "Pending").lower() for each in of_queue]
     closed = queue["spec"].get("state") == "Closed"
     state = ("Closing" if of_queue else "Closed") if closed else "Open"
@@ -174,7 +174,7 @@ class Desk:
             "schedulerName": scheduler,
             "containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}],
             **({"nodeName": node} if node else {}),
-            **({"schedulingGates": [{"name": each} for each in gates]} if gates else {}),
+            **({"schedulingGates": [{"name": gate} for gate in gates]} if gates else {}),
             **(spec or {}),
         }
         phase = "Running" if node else "Pending"

@@ -20,7 +20,7 @@ import yaml
 
 from extender.kube import resources
 
-PLURALS = {each.plural for each in vars(resources).values() if isinstance(each, resources.Resource)}
+PLURALS = {var.plural for var in vars(resources).values() if isinstance(var, resources.Resource)}
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMESPACE = "kube-muster"
 LABEL = "app.kubernetes.io/part-of"

@@ -158,7 +158,7 @@ def mutual(site: Installation, days: float = 3650.5, host: str = "") -> Json:
     meta = {"namespace": NAMESPACE, "name": "muster-tls"}
     encoded = {name: base64.b64encode(part).decode() for name, part in data.items()}
     secrets = site.of("secrets")
-    secrets[:] = [each for each in secrets if each["metadata"]["name"] != "muster-tls"]
+    secrets[:] = [secret for secret in secrets if secret["metadata"]["name"] != "muster-tls"]
     return site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": encoded})
 
 
@@ -405,7 +405,7 @@ def with_kueue(site: Installation, *local_queues: str) -> None:
     crd: Json = {"metadata": {"name": "localqueues.kueue.x-k8s.io"}}
     crd["spec"] = {"versions": [{"name": "v1beta1", "served": True}]}
     site.objects["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"].append(crd)
-    site.objects[KUEUE] = [named(each) for each in local_queues]
+    site.objects[KUEUE] = [named(queue) for queue in local_queues]
 
 
 def kueues_job(site: Installation, name: str, local_queue: str, scheduler: str = "muster") -> Json:

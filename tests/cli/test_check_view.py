@@ -46,7 +46,7 @@ def found(site: Installation, folder: Path, subject: str = "view") -> Lines:
     kubeconfig = str(write_kubeconfig(folder, site.url))
     done = CliRunner().invoke(main, ["check", "-o", "json", "--kubeconfig", kubeconfig])
     lines = [each for each in json.loads(done.stdout) if each["subject"] == subject]
-    return [(each["state"], each["message"], each["todo"]) for each in lines]
+    return [(line["state"], line["message"], line["todo"]) for line in lines]
 
 
 def scheduler(site: Installation) -> Any:

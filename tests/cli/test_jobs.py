@@ -114,7 +114,7 @@ def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
 
 def test_wide_tells_more(town: Desk) -> None:
     (line,) = [
-        each for each in town.output("job", "list", "-o", "wide").splitlines() if each.startswith("late")
+        line for line in town.output("job", "list", "-o", "wide").splitlines() if line.startswith("late")
     ]
     assert line.split()[8:] == ["-", "3", "podgroup-uid-late", "3", "times", "in", "a", "row"]
 
@@ -182,9 +182,9 @@ def test_all_about_a_job_that_waits(town: Desk) -> None:
         *("Waiting", "research", "4 pods", "cpu 8", "2", "-", "-", "none", "20d")
     ]
     assert paragraphs[2][0] == "Waiting for 30m: NoRoom"
-    (sets,) = [each for each in paragraphs if each[0] == "Pods that it makes:"]
+    (sets,) = [paragraph for paragraph in paragraphs if paragraph[0] == "Pods that it makes:"]
     assert sets[1:] == ["  ROLE   COUNT   REQUESTS OF EACH", "  -      4       cpu 2, memory 1Gi"]
-    (events,) = [each for each in paragraphs if each[0] == "Events:"]
+    (events,) = [paragraph for paragraph in paragraphs if paragraph[0] == "Events:"]
     assert events[1].split()[:3] == ["TYPE", "REASON", "AGE"]
     assert events[2].split() == ["Warning", "StartGivenUp", "5h", "m"]
 

@@ -201,7 +201,7 @@ def test_a_group_that_muster_made_is_not_to_be_changed(case: Desk) -> None:
         "podgroup-u", reason="QueueNotFound", queue="researhc", more_metadata={"ownerReferences": [owner]}
     )
     commands = answer(case, "podgroup/podgroup-u")["commands"]
-    assert [each["line"] for each in commands] == ["muster queue create researhc"]
+    assert [command["line"] for command in commands] == ["muster queue create researhc"]
 
 
 def test_a_group_that_lacks_a_role_does_not_start_with_fewer(case: Desk) -> None:

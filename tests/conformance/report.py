@@ -20,7 +20,7 @@ def _failures(judged: Judged) -> Iterator[str]:
     for case, result in judged:
         if result.outcome is Outcome.FAILED:
             yield f"{case.id}: {case.title}"
-            yield from (f"    {each}" for each in result.findings)
+            yield from (f"    {finding}" for finding in result.findings)
 
 
 def _by_file(judged: Judged) -> Iterator[str]:

@@ -80,7 +80,7 @@ class QueueApi(Api):
 
     def queue_uids(self, timeout: float = 30) -> set[str]:
         self._note("list", "queues")
-        return {each["metadata"]["uid"] for each in self.queues.values()}
+        return {queue["metadata"]["uid"] for queue in self.queues.values()}
 
     def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
         self._note("delete_group", name, uid)
@@ -115,13 +115,13 @@ class QueueDesk(Bench):
     def events(self) -> list[tuple[str, str, str]]:
         """The Events on queues: the queue's name, the reason, the message."""
         events = [event for _, event in self.mail.done("event")]
-        return [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in events]
+        return [(event["involvedObject"]["name"], event["reason"], event["message"]) for event in events]
 
     def keep(self, *queues: Queue) -> None:
         """The API server has these queues, and the watch shows them."""
-        for each in queues:
-            self.store.put(each)
-            self.show(each.metadata.name)
+        for queue in queues:
+            self.store.put(queue)
+            self.show(queue.metadata.name)
 
     def copy(self, name: str) -> Queue:
         return msgspec.convert(self.store.queues[name], Queue)

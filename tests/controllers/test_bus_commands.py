@@ -113,7 +113,7 @@ def test_nonsense_is_refused_and_removed(desk: Desk, bad: Command, why: str) -> 
     with capture_logs() as logs:
         desk.look()
     assert (desk.store.commands, desk.store.done("patch_queue")) == ({}, [])
-    (refusal,) = [each for each in logs if "refused" in each["event"]]
+    (refusal,) = [log for log in logs if "refused" in log["event"]]
     assert why in refusal["why"]
     refusals = [(name, reason) for name, reason, message in desk.events() if why in message]
     assert refusals == [(bad.target.name, "CommandRefused")][: bad.target.name != "none"]  # type: ignore[union-attr]

@@ -188,8 +188,8 @@ def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     made = controllers_of(bench)
     owners = [listener.__self__ for listener in made.listeners]  # type: ignore[attr-defined]
     guarded = (Controller, GroupEvents, DecisionLog, QueueWaits, QuotaObjects, Releaser)
-    assert all(isinstance(each, guarded) for each in owners)
-    assert len({type(each) for each in owners}) == len(owners) == 19
+    assert all(isinstance(owner, guarded) for owner in owners)
+    assert len({type(owner) for owner in owners}) == len(owners) == 19
 
 
 def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
@@ -235,7 +235,7 @@ def test_an_eviction_never_keeps_a_gate_waiting() -> None:
 
 def test_the_docs_name_every_part_that_faults_are_counted_for() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    named = [each.name for each in all_controllers() if hasattr(each, "name")]
+    named = [controller.name for controller in all_controllers() if hasattr(controller, "name")]
     assert len(named) == 14
     assert [
         name

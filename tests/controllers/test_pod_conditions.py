@@ -326,11 +326,11 @@ def test_in_the_end_each_waiting_pod_says_what_its_group_waits_for(history: list
         for _ in range(4):
             bench.after(PAUSE)
         for group in ("g", "h"):
-            for each in bench.ledger.members(key(group)):
-                wanted = VIEW.wanted(bench.decision(group), each)
-                planned = bench.ledger.claim(each.uid) is not None
-                overwritten = bool(each.unschedulable)
-                assert planned or overwritten or wanted in (None, each.unscheduled)
+            for member in bench.ledger.members(key(group)):
+                wanted = VIEW.wanted(bench.decision(group), member)
+                planned = bench.ledger.claim(member.uid) is not None
+                overwritten = bool(member.unschedulable)
+                assert planned or overwritten or wanted in (None, member.unscheduled)
         assert bench.reasons(PAUSE) == {}
 
 

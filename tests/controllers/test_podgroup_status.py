@@ -533,7 +533,7 @@ def test_a_course_never_waits_behind_numbers() -> None:
         bench.start(*starting)
         bench.look()
         for name in starting:
-            patch_of = {each.type for each in bench.copies[name].status.conditions or ()}
+            patch_of = {condition.type for condition in bench.copies[name].status.conditions or ()}
             assert STOOD_WHOLE in patch_of
 
 

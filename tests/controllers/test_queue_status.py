@@ -46,7 +46,9 @@ class Desk(QueueDesk):
         return self.copy(name).status
 
     def conditions(self, name: str = "q") -> dict[str, tuple[str, str]]:
-        return {each.type: (each.status, each.reason) for each in self.status(name).conditions}
+        return {
+            condition.type: (condition.status, condition.reason) for condition in self.status(name).conditions
+        }
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_a_change_of_state_is_logged_and_told(desk: Desk) -> None:
         desk.rest()
         desk.edit("q", state="Closed")
         desk.rest()
-    assert [each["now"] for each in logs if "before" in each] == ["Open", "Closing"]
+    assert [log["now"] for log in logs if "before" in log] == ["Open", "Closing"]
     ((name, reason, condition),) = desk.events()
     assert (name, reason) == ("q", "QueueClosing")
     assert "no new groups" in condition
@@ -189,7 +191,7 @@ def test_a_queue_whose_numbers_make_no_sense_says_so(desk: Desk) -> None:
     desk.edit("q", capability={"cpu": "four"})
     desk.look()
     assert desk.conditions()["Valid"] == ("False", "InvalidSpec")
-    (condition,) = [each for each in desk.status().conditions if each.type == "Valid"]
+    (condition,) = [condition for condition in desk.status().conditions if condition.type == "Valid"]
     assert "'four'" in condition.message
 
 
@@ -205,7 +207,7 @@ def test_conditions_of_others_and_moments_that_still_hold_stay(desk: Desk) -> No
     desk.store._change("q", {"status": {"conditions": [theirs, ours]}})
     desk.show("q")
     desk.rest()
-    since = {each.type: each.last_transition_time for each in desk.status().conditions}
+    since = {condition.type: condition.last_transition_time for condition in desk.status().conditions}
     assert (since["Theirs"], since["Open"]) == ("long ago", "long ago")
     assert desk.conditions()["Open"] == ("True", "Open")
 

@@ -58,7 +58,7 @@ def events() -> None:
     snapshot = _timed("  snapshot after one event", world.ledger.snapshot)
     _timed("  decide() with 5,000 gangs at rest", lambda: decide(snapshot))
     names = list(world.nodes)
-    _timed("set_node, all again", lambda: [world.add(node(each, cpu="17")) for each in names], NODES)
+    _timed("set_node, all again", lambda: [world.add(node(name, cpu="17")) for name in names], NODES)
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ class SharedWorld(World):
 
     def _note(self, key: GroupKey, reclaim: Reclaim) -> None:
         assert reclaim.until - reclaim.since <= LIMITS.reclaim_deadline
-        for victim in {each.group for each in reclaim.victims if each.group}:
+        for victim in {victim.group for victim in reclaim.victims if victim.group}:
             last = self.taken.get((key, victim))
             assert last is None or self.now - last >= LIMITS.reclaim_memory, (
                 f"{key} takes from {victim} again"
@@ -93,7 +93,7 @@ class Picture:
         return found
 
     def subtree(self, queue: str) -> list[GroupView]:
-        return [each for each in self.snapshot.groups.values() if queue in self.path(each.queue)]
+        return [group for group in self.snapshot.groups.values() if queue in self.path(group.queue)]
 
     def held(self, queue: str, leaving: bool = True) -> int:
         return cpu(pod for group in self.subtree(queue) for pod, _ in self.holders(group, leaving))
@@ -147,9 +147,9 @@ def check_ceilings(picture: Picture) -> None:
     """What starts now leaves all queues above it within their capability."""
     queues = {
         queue
-        for each in picture.snapshot.groups.values()
-        if picture.new(each)
-        for queue in picture.path(each.queue)
+        for group in picture.snapshot.groups.values()
+        if picture.new(group)
+        for queue in picture.path(group.queue)
     }
     for queue in queues:
         capability = picture.snapshot.queues[queue].record.capability or {}
@@ -165,11 +165,11 @@ def check_division(picture: Picture) -> None:
         if not parent:
             continue
         sum_, due = sum(map(picture.deserved, names)), picture.deserved(parent)
-        assert sum_ <= max(due, sum(_kept(picture, children, each) for each in names)) + len(names), parent
-        if any(each.queue == parent for each in picture.snapshot.groups.values()):
+        assert sum_ <= max(due, sum(_kept(picture, children, name) for name in names)) + len(names), parent
+        if any(group.queue == parent for group in picture.snapshot.groups.values()):
             continue  # its own groups have a part that is not told
-        if all(_is_plain(picture, each) for each in picture.now.queues):
-            asked = sum(_asked(picture, children, each) for each in names)
+        if all(_is_plain(picture, queue) for queue in picture.now.queues):
+            asked = sum(_asked(picture, children, name) for name in names)
             assert sum_ >= min(due, asked) - 2 * len(names), (parent, sum_, due, asked)
 
 
@@ -219,7 +219,9 @@ def check_victims(picture: Picture) -> None:
             for queue in picture.path(victim.queue):
                 if queue in gains:
                     break
-                given = [pods[each.uid] for each in reclaim.victims if queue in picture.path(each.queue)]
+                given = [
+                    pods[victim.uid] for victim in reclaim.victims if queue in picture.path(victim.queue)
+                ]
                 left = picture.held(queue, leaving=False) + picture.promised(queue, key) - cpu(given)
                 due = picture.deserved(queue)
                 assert left >= due - SLACK, f"{key} takes {queue} below its share: {left} < {due}"

@@ -58,7 +58,7 @@ def test_a_group_in_the_way() -> None:
     world = small().add(one("a", "3", "2026-01-01")).start("a").add(one("b", "2", "2026-01-02")).settle()
     assert world.reason("b") is Reason.NO_ROOM
     shown = why(world, "b")
-    assert [(each.name, each.queue, each.pods, each.amounts) for each in shown.holders] == [
+    assert [(holder.name, holder.queue, holder.pods, holder.amounts) for holder in shown.holders] == [
         ("team/a", "q", 1, {"cpu": 3000})
     ]
     assert shown.change == StartChange("once team/a (1 pod) ends", ends=("team/a",))
@@ -72,7 +72,7 @@ def test_a_group_in_the_way() -> None:
 
 def test_a_pod_of_others_in_the_way() -> None:
     world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
-    assert [(each.name, each.queue) for each in why(world, "b").holders] == [("team/s", "")]
+    assert [(holder.name, holder.queue) for holder in why(world, "b").holders] == [("team/s", "")]
     assert change(world, "b") == StartChange("once pod team/s ends", ends=("team/s",))
     assert end(world, "team/s").verdict("b") is STARTS
 
@@ -117,7 +117,7 @@ def test_whose_end_keeps_it_below_the_ceiling() -> None:
     world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(one("a", "3")).start("a")
     world.add(one("b", "2")).settle()
     assert world.reason("b") is Reason.QUEUE_CEILING
-    assert [each.name for each in why(world, "b").holders] == ["team/a"]
+    assert [holder.name for holder in why(world, "b").holders] == ["team/a"]
     found = change(world, "b")
     assert found.text == "once team/a (1 pod) ends"
     assert end(world, *found.ends).verdict("b") is STARTS
@@ -137,7 +137,7 @@ def test_who_goes_first() -> None:
     )
     world.add(one("a", "4", "2026-01-01"), one("b", "1", "2026-01-02")).settle()
     assert world.reason("b") is Reason.BEHIND_OTHERS
-    assert [each.name for each in why(world, "b").holders] == ["team/a"]
+    assert [holder.name for holder in why(world, "b").holders] == ["team/a"]
     found = change(world, "b")
     assert found.text == "once team/a (0 pods) has started and ended, or is deleted"
     assert end(world, *found.ends).verdict("b") is STARTS
@@ -154,7 +154,7 @@ def test_whose_pods_are_evicted_for_it() -> None:
     world.add(one("b", members=2, created="2026-01-03"), one("c", created="2026-01-04")).settle()
     assert world.reason("b") is Reason.RECLAIMING
     shown = why(world, "b")
-    assert [(each.name, each.pods, each.amounts) for each in shown.holders] == [
+    assert [(holder.name, holder.pods, holder.amounts) for holder in shown.holders] == [
         ("team/wide", 2, {"cpu": 2000})
     ]
     assert shown.change == StartChange("once the pods evicted for it are gone: team/wide (2 pods)")
@@ -258,7 +258,7 @@ def test_what_cannot_be_tried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
     monkeypatch.setattr("extender.domain.explain.hypotheses.decide", lambda _: 1 / 0)
     shown = why(world, "b")
-    assert (shown.change, [each.name for each in shown.holders]) == (None, ["team/s"])
+    assert (shown.change, [holder.name for holder in shown.holders]) == (None, ["team/s"])
 
 
 # ---- whatever the world is like

@@ -277,7 +277,7 @@ class Hostile(RuleBasedStateMachine):
         decisions = self.world.decide()
         self.world.ledger.publish(decisions)
         assert decisions.groups.keys() == self.world.ledger.snapshot().groups.keys()
-        assert not any(len(each.detail) > 20_000 for each in decisions.groups.values())
+        assert not any(len(group.detail) > 20_000 for group in decisions.groups.values())
 
     @invariant()
     def nodes_have_what_claims_leave(self) -> None:

@@ -101,7 +101,7 @@ def test_a_gang_is_planned_whole_or_not_at_all(world: World) -> None:
         decision = decisions.groups[key]
         wanted = missing_of(view, fitting=decision.plan)
         if decision.verdict is Verdict.STARTING and view.min_member and not view.placed:
-            assert decision.plan.keys() == {each.uid for each in wanted.members}
+            assert decision.plan.keys() == {member.uid for member in wanted.members}
         if decision.verdict is Verdict.WAITING:
             assert not decision.plan
 

@@ -220,7 +220,7 @@ def test_no_single_pod_of_a_job_is_chosen() -> None:
         world.add(group(unit_name(name), 1, queue="greedy"))  # all its pods but one are surplus
     world.settle()
     world.settle()
-    victims = {each.victim.name for each in world.decisions.evictions.values()}
+    victims = {eviction.victim.name for eviction in world.decisions.evictions.values()}
     assert victims in ({"old-0", "old-1"}, {"young-0", "young-1"})
 
 

@@ -136,7 +136,7 @@ def test_a_start_that_was_whole_at_a_restart_is_completed_when_a_member_is_refus
 
 
 def orphans(world: World) -> list[str]:
-    return [each.name for each in world.settle().decisions.orphans]
+    return [orphan.name for orphan in world.settle().decisions.orphans]
 
 
 def forged(marks_kept: bool) -> World:

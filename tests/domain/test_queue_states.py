@@ -211,7 +211,7 @@ def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
 
 
 def orphans(world: World) -> list[str]:
-    return [each.name for each in world.settle().decisions.orphans]
+    return [orphan.name for orphan in world.settle().decisions.orphans]
 
 
 def test_a_queue_that_vanishes_takes_its_groups_with_it() -> None:

@@ -54,7 +54,7 @@ def planned(*roots: object) -> QuotaPlan:
 
 
 def faults(plan: QuotaPlan) -> list[str]:
-    return [str(each) for each in plan.faults]
+    return [str(fault) for fault in plan.faults]
 
 
 def elastic(namespace: str, name: str = "quota", **spec: Any) -> ElasticQuota:
@@ -169,7 +169,7 @@ def test_of_two_trees_the_older_counts_first_and_elsewhere_a_tree_has_no_effect(
     mine = tree(root(node("mine", 1)), "mine", "team")
     plan = plan_of(Quotas([young, old, mine]), DEPTH)
     assert {str(each.source).rpartition("/")[2] for each in plan.queues.values()} == {"old"}
-    assert {each.source.name for each in plan.faults} == {"young", "mine"}
+    assert {fault.source.name for fault in plan.faults} == {"young", "mine"}
 
 
 def test_the_tree_of_the_page_makes_what_the_page_says() -> None:

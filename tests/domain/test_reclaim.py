@@ -19,7 +19,7 @@ STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
 def evicted(world: World) -> list[str]:
     """The names of the pods that are to be evicted now."""
-    return sorted(each.victim.name for each in world.decisions.evictions.values())
+    return sorted(eviction.victim.name for eviction in world.decisions.evictions.values())
 
 
 def evict(world: World) -> World:
@@ -449,7 +449,9 @@ def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None
     world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(4)))
     world.add(important("high", 2, queue="q")).settle()
     assert len(evicted(world)) == 2
-    assert {each.victim.cause for each in world.decisions.evictions.values()} == {EvictionCause.UNMANAGED}
+    assert {eviction.victim.cause for eviction in world.decisions.evictions.values()} == {
+        EvictionCause.UNMANAGED
+    }
     assert evict(world).verdict("high") is STARTS
 
 

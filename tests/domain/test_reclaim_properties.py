@@ -86,13 +86,13 @@ def test_the_rules_are_kept_and_every_reclaim_ends(cluster: Any) -> None:
         check_gangs(world, decisions)
         check_shares(world, before, decisions)
         run_what_is_planned(world)
-        going = sorted(each.victim.name for each in world.decisions.evictions.values())
+        going = sorted(eviction.victim.name for eviction in world.decisions.evictions.values())
         if not going:
             break
         world.delete(going[0])
     else:
         raise AssertionError("evictions do not end")
-    assert not [each for each in world.decisions.groups.values() if each.reason is Reason.RECLAIMING]
+    assert not [group for group in world.decisions.groups.values() if group.reason is Reason.RECLAIMING]
 
 
 def check_gangs(world: World, decisions: Decisions) -> None:
@@ -147,7 +147,7 @@ def test_who_is_evicted_for_starts(cluster: Any) -> None:
     """Once all its victims are gone, and nothing else has happened, a group starts."""
     world = ran(cluster).settle()
     claimants = [key for key, each in world.decisions.groups.items() if each.reclaim is not None]
-    going = [each.victim.name for each in world.decisions.evictions.values()]
+    going = [eviction.victim.name for eviction in world.decisions.evictions.values()]
     world.delete(*going).settle()
     for key in claimants:
         assert world.decisions.groups[key].verdict is Verdict.STARTING, key
@@ -161,7 +161,7 @@ def test_no_more_pods_go_than_budgets_allow(cluster: Any, budgets: Any) -> None:
     world = ran(cluster, *(budget(name, allow, queue=name) for name, allow in allowed.items()))
     for _ in range(40):
         run_what_is_planned(world)
-        going = sorted(each.victim.name for each in world.decisions.evictions.values())
+        going = sorted(eviction.victim.name for eviction in world.decisions.evictions.values())
         if not going:
             break
         covered = {name: world.pods[name].metadata.labels or {} for name in going}

@@ -123,7 +123,7 @@ def test_there_is_one_for_each_queue_and_eight_at_most() -> None:
     world.pass_time(PATIENCE + 20.0)
     holders = [d for d in world.decisions.groups.values() if d.reservation is not None]
     assert len(holders) == 8
-    assert len({each.queue for each in holders}) == 8
+    assert len({holder.queue for holder in holders}) == 8
 
 
 # ---- who may pass

@@ -93,7 +93,9 @@ class Rounds(RuleBasedStateMachine):
 
     @rule(name=some_gang)
     def gang_ends(self, name: str) -> None:
-        self.world.finish(*(each for each in self.members(name) if self.world.pods[each].spec.node_name))
+        self.world.finish(
+            *(member for member in self.members(name) if self.world.pods[member].spec.node_name)
+        )
 
     @rule(seconds=st.sampled_from([0.5, 6.0, 40.0, 400.0]))
     def time_passes(self, seconds: float) -> None:
@@ -160,7 +162,7 @@ class Rounds(RuleBasedStateMachine):
         """A limit as high as the cluster does not bind: nodes may have shrunk under running pods."""
         snapshot, decisions = self.now()
         total = total_of(snapshot)
-        for name in {snapshot.groups[each].queue for each in self.newcomers(snapshot, decisions)}:
+        for name in {snapshot.groups[newcomer].queue for newcomer in self.newcomers(snapshot, decisions)}:
             held = dict(snapshot.queues[name].allocated)
             for decision in decisions.groups.values():
                 for uid in decision.plan if decision.queue == name else ():
@@ -173,8 +175,8 @@ class Rounds(RuleBasedStateMachine):
     @invariant()
     def starts_are_planned_whole(self) -> None:
         snapshot, decisions = self.now()
-        for each in self.newcomers(snapshot, decisions):
-            view, decision = snapshot.groups[each], decisions.groups[each]
+        for newcomer in self.newcomers(snapshot, decisions):
+            view, decision = snapshot.groups[newcomer], decisions.groups[newcomer]
             if not view.stood_whole and view.min_member > 1:
                 wanted = missing_of(view, fitting=decision.plan)
                 assert decision.plan.keys() >= {pod.uid for pod in wanted.members}
@@ -239,7 +241,7 @@ class Rounds(RuleBasedStateMachine):
         view = self.world.ledger.snapshot().groups[key(group)]
         posted = self.world.post(group)
         if posted and not view.stood_whole:
-            there = [each for each in self.members(group) if self.world.pods[each].spec.node_name]
+            there = [member for member in self.members(group) if self.world.pods[member].spec.node_name]
             assert whole(view.min_member, view.min_task_member, Counter(), len(there))
         self.world.run(*posted)
 

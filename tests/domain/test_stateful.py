@@ -247,7 +247,7 @@ class Events(RuleBasedStateMachine):
             assert by_node == there
         for term, by_node in occupancy.carried.items():
             carriers = [each for each in pinned if term in each.pod.shape.constraints.anti_affinity]
-            assert by_node == Counter(each.node for each in carriers)
+            assert by_node == Counter(carrier.node for carrier in carriers)
 
     @invariant()
     def queues_add_up(self) -> None:

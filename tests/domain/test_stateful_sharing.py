@@ -148,7 +148,7 @@ class Sharing(RuleBasedStateMachine):
         if not keys:
             return
         key = keys[which % len(keys)]
-        members = [each.name for each in self.world.ledger.members(key)]
+        members = [member.name for member in self.world.ledger.members(key)]
         if ends:
             self.world.finish(*(name for name in members if self.world.pods[name].spec.node_name))
         self.world.delete(*members).ledger.drop_group(key)
@@ -192,7 +192,7 @@ class Sharing(RuleBasedStateMachine):
 
     def going(self) -> list[str]:
         """Pods that are to be evicted, and those whose start is undone."""
-        uids = {uid for each in self.world.decisions.groups.values() for uid in each.undo}
+        uids = {uid for group in self.world.decisions.groups.values() for uid in group.undo}
         uids |= self.world.decisions.evictions.keys()
         return sorted(name for name, each in self.world.pods.items() if each.metadata.uid in uids)
 
@@ -270,8 +270,8 @@ class Sharing(RuleBasedStateMachine):
         else:
             raise AssertionError(f"it does not end: {self.world.decisions.evictions}")
         self.world.pass_time(LIMITS.reclaim_deadline + 1.0)
-        for each in self.world.decisions.groups.values():
-            assert each.reclaim is None or each.reclaim.until > self.world.now
+        for group in self.world.decisions.groups.values():
+            assert group.reclaim is None or group.reclaim.until > self.world.now
 
 
 Sharing.TestCase.settings = settings(

@@ -50,7 +50,7 @@ class ViewedEvents(Events):
                 self.believed.pop(uid, None)
             else:
                 self.believed[uid] = appearance
-        unbound = {each.metadata.uid for each in self.world.pods.values() if not each.spec.node_name}
+        unbound = {pod.metadata.uid for pod in self.world.pods.values() if not pod.spec.node_name}
         self.believed = {uid: looks for uid, looks in self.believed.items() if uid in unbound}
         assert self.believed == self.world.ledger.shown._releases.shown
 

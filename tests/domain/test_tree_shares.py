@@ -128,7 +128,7 @@ def test_the_ceiling_of_the_parent_binds_all_its_children_together() -> None:
     world = tree(queue("p", capability={"cpu": "4"}), queue("a", parent="p"), queue("b", parent="p"))
     world.add([gang(f"g{n}", 1, queue="ab"[n % 2]) for n in range(20)]).settle()
     assert world.verdicts(*(f"g{n}" for n in range(20))).count(STARTS) == 4
-    waits = next(each for each in world.decisions.groups.values() if each.verdict is WAITS)
+    waits = next(group for group in world.decisions.groups.values() if group.verdict is WAITS)
     assert (waits.reason, waits.detail) == (
         Reason.QUEUE_CEILING,
         f"queue {waits.queue}: in queue p above it, cpu: 4 held + 1 asked > 4",
@@ -210,7 +210,7 @@ def test_what_is_not_lent_stays_free_for_its_queue() -> None:
     )
     world.add([gang(f"{name}{n}", 1, queue=name) for name in "bc" for n in range(4)]).settle()
     assert world.verdicts(*(f"{name}{n}" for name in "bc" for n in range(4))).count(STARTS) == 4
-    waits = next(each for each in world.decisions.groups.values() if each.verdict is WAITS)
+    waits = next(group for group in world.decisions.groups.values() if group.verdict is WAITS)
     assert "4 held + 4 kept for other queues + 1 asked > 8" in waits.detail
     world.add(gang("mine", 4, queue="a")).settle()
     assert world.verdict("mine") is STARTS

@@ -346,10 +346,10 @@ class World:
 
     def start(self, *groups: str) -> Self:
         """Settle, let the scheduler take all planned pods, and run them."""
-        for each in groups:
+        for group in groups:
             self.settle()
-            names = list(self.plan(each))
-            assert names, f"{each} does not start: {self.decision(each)}"
+            names = list(self.plan(group))
+            assert names, f"{group} does not start: {self.decision(group)}"
             self.scheduler_takes(*names).run(*names)
         return self.settle()
 

@@ -332,7 +332,7 @@ def _binding(role: str, *users: str) -> Json:
         "metadata": {"name": role},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [
-            {"kind": "User", "name": each, "apiGroup": "rbac.authorization.k8s.io"} for each in users
+            {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"} for user in users
         ],
     }
 

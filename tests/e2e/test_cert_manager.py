@@ -143,7 +143,7 @@ def _trusts(stage: Stage, secret: Json) -> bool:
     """Whether the API server knows Muster by the CA of this certificate, with or without others."""
     kinds = (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS)
     webhooks = [each for kind in kinds for each in stage.api.get(kind, "kube-muster")["webhooks"]]
-    bundles = [_decoded(each["clientConfig"].get("caBundle", "")) for each in webhooks]
+    bundles = [_decoded(webhook["clientConfig"].get("caBundle", "")) for webhook in webhooks]
     return all(_decoded(secret["data"]["ca.crt"]).strip() in bundle for bundle in bundles)
 
 

@@ -66,9 +66,9 @@ def test_check_finds_what_is_there_and_what_is_not(stage: Stage, admin: Shell) -
 def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None:
     """One that the scheduler beside Muster, which has the same account, has not either."""
     (role,) = [
-        each
-        for each in manifests.documents("rbac.yaml")
-        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "kube-muster")
+        document
+        for document in manifests.documents("rbac.yaml")
+        if (document["kind"], document["metadata"]["name"]) == ("ClusterRole", "kube-muster")
     ]
     fewer = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
     try:
@@ -288,5 +288,5 @@ def _distrust(site: Site) -> None:
     other = make_pair(["localhost"], 90 * 86400, time.time()).authority
     bundle = base64.b64encode(other).decode()
     hooks = site.api.get(VALIDATING_WEBHOOKS, "kube-muster")["webhooks"]
-    spoilt = [{**each, "clientConfig": {**each["clientConfig"], "caBundle": bundle}} for each in hooks]
+    spoilt = [{**hook, "clientConfig": {**hook["clientConfig"], "caBundle": bundle}} for hook in hooks]
     site.api.patch(VALIDATING_WEBHOOKS, "kube-muster", {"webhooks": spoilt})

@@ -149,7 +149,7 @@ def _marks(stage: Stage, name: str) -> dict[str, str]:
 
 def _refused(stage: Stage, name: str) -> bool:
     conditions = stage.pod(name)["status"].get("conditions", [])
-    return any(each.get("reason") == "SchedulerError" for each in conditions)
+    return any(condition.get("reason") == "SchedulerError" for condition in conditions)
 
 
 def _open_gate(stage: Stage, name: str) -> None:

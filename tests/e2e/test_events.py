@@ -53,7 +53,7 @@ def test_a_start_that_is_undone_is_told_of(stage: Stage, muster: Muster, schedul
     stage.gang("a", 3, cpu="2", gated=True)
     stage.wait_phase(["a-0", "a-2"], "Gone")
     wait_for(lambda: "Undone" in _messages(stage, "PodGroup", "a"), what="the undoing told")
-    (event,) = [each for each in _events(stage, "PodGroup", "a") if each["reason"] == "Undone"]
+    (event,) = [event for event in _events(stage, "PodGroup", "a") if event["reason"] == "Undone"]
     assert event["type"] == "Warning"
     assert event["message"].startswith("evicting 2 bound members: ")
     assert "Undone" not in _messages(stage, "Pod", "a-0")
@@ -93,7 +93,7 @@ def _forbid_disruption(stage: Stage, **labels: str) -> None:
 
 
 def _refused(stage: Stage, kind: str, name: str) -> list[Json]:
-    return [each for each in _events(stage, kind, name) if each["reason"] == "EvictionRefused"]
+    return [event for event in _events(stage, kind, name) if event["reason"] == "EvictionRefused"]
 
 
 def _events(stage: Stage, kind: str, name: str) -> list[Json]:

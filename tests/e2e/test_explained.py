@@ -12,7 +12,9 @@ CHANGE = "it starts once {}/early (1 pod) ends"
 
 def message(stage: Stage, group: str) -> str:
     conditions = stage.pod_group(group).get("status", {}).get("conditions") or []
-    return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
+    return next(
+        (condition.get("message", "") for condition in conditions if condition["type"] == "Scheduled"), ""
+    )
 
 
 def events(stage: Stage, group: str) -> list[str]:
@@ -44,7 +46,7 @@ def test_all_say_the_same(stage: Stage, muster: Muster, scheduler: KubeScheduler
     shown = f"{page['message']}; {change}"
     assert page["message"].endswith("; position 1 in queue q")
     wait_for(lambda: message(stage, "first") == shown, what=f"the condition says {shown!r}")
-    wait_for(lambda: any(shown in each for each in events(stage, "first")), what="the event says so, too")
+    wait_for(lambda: any(shown in event for event in events(stage, "first")), what="the event says so, too")
     wait_for(
         lambda: "position 2 in queue q" in message(stage, "second"), what="the second one knows its place"
     )

@@ -29,7 +29,7 @@ def test_refused_pods_do_not_come_again_and_again(
     refused = stage.gang("a", REFUSED, min_member=REFUSED + 1, cpu="2", priorityClassName=high)
     reason = "NotEnoughMembers"
     stage.wait_reason("a", reason)
-    wait_for(lambda: all(reason in each for each in _messages(stage, refused)), what="all refused")
+    wait_for(lambda: all(reason in message for message in _messages(stage, refused)), what="all refused")
     before = _filter_calls(muster)
     time.sleep(OBSERVED)
     calls = _filter_calls(muster)
@@ -91,7 +91,7 @@ def _messages(stage: Stage, names: list[str]) -> list[str]:
 
 def _condition(pod: Json) -> Json:
     conditions = pod["status"].get("conditions", [])
-    return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
 def _filter_calls(muster: Muster) -> float:

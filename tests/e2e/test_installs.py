@@ -152,7 +152,7 @@ def test_the_chart_goes_to_any_namespace(variant: Variant) -> None:
     named = {each["metadata"].get("namespace", "elsewhere") for each in found}
     assert named <= {"elsewhere", "kube-system"}
     accounts = [subject for each in found for subject in each.get("subjects", [])]
-    assert {each["namespace"] for each in accounts} == {"elsewhere"}
+    assert {account["namespace"] for account in accounts} == {"elsewhere"}
     excluded = [values for each in found for values in left_alone(each)]
     assert excluded
     assert all(values == {"kube-system", "elsewhere"} for values in excluded)
@@ -175,7 +175,7 @@ def test_scheduler_names_are_set_in_one_place(kubernetes: str, gating: tuple[str
     for file in by_kind["ConfigMap"]["data"].values():
         assert [each["schedulerName"] for each in yaml.safe_load(file)["profiles"]] == ["muster", "other"]
     flags = by_kind["Deployment"]["spec"]["template"]["spec"]["initContainers"][0]["args"]
-    names = [each for each in flags if each.startswith("--scheduler-name")]
+    names = [flag for flag in flags if flag.startswith("--scheduler-name")]
     assert names == ["--scheduler-name=muster", "--scheduler-name=other"]
 
 

@@ -89,7 +89,7 @@ class Town:
 
     def _now(self) -> set[tuple[str, ...]]:
         pods = self.stage.api.items(PODS, self.stage.namespace)
-        return {_fingerprint(each) for each in pods if each["metadata"]["name"] in self.running}
+        return {_fingerprint(pod) for pod in pods if pod["metadata"]["name"] in self.running}
 
 
 def _fingerprint(pod: Json) -> tuple[str, ...]:
@@ -246,4 +246,4 @@ def _wait_job(stage: Stage, name: str, phase: str) -> None:
 
 def _gated(stage: Stage) -> list[str]:
     pods = stage.api.items(PODS, stage.namespace)
-    return [each["metadata"]["name"] for each in pods if each["spec"].get("schedulingGates")]
+    return [pod["metadata"]["name"] for pod in pods if pod["spec"].get("schedulingGates")]

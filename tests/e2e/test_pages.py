@@ -19,7 +19,7 @@ from tests.pages.fences import PAGES, ROOT, Command, File, commands, steps
 from tests.pages.register import Way, way_of
 from tools import release
 
-TYPED = [page for page in PAGES if any(way_of(each) is Way.CLUSTER for each in commands(page))]
+TYPED = [page for page in PAGES if any(way_of(command) is Way.CLUSTER for command in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
 OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/install.md have them already
 STAND_INS = {" rollout status ": " rollout status --watch=false "}  # nobody starts pods here

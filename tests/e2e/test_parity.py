@@ -48,7 +48,7 @@ class Play(NamedTuple):
         """Until each of these has been sent back."""
 
         def refused() -> bool:
-            return {*pods} <= {each.pod for each in self.recorder.calls() if REFUSED in each.answer}
+            return {*pods} <= {call.pod for call in self.recorder.calls() if REFUSED in call.answer}
 
         wait_for(refused, what=f"{pods} refused")
 
@@ -62,7 +62,7 @@ class Play(NamedTuple):
 
     def condition(self, pod: str) -> str:
         conditions = self.stage.pod(pod)["status"].get("conditions", [])
-        found: Json = next((each for each in conditions if each["type"] == "PodScheduled"), {})
+        found: Json = next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
         return f"{found.get('status')} {found.get('reason', '')} {found.get('message', '')}"
 
     def wait_condition(self, pod: str, message: str) -> None:
@@ -176,8 +176,8 @@ def course(stage: Stage, user: User, scenario: Scenario) -> Course:
 def _seen(play: Play) -> Course:
     names = sorted(pod["metadata"]["name"] for pod in play.stage.api.items(PODS, play.stage.namespace))
     of_pods: dict[str, list[str]] = defaultdict(list)
-    for each in play.recorder.calls():
-        of_pods[each.pod].append(_kind(each))
+    for call in play.recorder.calls():
+        of_pods[call.pod].append(_kind(call))
     return Course(
         calls={pod: _once(calls) for pod, calls in sorted(of_pods.items())},
         gangs=_once(pod.rpartition("-")[0] for pod in of_pods),

@@ -39,7 +39,7 @@ def wait_event(stage: Stage, pod: str) -> None:
 
     def recorded() -> bool:
         events = stage.api.items(EVENTS, stage.namespace)
-        about = [each for each in events if each["source"].get("component") == "kube-muster"]
+        about = [event for event in events if event["source"].get("component") == "kube-muster"]
         return any(each["involvedObject"]["name"] == pod for each in about)
 
     wait_for(recorded, what=f"an event on {pod}")

@@ -154,4 +154,6 @@ def test_limits_count_groups_and_pods_of_a_queue(stage: Stage, scheduler: KubeSc
 
 def message(stage: Stage, group: str) -> str:
     conditions = stage.pod_group(group).get("status", {}).get("conditions") or []
-    return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
+    return next(
+        (condition.get("message", "") for condition in conditions if condition["type"] == "Scheduled"), ""
+    )

@@ -108,4 +108,6 @@ def _preempt_calls(muster: Muster) -> float:
 
 def _is_refused(stage: Stage, name: str) -> bool:
     conditions = stage.api.get(PODS, name, stage.namespace)["status"].get("conditions", [])
-    return any((each["type"], each["status"]) == ("PodScheduled", "False") for each in conditions)
+    return any(
+        (condition["type"], condition["status"]) == ("PodScheduled", "False") for condition in conditions
+    )

@@ -145,7 +145,7 @@ def templates_are_its_own(stage: Stage) -> bool:
         for each in stage.api.items(POD_TEMPLATES, stage.namespace)
         for owner in each["metadata"]["ownerReferences"]
     }
-    return owners == {each["metadata"]["uid"] for each in requests(stage)}
+    return owners == {request["metadata"]["uid"] for request in requests(stage)}
 
 
 @pytest.mark.usefixtures("component")
@@ -158,7 +158,7 @@ def test_a_restart_asks_for_nothing_twice_and_what_is_not_needed_any_more_is_wit
     far_muster.restart(hard=True)
     later = stage.gang("b", 2, queue="team", cpu="2")
     wait_for(lambda: len(requests(stage)) == 2, what="the request of the second gang")
-    assert request["metadata"]["uid"] in {each["metadata"]["uid"] for each in requests(stage)}
+    assert request["metadata"]["uid"] in {request["metadata"]["uid"] for request in requests(stage)}
     stage.api.patch(QUEUES, "team", {"spec": {"capability": {"cpu": "1"}}})
     stage.wait_reason("a", "NeverFits")
     wait_for(lambda: not requests(stage), what="both are withdrawn")

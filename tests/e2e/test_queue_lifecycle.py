@@ -111,7 +111,7 @@ def _messages(stage: Stage, queue: str) -> set[str]:
     """The reasons of the events on the queue that has this name now."""
     uid = stage.api.get(QUEUES, queue)["metadata"]["uid"]
     events = stage.api.items(EVENTS, "default")
-    return {each["reason"] for each in events if each["involvedObject"].get("uid") == uid}
+    return {event["reason"] for event in events if event["involvedObject"].get("uid") == uid}
 
 
 def test_a_queue_without_spec_state_keeps_what_its_status_says(stage: Stage, muster: Muster) -> None:

@@ -189,7 +189,9 @@ def _without_least_member(stage: Stage) -> Iterator[None]:
 def _message(stage: Stage, pod: str) -> str:
     """What the scheduler says of a pod."""
     conditions = stage.pod(pod)["status"].get("conditions", [])
-    return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+    return next(
+        (condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), ""
+    )
 
 
 def _decided(stage: Stage, muster: Muster, pod: str) -> str:

@@ -275,7 +275,9 @@ def test_a_hostile_tree_costs_itself_only(stage: Stage, muster: Muster) -> None:
     named = ("'twin'", "namespace 'a'", "'negative'", "'upside-down'", "'too-wide'", "'taken'", SYSTEM)
     wait_for(lambda: all(each in faults_of(muster) for each in named), what="all faults are named")
     namespaces = (SYSTEM, stage.namespace)
-    wait_for(lambda: all(is_recorded(stage, each) for each in namespaces), what="events on both trees")
+    wait_for(
+        lambda: all(is_recorded(stage, namespace) for namespace in namespaces), what="events on both trees"
+    )
     stage.api.delete(ELASTIC_QUOTA_TREES, "mine", stage.namespace)
 
 
@@ -290,7 +292,7 @@ def faults_of(muster: Muster) -> str:
 
 def is_recorded(stage: Stage, namespace: str) -> bool:
     events = stage.api.items(EVENTS, namespace)
-    return any(each["reason"] == "QuotaNotApplied" for each in events)
+    return any(event["reason"] == "QuotaNotApplied" for event in events)
 
 
 @pytest.mark.usefixtures("rights")

@@ -95,7 +95,7 @@ def test_pods_that_name_nothing_enter_the_queue_of_their_namespaces_quota(stage:
         wait_for(lambda: _running(stage) == 1, what="one runs")
         units = {each["metadata"]["name"] for each in stage.api.items(POD_GROUPS, DEFAULT)}
         wait_for(
-            lambda: any("QueueCeiling" in _messages(stage, each) for each in units), what="the other waits"
+            lambda: any("QueueCeiling" in _messages(stage, unit) for unit in units), what="the other waits"
         )
         assert _running(stage) == 1
     finally:

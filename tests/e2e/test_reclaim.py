@@ -35,7 +35,7 @@ def alive(stage: Stage, gangs: Iterable[list[str]]) -> list[int]:
 def messages(stage: Stage, name: str) -> list[str]:
     """The reasons of the Events on an object."""
     events = stage.api.items(EVENTS, stage.namespace)
-    return [each["reason"] for each in events if each["involvedObject"]["name"] == name]
+    return [event["reason"] for event in events if event["involvedObject"]["name"] == name]
 
 
 def test_a_full_cluster_gives_back_to_a_starved_queue(
@@ -235,7 +235,7 @@ def test_victims_say_why_they_go(stage: Stage, scheduler: KubeScheduler) -> None
         ]
 
     wait_for(lambda: len(disruptions()) == 2, what="the victims say why they go")
-    assert all(f"{stage.namespace}/poor" in each["message"] for each in disruptions())
+    assert all(f"{stage.namespace}/poor" in disruption["message"] for disruption in disruptions())
     stage.kubelet.on()
     stage.wait_reason("poor", "Running")
 

@@ -76,4 +76,4 @@ def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, sched
 
 def _message(stage: Stage, group: str) -> str:
     conditions = stage.pod_group(group)["status"]["conditions"]
-    return str(next(each["message"] for each in conditions if each["type"] == "Scheduled"))
+    return str(next(condition["message"] for condition in conditions if condition["type"] == "Scheduled"))

@@ -254,10 +254,10 @@ def _killed_between_two_bindings(
 
 def _refused(stage: Stage, name: str) -> bool:
     conditions = stage.pod(name)["status"].get("conditions", [])
-    return any("muster: " in each.get("message", "") for each in conditions)
+    return any("muster: " in condition.get("message", "") for condition in conditions)
 
 
 def _informed(stage: Stage, message: str) -> set[str]:
     """The pods of which the scheduler said these words in an event."""
     events = stage.api.items(EVENTS, stage.namespace)
-    return {each["involvedObject"]["name"] for each in events if message in each.get("message", "")}
+    return {event["involvedObject"]["name"] for event in events if message in event.get("message", "")}

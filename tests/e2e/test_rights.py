@@ -204,7 +204,7 @@ def _no_events(lived: Life) -> bool:
 
 
 def _no_event_counted(lived: Life) -> bool:
-    return all(each["count"] == 1 for each in _events(lived))
+    return all(event["count"] == 1 for event in _events(lived))
 
 
 def _not_leading(lived: Life) -> bool:

@@ -33,12 +33,12 @@ def release(request: pytest.FixtureRequest, cluster: ControlPlane) -> Iterator[s
     trainer = Release(f"github.com/kubeflow/trainer/v2@{request.param}", "manifests/base/crds")
     crds = [trainer.crd(GROUP, kind) for kind in KINDS]
     rights = manifests.apply(cluster.admin, *(f"jobs/{kinds}/rbac.yaml" for kinds in ("trainer", "batch")))
-    for each in crds:  # a stand-in of this kind may have been left by other tests
-        _remove_crd(cluster, each)
+    for crd in crds:  # a stand-in of this kind may have been left by other tests
+        _remove_crd(cluster, crd)
     manifests.install(cluster.admin, crds)
     yield request.param
-    for each in crds:
-        _remove_crd(cluster, each)
+    for crd in crds:
+        _remove_crd(cluster, crd)
     manifests.remove(cluster.admin, rights)
 
 
@@ -99,7 +99,9 @@ def test_a_train_job_waits_for_its_runtime_and_then_for_room(
     wait_for(lambda: stage.api.find(POD_GROUPS, unit, stage.namespace), what="its PodGroup")
     stage.wait_reason(unit, "InvalidSpec")
     conditions = stage.pod_group(unit)["status"]["conditions"]
-    assert any(f"there is no ClusterTrainingRuntime {TORCH}" in each["message"] for each in conditions)
+    assert any(
+        f"there is no ClusterTrainingRuntime {TORCH}" in condition["message"] for condition in conditions
+    )
 
     stage.api.create(RUNTIMES, runtime(nodes=5))
     wait_for(lambda: stage.pod_group(unit)["spec"]["minMember"] == 5, what="its nodes are counted")

@@ -161,7 +161,7 @@ def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:
     pods = [objects.pod(f"{name}-{number}", namespace=TEAM, group=name) for number in range(size)]
     if size > 1:
         pods[-1]["spec"]["schedulingGates"] = [{"name": FOREIGN}]
-    return [cluster.admin.create(PODS, each)["metadata"]["name"] for each in pods]
+    return [cluster.admin.create(PODS, pod)["metadata"]["name"] for pod in pods]
 
 
 def _accepted(cluster: ControlPlane, group: Json) -> bool:
@@ -184,4 +184,4 @@ def _gated(cluster: ControlPlane) -> set[str]:
 
 def _nodes_of(cluster: ControlPlane, names: Sequence[str]) -> set[str]:
     pods = [cluster.admin.get(PODS, name, TEAM) for name in names]
-    return {each["spec"].get("nodeName", "") for each in pods}
+    return {pod["spec"].get("nodeName", "") for pod in pods}

@@ -267,7 +267,7 @@ def test_a_scheduler_that_reads_its_pods_elsewhere_is_told_of(
 
 def _reader(muster: Muster) -> Json:
     readers: list[Json] = muster.debug("/debug/view")["readers"]
-    return next((each for each in readers if each["watches"]), {})
+    return next((reader for reader in readers if reader["watches"]), {})
 
 
 # ---- who else asks

@@ -163,7 +163,7 @@ def test_what_the_roles_of_a_scheduler_let_it_do_is_allowed(stage: Stage) -> Non
 def wait_of_some_age(muster: Muster) -> None:
     def aged() -> bool:
         watches: list[dict[str, Any]] = muster.debug("/debug/view")["watches"]
-        return all(each["seconds"] > A_WHILE for each in watches)
+        return all(watch["seconds"] > A_WHILE for watch in watches)
 
     wait_for(aged, what="watches of some age")
 
@@ -192,12 +192,14 @@ def read_anew(proxy: FaultProxy, seen: int) -> list[str]:
 
 def scheduled(stage: Stage) -> list[str]:
     events = stage.api.items(EVENTS, stage.namespace)
-    return [each["metadata"]["name"] for each in events if each["reason"] == "Scheduled"]
+    return [event["metadata"]["name"] for event in events if event["reason"] == "Scheduled"]
 
 
 def refusals(stage: Stage) -> list[str]:
     events = stage.api.items(EVENTS, stage.namespace)
-    return [each["message"] for each in events if "the scheduler's view refuses" in (each["message"] or "")]
+    return [
+        event["message"] for event in events if "the scheduler's view refuses" in (event["message"] or "")
+    ]
 
 
 def lease(stage: Stage) -> str:

@@ -226,5 +226,5 @@ def _bound_by_another(stage: Stage, node: str) -> list[str]:
 def _unbound(muster: Muster) -> tuple[int, int]:
     """How many pods of ours that are not bound the view shows to the scheduler, and how many it hides."""
     readers: list[dict[str, Any]] = muster.debug("/debug/view")["readers"]
-    found = next((each for each in readers if each["watches"]), {})
+    found = next((reader for reader in readers if reader["watches"]), {})
     return found.get("shown", 0), found.get("hidden", 0)

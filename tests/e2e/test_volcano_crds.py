@@ -22,7 +22,11 @@ PLURALS = ("queues", "podgroups", "commands")
 @pytest.fixture
 def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
     """Started on Volcano's kinds; ours come back after the test."""
-    ours = [each for each in manifests.documents("crds/*.yaml") if each["spec"]["names"]["plural"] in PLURALS]
+    ours = [
+        document
+        for document in manifests.documents("crds/*.yaml")
+        if document["spec"]["names"]["plural"] in PLURALS
+    ]
     try:
         _put(stage, volcano.crds(*PLURALS), keeps_state=False)
         yield stage.start_muster(user=muster_user)

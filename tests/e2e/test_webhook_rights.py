@@ -60,7 +60,7 @@ class Life:
     def trusted(self, resource: Resource, name: str) -> list[str]:
         """The bundles in one configuration."""
         hooks = self.stage.api.get(resource, name)["webhooks"]
-        return [each["clientConfig"]["caBundle"] for each in hooks if "caBundle" in each["clientConfig"]]
+        return [hook["clientConfig"]["caBundle"] for hook in hooks if "caBundle" in hook["clientConfig"]]
 
     def used(self) -> set[Right]:
         self.go_on()

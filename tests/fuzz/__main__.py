@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         target = Target({**ports, **further}, muster.pid, secret_of(kubeconfig))
         violations = judged(target, asked.requests, asked.seconds, asked.seed, _show)
         violations += _starts_a_gang(cluster)
-    for each in violations[:50]:
-        _show(f"VIOLATED: {each}")
+    for violation in violations[:50]:
+        _show(f"VIOLATED: {violation}")
     return 1 if violations else 0
 
 

@@ -119,7 +119,7 @@ def request(dice: Random, secret: str) -> bytes:
     if dice.random() < 0.1:
         target = dice.choice((b"http://kube-apiserver.muster", b"https://", b"*", b"//")) + target
     fields = [b"Connection: close", *(dice.choice(_FIELDS) for _ in range(dice.choice((0, 1, 1, 2, 90))))]
-    if not any(each.startswith(b"Host:") for each in fields):
+    if not any(field.startswith(b"Host:") for field in fields):
         fields.append(b"Host: kube-apiserver.muster")
     return b"\r\n".join((method + b" " + target + b" HTTP/1.1", *fields)) + b"\r\n" + _end(dice)
 

@@ -53,7 +53,7 @@ class Station:
     @property
     def writes(self) -> int:
         """How many keys wait: nothing is written here."""
-        return sum(each.depth for each in self.writers)
+        return sum(writer.depth for writer in self.writers)
 
     def wait_for(self, condition: Any) -> None:
         """Wait for a condition that the ledger announces, under its lock: `condition` must not need that

@@ -66,7 +66,7 @@ def test_a_secret_is_created_with_its_type(api: AdmissionApi, server: Server) ->
 def test_every_webhook_gets_the_bundle(api: AdmissionApi, server: Server) -> None:
     server.script.extend([Reply(200, CONFIGURATION), Reply()])
     found = api.webhook_configuration(VALIDATING_WEBHOOKS, "m")
-    assert [each.client_config.ca_bundle for each in found.webhooks] == [b"CA", b""]
+    assert [webhook.client_config.ca_bundle for webhook in found.webhooks] == [b"CA", b""]
     api.trust(VALIDATING_WEBHOOKS, found, b"new CA")
     trusted = {"caBundle": base64.b64encode(b"new CA").decode()}
     assert server.requests[1].json == {

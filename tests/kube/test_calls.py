@@ -278,8 +278,10 @@ BOUND = {"spec": {"policyName": "kube-muster-marks", "validationActions": ["Deny
 def test_marks_are_kept_by_a_policy_that_is_bound_and_refuses(
     answers: tuple[object, ...], kept: bool, server: Server, cluster: ApiClient
 ) -> None:
-    for each in answers:
-        server.script.append(status(each) if isinstance(each, int) else Reply(body=json.dumps(each).encode()))
+    for answer in answers:
+        server.script.append(
+            status(answer) if isinstance(answer, int) else Reply(body=json.dumps(answer).encode())
+        )
     assert cluster.keeps_marks() is kept
     assert server.requests[0].path.endswith("/validatingadmissionpolicies/kube-muster-marks")
 
@@ -296,7 +298,7 @@ def test_a_request_for_nodes_that_is_there_already_is_found(server: Server, clus
     server.script.extend([status(409, "Conflict"), there])
     assert cluster.create_provisioning_request("ns", REQUEST) == "theirs"
     path = "/apis/autoscaling.x-k8s.io/v1/namespaces/ns/provisioningrequests"
-    assert [each.path for each in server.requests] == [path, f"{path}/r"]
+    assert [request.path for request in server.requests] == [path, f"{path}/r"]
 
 
 @pytest.mark.parametrize(("owner", "fails"), [("mine", False), ("before", True)])

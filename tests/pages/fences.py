@@ -32,7 +32,7 @@ class File(NamedTuple):
 
 
 def commands(page: Path) -> Iterator[Command]:
-    return (each for each in steps(page) if isinstance(each, Command))
+    return (step for step in steps(page) if isinstance(step, Command))
 
 
 def steps(page: Path) -> Iterator[Command | File]:

@@ -60,7 +60,7 @@ def run_alone(command: Command, folder: Path) -> Run:
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "queues.yaml").symlink_to(ROOT / "examples" / "first-gang.yaml")
     (folder / "monday.csv").symlink_to(ROOT / "examples" / "trace.csv")
-    for file in (each for each in steps(ROOT / command.page) if isinstance(each, File)):
+    for file in (step for step in steps(ROOT / command.page) if isinstance(step, File)):
         if not (folder / file.path).exists():
             (folder / file.path).parent.mkdir(exist_ok=True)
             (folder / file.path).write_text(file.text)

@@ -18,7 +18,7 @@ LONGEST = 30.0  # seconds until a cluster has settled
 
 
 def test_the_questions_have_the_answers_of_the_page(tmp_path: Path) -> None:
-    start, *questions = [each for each in commands(PAGE) if way_of(each) is Way.TUTORIAL]
+    start, *questions = [command for command in commands(PAGE) if way_of(command) is Way.TUTORIAL]
     assert questions
     with cluster(start, tmp_path / "out") as kubeconfig:
         for question in questions:
@@ -27,7 +27,7 @@ def test_the_questions_have_the_answers_of_the_page(tmp_path: Path) -> None:
 
 
 def test_the_files_that_it_shows_are_those_of_the_repository() -> None:
-    shown = {each.path: each.text.partition("\n")[2] for each in steps(PAGE) if isinstance(each, File)}
+    shown = {step.path: step.text.partition("\n")[2] for step in steps(PAGE) if isinstance(step, File)}
     ours = {path: text for path, text in shown.items() if (ROOT / path).exists()}
     assert ours == {path: (ROOT / path).read_text() for path in ours}
     assert ours

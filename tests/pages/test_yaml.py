@@ -47,7 +47,7 @@ def why_not(text: str) -> str | None:
     return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, text)), None)
 
 
-RUN = [each for each in texts() if why_not(each.text) is None]
+RUN = [text for text in texts() if why_not(text.text) is None]
 
 
 @pytest.mark.parametrize("given", RUN, ids=str)
@@ -67,7 +67,7 @@ def test_what_pages_and_examples_show_can_be_created(given: Text, tmp_path: Path
 
 def test_nothing_is_left_out_without_need() -> None:
     for pattern in NOT_RUN:
-        assert any(re.match(pattern, each.text) for each in texts()), pattern
+        assert any(re.match(pattern, text.text) for text in texts()), pattern
 
 
 def test_the_gang_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:

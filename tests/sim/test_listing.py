@@ -89,5 +89,5 @@ def test_kubectl_learns_what_is_served(connection: Connection) -> None:
     known = {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io"}
     assert groups == known | ours | asked | operators | quotas
     resources = get(connection, "/apis/scheduling.volcano.sh/v1beta1")["resources"]
-    shown = {each["name"]: each["namespaced"] for each in resources}
+    shown = {resource["name"]: resource["namespaced"] for resource in resources}
     assert shown == {"queues": False, "queues/status": False, "podgroups": True}

@@ -39,7 +39,7 @@ def pods(cluster: Embedded, name: str) -> list[Json]:
 def reason(cluster: Embedded, name: str) -> str:
     group = cluster.store.get(POD_GROUPS, "default", f"podgroup-{found(cluster, name)['metadata']['uid']}")
     conditions = ((group or {}).get("status") or {}).get("conditions", [])
-    return next((each["reason"] for each in conditions if each["type"] == "Scheduled"), "")
+    return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
 
 def test_the_second_of_two_suspended_jobs_waits_without_pods_and_runs_after_the_first(

@@ -121,7 +121,7 @@ def node_of(service: Service, name: str, namespace: str = "kube-system") -> str:
 
 def condition_of(service: Service, name: str) -> Json:
     conditions = found(service, name)["status"].get("conditions", [])
-    return next((each for each in conditions if each["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
 def refuse(args: Json) -> Json:

@@ -84,9 +84,9 @@ def test_shares_come_from_the_queues_status_once_it_carries_them(service: Servic
 def test_queues_that_every_cluster_has_are_shown_where_a_group_uses_them(service: Service) -> None:
     for name in ("root", "default", "q"):
         service.create(QUEUES, "", objects.queue(name))
-    assert [each.name for each in seen(service).report.queues] == ["q"]
+    assert [queue.name for queue in seen(service).report.queues] == ["q"]
     service.create(POD_GROUPS, "", objects.pod_group("g", namespace="default", min_member=1))
-    assert [each.name for each in seen(service).report.queues] == ["default", "q"]
+    assert [queue.name for queue in seen(service).report.queues] == ["default", "q"]
 
 
 def drawn(state: ClusterState, canvas: Canvas) -> list[str]:

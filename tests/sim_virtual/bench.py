@@ -80,6 +80,6 @@ def run_trace(folder: Path, text: str) -> SimulationReport:
 def starts(result: Result) -> dict[str, float | None]:
     """When each group stood whole."""
     timelines: Iterable[tuple[str, float | None]] = (
-        (each.name.partition("/")[2], each.started) for each in result.measured.timelines.values()
+        (timeline.name.partition("/")[2], timeline.started) for timeline in result.measured.timelines.values()
     )
     return dict(timelines)

@@ -51,7 +51,7 @@ def test_a_long_legend_takes_several_lines() -> None:
 def test_many_gangs_fill_the_room() -> None:
     svg = chart(run_rows(*(row(f"g{n}", 2, arrival=float(n)) for n in range(50))))
     assert {"gangs that wait", "8", "4"} <= set(texts(svg))
-    assert len([each for each in titles(svg) if "ran 10s" in each]) >= 50
+    assert len([title for title in titles(svg) if "ran 10s" in title]) >= 50
 
 
 def test_very_many_are_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,16 +91,16 @@ def test_quotas_make_queues_and_their_namespaces_enter_them(tmp_path: Path, quot
     given = loaded(tmp_path, TAKEN, quota, pod("a", run="10"), pod("b", run="10"), SUSPENDED_JOB)
     result = run(given)
     assert {starts(result)[name] for name in ("pod/a", "pod/b")} == {0.0, 10.0}
-    assert queue in {each.name for each in result.report.queues}
+    assert queue in {queue.name for queue in result.report.queues}
     assert "train" not in starts(result), "its queue has room for one pod only"
-    weights = {each.metadata.name: each.spec.weight for each in given.queues}
+    weights = {queue.metadata.name: queue.spec.weight for queue in given.queues}
     assert weights["taken"] == 3
 
 
 def test_what_is_wrong_with_a_quota_is_noted_and_costs_only_that(tmp_path: Path) -> None:
     notes = loaded(tmp_path, TAKEN, TREE).notes
     tree = "ElasticQuotaTree/kube-system/tree"
-    assert any(each.startswith(f"{tree}: node 'odd': max") for each in notes), notes
+    assert any(note.startswith(f"{tree}: node 'odd': max") for note in notes), notes
     assert f"{tree}: queue 'taken' exists, and stays as it is" in notes
 
 

@@ -79,7 +79,7 @@ def run(jobs: list[Job], members: int, cpus: int, patience: float = PATIENCE) ->
 
 def _impatient(workload: VirtualWorkload, patience: float = PATIENCE) -> VirtualWorkload:
     after = f"{patience:.0f}s"
-    queues = [replace(each, spec=replace(each.spec, reserve_after=after)) for each in workload.queues]
+    queues = [replace(queue, spec=replace(queue.spec, reserve_after=after)) for queue in workload.queues]
     return replace(workload, queues=tuple(queues))
 
 

@@ -67,7 +67,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None
 
 
 def test_all_broken_lines_are_named(tmp_path: Path) -> None:
-    assert [each.split(": ")[0] for each in faults(tmp_path, HEAD + "x\n" * 2 + "0,q,g,1,,x,x,,5,\n")] == [
+    assert [fault.split(": ")[0] for fault in faults(tmp_path, HEAD + "x\n" * 2 + "0,q,g,1,,x,x,,5,\n")] == [
         "t.csv:2",
         "t.csv:3",
         "t.csv:4",

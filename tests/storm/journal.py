@@ -31,7 +31,7 @@ class Journal:
     def before(self, at: float, key: str, count: int = 12) -> list[str]:
         """The last lines up to this moment that name the object, or that concern everybody."""
         name = key.rpartition("/")[2]
-        found = [each for each in self._lines if each.at <= at and _about(each, name)]
+        found = [line for line in self._lines if line.at <= at and _about(line, name)]
         return [self.written(each) for each in found[-count:]]
 
     def close(self) -> None:

@@ -33,17 +33,17 @@ class Picture:
     decided: list[Json] = field(default_factory=list)
 
     def ours(self) -> list[Json]:
-        return [each for each in self.pods if each["spec"]["schedulerName"] in OURS]
+        return [pod for pod in self.pods if pod["spec"]["schedulerName"] in OURS]
 
     def queue(self, name: str) -> Json:
         """One that does not exist takes nobody."""
         missing: Json = {"spec": {}, "status": {"state": "missing"}}
-        return next((each for each in self.queues if each["metadata"]["name"] == name), missing)
+        return next((queue for queue in self.queues if queue["metadata"]["name"] == name), missing)
 
     def group(self, key: str) -> Json | None:
         """The PodGroup of this `namespace/name`."""
         keyed = (
-            (f"{each['metadata']['namespace']}/{each['metadata']['name']}", each) for each in self.groups
+            (f"{group['metadata']['namespace']}/{group['metadata']['name']}", group) for group in self.groups
         )
         return next((group for name, group in keyed if name == key), None)
 
@@ -167,7 +167,7 @@ def _held_with(waiter: Waiter, picture: Picture) -> Amounts:
 
 def ownerless(picture: Picture) -> Iterator[str]:
     """A claim belongs to a pod that exists: bound there, or, while it is not bound, about to be."""
-    pods = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in picture.pods}
+    pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in picture.pods}
     for node in picture.claimed:
         for claim in node["claims"]:
             if wrong := _wrong_claim(claim, pods.get(claim["pod"])):
@@ -187,7 +187,7 @@ def _wrong_claim(claim: Json, pod: Json | None) -> str:
 def wrong_sums(picture: Picture) -> Iterator[str]:
     """Muster's idle room against that of the API server. A node that is over has none. The page counts cpu in
     thousandths, everything else in its own unit."""
-    truth = {each["metadata"]["name"]: amounts(each["status"]["allocatable"]) for each in picture.nodes}
+    truth = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in picture.nodes}
     for pod in picture.pods:
         if holds(pod) and pod["spec"]["nodeName"] in truth:
             truth[pod["spec"]["nodeName"]].subtract(requests(pod))
@@ -217,7 +217,9 @@ def stale(picture: Picture) -> Iterator[str]:
 
 def _reason(group: Json) -> str:
     conditions = group.get("status", {}).get("conditions") or []
-    return next((str(each["reason"]) for each in conditions if each["type"] == "Scheduled"), "")
+    return next(
+        (str(condition["reason"]) for condition in conditions if condition["type"] == "Scheduled"), ""
+    )
 
 
 # ---- gangs that stood whole

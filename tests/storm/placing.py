@@ -28,13 +28,13 @@ class Room:
 def rooms(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
     """Of the nodes without taints that are not cordoned."""
     found = {
-        each["metadata"]["name"]: Room(
-            each["metadata"]["name"],
-            each["metadata"].get("labels", {}),
-            amounts(each["status"]["allocatable"]),
+        node["metadata"]["name"]: Room(
+            node["metadata"]["name"],
+            node["metadata"].get("labels", {}),
+            amounts(node["status"]["allocatable"]),
         )
-        for each in nodes
-        if not each["spec"].get("unschedulable") and not each["spec"].get("taints")
+        for node in nodes
+        if not node["spec"].get("unschedulable") and not node["spec"].get("taints")
     }
     for pod in pods:
         if holds(pod) and (room := found.get(pod["spec"]["nodeName"])) is not None:

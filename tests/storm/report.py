@@ -13,7 +13,7 @@ def report_of(outcome: Outcome) -> str:
     time = f"{outcome.seconds:g} s ({outcome.calm:.0f} s of them calm)"
     head = f"storm of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"
     lines = [head, *_counted("faults", outcome.faults), *_counted("gangs and pods", outcome.counts)]
-    lines += [f"violation at {each}" for each in outcome.violations] or ["no violations"]
+    lines += [f"violation at {violation}" for violation in outcome.violations] or ["no violations"]
     return "\n".join([*lines, f"journal and logs: {outcome.folder}"])
 
 

@@ -85,7 +85,9 @@ class View:
 def evicted(pod: Json) -> bool:
     """The eviction API leaves this condition; who deletes a pod does not."""
     conditions = pod.get("status", {}).get("conditions") or []
-    return any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions)
+    return any(
+        condition["type"] == "DisruptionTarget" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def unbound(pod: Json) -> bool:

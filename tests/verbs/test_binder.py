@@ -67,7 +67,7 @@ class Desk:
 
     @property
     def asked(self) -> list[str]:
-        return [f"{each.method} {each.path.rpartition('/')[2]}" for each in self.server.requests]
+        return [f"{request.method} {request.path.rpartition('/')[2]}" for request in self.server.requests]
 
 
 @pytest.fixture

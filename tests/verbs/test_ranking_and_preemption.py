@@ -72,7 +72,7 @@ def test_the_fuller_a_node_would_be_the_better() -> None:
 
 def test_only_offered_nodes_are_scored() -> None:
     stage = Stage(node("a"), node("b"), pod("p"))
-    assert [each.host for each in scores(stage, stage.pods["p"], "b")] == ["b"]
+    assert [score.host for score in scores(stage, stage.pods["p"], "b")] == ["b"]
 
 
 def test_pods_that_are_not_ours_or_not_known_are_not_scored() -> None:

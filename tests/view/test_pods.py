@@ -133,13 +133,13 @@ def test_a_pod_appears_when_it_may_start_and_disappears_again(stage: Stage) -> N
     gang = client.piece()
     assert gang.count(b"\n") == 2, "a gang is one write"
     events = [json.loads(each) for each in gang.splitlines()]
-    assert [facts((each["type"], each["object"])) for each in events] == [
+    assert [facts((event["type"], event["object"])) for event in events] == [
         ("ADDED", "a", "1003", "n1"),
         ("ADDED", "b", "1003", "n2"),
     ]
     assert events[0]["object"]["spec"] == pod("a", "1001")["spec"]
     stage.released.change(("a", None), ("b", None))
-    assert [facts(each)[:3] for each in client.events(2)] == [
+    assert [facts(event)[:3] for event in client.events(2)] == [
         ("DELETED", "a", "1003"),
         ("DELETED", "b", "1003"),
     ]
@@ -190,7 +190,7 @@ def test_a_new_process_says_what_is_shown_and_what_is_not(stage: Stage) -> None:
     assert asked[0] == f"/api/v1/pods?fieldSelector={SELECTOR}%2Cspec.nodeName%3D&limit=500"
     assert asked[1].endswith("&limit=500&continue=next")
     client.head()
-    assert [facts(each)[:3] for each in client.events(4)] == [
+    assert [facts(event)[:3] for event in client.events(4)] == [
         ("DELETED", "a", "1000"),
         ("ADDED", "a", "1000"),
         ("DELETED", "b", "1000"),
@@ -226,7 +226,10 @@ def test_a_watch_that_comes_back_brings_what_was_missed_only(stage: Stage) -> No
     resumed.read_until(HEAD_END)
     resumed.send(CHUNKED + chunk(line("BOOKMARK", bookmark("1005"))))
     again.head()
-    assert [facts(each)[:3] for each in again.events(2)] == [("ADDED", "b", "1004"), ("BOOKMARK", "", "1005")]
+    assert [facts(event)[:3] for event in again.events(2)] == [
+        ("ADDED", "b", "1004"),
+        ("BOOKMARK", "", "1005"),
+    ]
 
 
 def test_a_second_watch_ends_the_first(stage: Stage) -> None:
@@ -253,7 +256,7 @@ def test_wherever_the_bytes_are_cut_events_are_whole(stage: Stage) -> None:
         upstream, client = stage.watch("sendInitialEvents=true", known=False)
         client.head()
         upstream.send(chunk(data[:cut]) + chunk(data[cut:]))
-        assert [facts(each)[1] for each in client.events(2)] == ["a", "s"]
+        assert [facts(event)[1] for event in client.events(2)] == ["a", "s"]
         upstream.send(chunk(data[:cut]))
         upstream.close()
         assert not client.connection.read_to_end().endswith(b"0\r\n\r\n")
@@ -359,7 +362,7 @@ def test_a_list_has_all_pods_but_hidden_ones(stage: Stage) -> None:
     upstream.read_until(HEAD_END)
     upstream.send(CHUNKED)
     client.head()
-    assert [facts(each) for each in client.events(2)] == [
+    assert [facts(event) for event in client.events(2)] == [
         ("ADDED", "a", "1000", "n1"),
         ("ADDED", "b", "1000", "n2"),
     ]

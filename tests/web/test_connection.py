@@ -41,7 +41,7 @@ def test_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts:
                 got.append(whole)
                 caller.answer(b"", 0)
                 assert caller.flush(0)
-    assert got == [request(each) for each in bodies]
+    assert got == [request(body) for body in bodies]
 
 
 @given(st.binary(max_size=300))

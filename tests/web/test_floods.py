@@ -46,8 +46,8 @@ def ended(callers: list[socket.socket]) -> list[int]:
     """The sockets on which something can be read: since none is answered, that is the end of the
     connection."""
     poll = select.poll()
-    for each in callers:
-        poll.register(each, select.POLLIN)
+    for caller in callers:
+        poll.register(caller, select.POLLIN)
     return [descriptor for descriptor, _ in poll.poll(0)]
 
 
@@ -62,7 +62,7 @@ def review(program: Server, body: bytes) -> bytes:
 
 def threads(program: Server) -> int:
     pages = program.get(program.debug_port, "/debug/threads")
-    return sum(each["count"] for each in pages)
+    return sum(page["count"] for page in pages)
 
 
 def test_half_open_requests_at_the_health_port_stop_nobody(program: Server) -> None:
@@ -94,7 +94,7 @@ def test_a_flood_at_the_webhook_port_stops_nobody(program: Server) -> None:
 @pytest.mark.parametrize("data", [HALF_A_HEAD, HALF_A_BODY.replace(b"1000", b"9")])
 def test_who_does_not_go_on_is_closed_in_the_end(program: Server, port: str, data: bytes) -> None:
     with flood(getattr(program, port), data, 3) as callers:
-        assert [each.recv(1) for each in callers] == [b""] * 3
+        assert [caller.recv(1) for caller in callers] == [b""] * 3
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_groups_that_changed_their_verdict_are_counted_once() -> None:
     metrics.show_groups({("Waiting", "NoRoom"): 2, ("Running", ""): 1})
     metrics.show_groups({("Running", ""): 3})
     labels = [{"verdict": "Waiting", "reason": "NoRoom"}, {"verdict": "Running", "reason": ""}]
-    assert [REGISTRY.get_sample_value("muster_groups", each) for each in labels] == [0, 3]
+    assert [REGISTRY.get_sample_value("muster_groups", label) for label in labels] == [0, 3]
 
 
 def test_every_metric_of_ours_has_our_prefix_and_a_meaning() -> None:

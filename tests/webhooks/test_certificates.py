@@ -53,7 +53,7 @@ def test_the_ca_signs_and_the_certificate_does_not(pair: Pair) -> None:
         x509.load_pem_x509_certificate(each).extensions.get_extension_for_class(x509.KeyUsage).value
         for each in (pair.authority, pair.certificate)
     ]
-    assert [each.key_cert_sign for each in constraints] == [True, False]
+    assert [constraint.key_cert_sign for constraint in constraints] == [True, False]
 
 
 def test_another_ca_or_key_does_not_vouch(pair: Pair) -> None:
@@ -242,17 +242,17 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
     replica.now += LIFE * 2 / 3 + 1
     replica.look()
     assert len(replica.served) == 1
-    assert [len(split(each)) for each in api.bundles.values()] == [2, 2]
+    assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
     replica.now += settle(LIFE) / 2
     replica.look()
     assert len(replica.served) == 1
     replica.now += settle(LIFE)
     replica.look()
     assert len(replica.served) == 2
-    assert [len(split(each)) for each in api.bundles.values()] == [2, 2]
+    assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
     replica.now += settle(LIFE)
     replica.look()
-    assert [len(split(each)) for each in api.bundles.values()] == [1, 1]
+    assert [len(split(bundle)) for bundle in api.bundles.values()] == [1, 1]
     assert len(replica.served) == 2
 
 

@@ -43,7 +43,7 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
     before = world.settle().decisions
     again = min(decided_once(world, before)[1] for _ in range(_REPEATS))
     frozen_after, after = min(_after_event(world, before, number) for number in range(_REPEATS))
-    waiting = sum(each.verdict is Verdict.WAITING for each in before.groups.values())
+    waiting = sum(group.verdict is Verdict.WAITING for group in before.groups.values())
     return {
         "cluster": "full" if full else "empty",
         "nodes": nodes,

@@ -38,7 +38,7 @@ def check_cycle(case: Case) -> Iterator[str]:
 def _world(case: Case, only: Collection[str] | None = None) -> FlavorWorld:
     """With the head of each queue; `only`: with these of them."""
     given = as_today(case.input) if case.kind == _FIRST else case.input
-    return FlavorWorld(given, [each for each in _heads(case) if only is None or each["id"] in only])
+    return FlavorWorld(given, [head for head in _heads(case) if only is None or head["id"] in only])
 
 
 def _evicting(case: Case) -> QuotaWorld:
@@ -50,7 +50,7 @@ def _evicting(case: Case) -> QuotaWorld:
 def _heads_of_queues(case: Case) -> list[Given]:
     """Without those whose queue does not exist."""
     names = {queue["name"] for queue in case.input["queues"]}
-    return [each for each in _heads(case) if each.get("queue") in names]
+    return [head for head in _heads(case) if head.get("queue") in names]
 
 
 def _first_flavors(case: Case, head: Given) -> Given:
@@ -111,9 +111,9 @@ def _chooses_by_namespace(case: Case) -> bool:
     selectors = {queue["name"]: queue.get("namespace_selector") for queue in case.input["queues"]}
     spaces = case.input["namespaces"]
     return any(
-        selectors.get(each.get("queue")) is not None
-        and not _selects(selectors[each["queue"]], spaces.get(each.get("namespace"), {}))
-        for each in _heads(case)
+        selectors.get(head.get("queue")) is not None
+        and not _selects(selectors[head["queue"]], spaces.get(head.get("namespace"), {}))
+        for head in _heads(case)
     )
 
 
@@ -129,10 +129,10 @@ def _divides_resources(case: Case) -> bool:
 def _shrinks_in_proportion(case: Case) -> bool:
     """Whether members beyond the least, which start one by one, are not those of the case."""
     return any(
-        sum("min_count" in part for part in each["podsets"]) > 1
-        and _world(case).members(each["id"]) != _members(case, each["id"])
-        for each in _heads(case)
-        if each["id"] in _elastic(case)
+        sum("min_count" in part for part in head["podsets"]) > 1
+        and _world(case).members(head["id"]) != _members(case, head["id"])
+        for head in _heads(case)
+        if head["id"] in _elastic(case)
     )
 
 
@@ -146,7 +146,7 @@ def _falls_back_at_once(case: Case) -> bool:
     """Whether these take another flavor because the first was taken in the same decision."""
     surplus, together = _surplus(case), _world(case)
     return bool(surplus) and all(
-        together.flavors(each) != _world(case, [each]).flavors(each) for each in surplus
+        together.flavors(surplu) != _world(case, [surplu]).flavors(surplu) for surplu in surplus
     )
 
 
@@ -154,7 +154,7 @@ def _lends_at_once(case: Case) -> bool:
     """Whether these would take the same flavor alone: it has room that no group has a claim on."""
     surplus, together = _surplus(case), _world(case)
     return bool(surplus) and any(
-        together.flavors(each) == _world(case, [each]).flavors(each) for each in surplus
+        together.flavors(surplu) == _world(case, [surplu]).flavors(surplu) for surplu in surplus
     )
 
 
@@ -170,7 +170,7 @@ def _orders_queues_otherwise(case: Case) -> bool:
 
 def _starts_smaller(case: Case) -> bool:
     """Whether an elastic head starts with fewer members instead."""
-    elastic = {each["id"] for each in _heads(case) if any("min_count" in part for part in each["podsets"])}
+    elastic = {head["id"] for head in _heads(case) if any("min_count" in part for part in head["podsets"])}
     return _evicts(case) and bool(elastic & {*_surplus(case)})
 
 

@@ -48,10 +48,10 @@ def queue_as_today(given: Given) -> dict[str, Any]:
 def _quota(resources: Iterable[Given]) -> list[Any]:
     return [
         [
-            {"flavor": flavor["flavor"], "resources": {each["resource"]: _limit(flavor)}}
-            for flavor in each["flavors"]
+            {"flavor": flavor["flavor"], "resources": {resource["resource"]: _limit(flavor)}}
+            for flavor in resource["flavors"]
         ]
-        for each in resources
+        for resource in resources
     ]
 
 

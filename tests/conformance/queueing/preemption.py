@@ -26,7 +26,7 @@ def _world(case: Case) -> QuotaWorld:
 
 def expected(case: Case) -> dict[str, EvictionCause]:
     victims = [each for each in case.expect.get("preempted", ()) if each["reason"] != _GONE]
-    return {each["id"]: _cause(each["reason"]) for each in victims}
+    return {victim["id"]: _cause(victim["reason"]) for victim in victims}
 
 
 def victims_of(case: Case, cause: EvictionCause) -> list[str]:

@@ -60,7 +60,7 @@ class QuotaWorld:
 
     def evicted(self) -> dict[str, EvictionCause]:
         """By workload."""
-        victims = (each.victim for each in self.world.decisions.evictions.values())
+        victims = (eviction.victim for eviction in self.world.decisions.evictions.values())
         return {victim.group.partition("/")[2]: victim.cause for victim in victims}
 
     # ---- what queues deserve, before anything was evicted
@@ -75,7 +75,10 @@ class QuotaWorld:
     def brings_below_share(self, victims: Iterable[str], newcomer: str) -> bool:
         """Whether a queue that loses these, or one above it that the newcomer does not use, has less than it
         deserves then, of what the newcomer lacks."""
-        shares, lost = self._shares, {each: self._requests(each) for each in victims if self._queue_of(each)}
+        shares, lost = (
+            self._shares,
+            {victim: self._requests(victim) for victim in victims if self._queue_of(victim)},
+        )
         lacking = self._lacking(newcomer)
         for each, amounts in lost.items():
             shares.take(self._queue_of(each), amounts, -1)
@@ -91,8 +94,8 @@ class QuotaWorld:
         """What the node has too little left of; nothing where only a limit of the queue is in the way."""
         snapshot = self.world.ledger.snapshot()
         used: Counter[str] = Counter()
-        for each in snapshot.groups.values():
-            used.update(requests_of(Counter(pod.shape for pod in each.placed)))
+        for group in snapshot.groups.values():
+            used.update(requests_of(Counter(pod.shape for pod in group.placed)))
         room = {
             name: int(n)
             for name, n in (self.world.nodes["n"].status.allocatable or {}).items()
@@ -129,7 +132,7 @@ class QuotaWorld:
         given = self._given
         cohorts = {each["name"]: each for each in given["cohorts"]}
         named = {each.get("cohort") for each in given["queues"]} | {
-            each.get("parent") for each in cohorts.values()
+            cohort.get("parent") for cohort in cohorts.values()
         }
         for name in sorted({*cohorts, *filter(None, named)}):
             cohort = cohorts.get(name, {})
@@ -191,7 +194,7 @@ class QuotaWorld:
 
     def _may_be_reclaimed(self, victim: Given) -> bool:
         others = [each for each in self._pending if each["queue"] != victim["queue"]]
-        return any(self._may_reclaim(each, victim) for each in others)
+        return any(self._may_reclaim(other, victim) for other in others)
 
     def _may_reclaim(self, newcomer: Given, victim: Given) -> bool:
         policy = self._policies.get(newcomer["queue"], {}).get("reclaim_in_cohort", "Never")

@@ -154,7 +154,7 @@ def check_division(case: Case) -> Iterator[str]:
 
 def _claimant(given: Given) -> QueueDemand:
     resources = given["resources"]
-    weight = max(int(each["over_quota_weight"]) for each in resources.values())
+    weight = max(int(resource["over_quota_weight"]) for resource in resources.values())
     limits = {name: each["limit"] for name, each in resources.items() if each["limit"] >= 0}
     return QueueDemand(
         given["name"],
@@ -174,8 +174,8 @@ def _left_over(case: Case) -> dict[str, float]:
     left = {}
     for name, there in case.input["total"].items():
         claims = [each["resources"][name] for each in case.input["queues"] if name in each["resources"]]
-        if sum(each["request"] for each in claims) > there:
-            left[name] = there - sum(min(each["deserved"], each["request"]) for each in claims)
+        if sum(claim["request"] for claim in claims) > there:
+            left[name] = there - sum(min(claim["deserved"], claim["request"]) for claim in claims)
     return left
 
 

@@ -40,11 +40,11 @@ def _for_newcomer(given: Given, number: int) -> QuotaWorld:
     """Its queue deserves all that there is, and asks for it: other queues deserve nothing. Half of the
     room is held by one that stays: the newcomer is within its queue's share next to all candidates."""
     own, candidates = given["preemptor_queue"], given["candidates"]
-    room, top = 2 * len(candidates), max((each["priority"] for each in candidates), default=0) + 1
-    names = sorted({own, _STAYS, *(each["queue"] for each in candidates)})
+    room, top = 2 * len(candidates), max((candidate["priority"] for candidate in candidates), default=0) + 1
+    names = sorted({own, _STAYS, *(candidate["queue"] for candidate in candidates)})
     queues = [_in_cohort(name, room if name == own else 0) for name in names]
     stays = {"id": _STAYS, "queue": _STAYS, "priority": top, "reserved_at": 0}
-    held = [(stays, len(candidates)), *((each, 1) for each in candidates)]
+    held = [(stays, len(candidates)), *((candidate, 1) for candidate in candidates)]
     admitted = [{**each, "created": each["reserved_at"], "usage": [_usage(n)]} for each, n in held]
     pending = [_asking("newcomer", own, top, number), _asking("never-fits", own, top - 10**6, room)]
     return QuotaWorld({"queues": queues, "cohorts": [], "admitted": admitted}, pending)
@@ -91,7 +91,7 @@ def check_blocked(case: Case) -> Iterator[str]:
 
 
 def _named(amounts: list[Given]) -> dict[str, int]:
-    return {f"x.io/{each['flavor']}.{each['resource']}": each["amount"] for each in amounts}
+    return {f"x.io/{amount['flavor']}.{amount['resource']}": amount["amount"] for amount in amounts}
 
 
 def _waits_for_evictions(case: Case) -> bool:
@@ -106,7 +106,7 @@ def check_guaranteed(case: Case) -> Iterator[str]:
     world = _running(case.input)
     for _ in range(_MOST_ROUNDS):
         decided = world.settle().decisions
-        victims = [each.victim.name for each in decided.evictions.values()]
+        victims = [eviction.victim.name for eviction in decided.evictions.values()]
         starting = [key for key, each in decided.groups.items() if each.verdict is Verdict.STARTING]
         if not victims and not starting:
             break
@@ -145,7 +145,7 @@ def _groups(given: Given, name: str, amount: int, on: str = "") -> list[Any]:
     size = given.get("pod_size", 1)
     names = [f"{given['name']}-{name}-{number}" for number in range(amount // size)]
     more = {_UNITS: str(size)}
-    return [gang(each, 1, queue=given["name"], cpu="0", more=more, on=on) for each in names]
+    return [gang(name, 1, queue=given["name"], cpu="0", more=more, on=on) for name in names]
 
 
 def _deserves_more(case: Case) -> bool:

@@ -28,21 +28,23 @@ def waiting(
     workloads: Iterable[Given], queue: str = QUEUE, is_held: bool = False
 ) -> Iterator[PodGroup | PriorityClass]:
     """A PodGroup for each, named by its id, with a class of its priority."""
-    for each in workloads:
-        priority = int(each.get("priority", 0))
+    for workload in workloads:
+        priority = int(workload.get("priority", 0))
         level = f"p{priority}"
         yield priority_class({"name": level, "value": priority})
-        metadata = {"namespace": _NAMESPACE, "name": each["id"], "queue": each.get("queue", queue)}
+        metadata = {"namespace": _NAMESPACE, "name": workload["id"], "queue": workload.get("queue", queue)}
         metadata |= {"annotations": {keys.HOLD: "true"}} if is_held else {}
-        yield group({**metadata, "priorityClassName": level}, created=moment(each["created"]))
+        yield group({**metadata, "priorityClassName": level}, created=moment(workload["created"]))
 
 
 def members(workloads: Iterable[Given]) -> Iterator[Pod | Node]:
     """A small pod of each, and a node with room for all."""
     yield node({"name": "n", "allocatable": {"cpu": "1000"}})
-    for each in workloads:
+    for workload in workloads:
         asked = {"requests": {"cpu": "1m"}}
-        yield pod({"namespace": _NAMESPACE, "name": f"{each['id']}-0", "podgroup": each["id"], **asked})
+        yield pod(
+            {"namespace": _NAMESPACE, "name": f"{workload['id']}-0", "podgroup": workload["id"], **asked}
+        )
 
 
 def key_of(name: str) -> GroupKey:

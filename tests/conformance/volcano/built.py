@@ -73,13 +73,13 @@ def check_build(case: Case) -> Iterator[str]:
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):
         ledger.set_owner(_owner(given["owner"], pods))
     if given.get("existingGroup"):
-        for each in pods[:1]:
-            _exists(given, each, api, ledger)
-    for each in pods:
-        if named := own_queue(each):
+        for pod in pods[:1]:
+            _exists(given, pod, api, ledger)
+    for pod in pods:
+        if named := own_queue(pod):
             ledger.set_queue(queue(named))
-        ledger.set_pod(each)
-        grouper.see_pod(each)
+        ledger.set_pod(pod)
+        grouper.see_pod(pod)
     grouper.look(ledger.decisions)
     yield from _differences(case.expect, api.made)
 
@@ -87,7 +87,7 @@ def check_build(case: Case) -> Iterator[str]:
 def _exists(given: Given, pod: Pod, api: _Groups, ledger: Ledger) -> None:
     """The group is there already, with other numbers."""
     meta = {"name": auto_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
-    references = [msgspec.to_builtins(each) for each in pod.metadata.owner_references or ()]
+    references = [msgspec.to_builtins(reference) for reference in pod.metadata.owner_references or ()]
     group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(given["existingGroup"])}
     api.made[meta["name"]] = group
     ledger.set_group(msgspec.convert(group, PodGroup))

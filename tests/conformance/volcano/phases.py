@@ -40,7 +40,9 @@ class _AtOnce(Writers):
 class _Phases(Api):
     def __init__(self, groups: Iterable[PodGroup]) -> None:
         super().__init__()
-        self.of = {f"{each.metadata.namespace}/{each.metadata.name}": each.status.phase for each in groups}
+        self.of = {
+            f"{group.metadata.namespace}/{group.metadata.name}": group.status.phase for group in groups
+        }
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
@@ -56,7 +58,7 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     context = ControllerContext(world.ledger, api, _AtOnce(), lambda: True, lambda: world.now)
     copies: ObjectStore[GroupKey, PodGroup] = ObjectStore()
     reporter = PodGroupStatusController(context, copies, ProvisioningRequests(), StartChanges())
-    for each in groups:
-        copies.put(GroupKey(f"{each.metadata.namespace}/{each.metadata.name}"), each)
+    for group in groups:
+        copies.put(GroupKey(f"{group.metadata.namespace}/{group.metadata.name}"), group)
     reporter.look(world.decisions)
     return api.of

@@ -63,4 +63,4 @@ def keeps_parents_empty(case: Case) -> bool:
     """Whether pods of a queue with children wait just for that."""
     parents = {each.get("parent") for each in case.input["queues"]}
     waits = [each for each in case.input["pods"] if not each.get("node")]
-    return not case.expect.get("binds") and any(queue_of(case, each) in parents for each in waits)
+    return not case.expect.get("binds") and any(queue_of(case, wait) in parents for wait in waits)

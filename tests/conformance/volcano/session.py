@@ -37,14 +37,14 @@ def check_session(case: Case) -> Iterator[str]:
 
 def _taken_back(case: Case, world: World) -> Iterator[str]:
     """Who is evicted, and what is kept on which nodes for whom."""
-    victims = [each.victim for each in world.decisions.evictions.values()]
+    victims = [eviction.victim for eviction in world.decisions.evictions.values()]
     reclaims = {str(key): each.reclaim for key, each in world.decisions.groups.items() if each.reclaim}
     got: dict[str, Any] = {
-        "evictedPerGroup": dict(Counter(each.group for each in victims)),
+        "evictedPerGroup": dict(Counter(victim.group for victim in victims)),
         "pipelined": {group: sorted(each.plan.values()) for group, each in reclaims.items()},
         "pipelinedPerGroup": {group: len(each.plan) for group, each in reclaims.items()},
     }
-    yield from _evicted(case, sorted(f"{each.namespace}/{each.name}" for each in victims))
+    yield from _evicted(case, sorted(f"{victim.namespace}/{victim.name}" for victim in victims))
     for what, found in got.items():
         if what in case.expect:
             yield from unequal(what, case.expect[what], found)

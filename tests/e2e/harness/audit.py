@@ -71,7 +71,7 @@ class Audit:
 
 def counted(writes: Iterable[Write]) -> Counter[str]:
     """How many of each: `muster patch queues/status a`."""
-    return Counter(f"{each.user} {each.verb} {each.what} {each.name}" for each in writes)
+    return Counter(f"{write.user} {write.verb} {write.what} {write.name}" for write in writes)
 
 
 def _read(entry: Json) -> Write:

@@ -90,7 +90,7 @@ class FaultProxy:
 
     def take(self, method: str, path: str, body: bytes = b"", agent: str = "") -> Fault | None:
         with self._lock:
-            fault = next((each for each in self._faults if each.matches(method, path, body, agent)), None)
+            fault = next((fault for fault in self._faults if fault.matches(method, path, body, agent)), None)
             if fault is not None:
                 fault.times -= 1
                 fault.hit.set()

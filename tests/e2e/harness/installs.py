@@ -45,7 +45,7 @@ def overlay(folder: Path, install: str, components: Iterable[str], release: str)
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [f"{up}{INSTALL}/{install}"],
-        "components": [f"{up}{ROOT}/manifests/{each}" for each in components],
+        "components": [f"{up}{ROOT}/manifests/{component}" for component in components],
         "images": [
             {"name": "kube-muster", "newName": "registry.example/kube-muster"},
             {"name": "registry.k8s.io/kube-scheduler", "newTag": release},

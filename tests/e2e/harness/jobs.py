@@ -103,7 +103,7 @@ class StagedJobs:
         """Empty where it has none of this type, or is not there yet."""
         found = self._client.find(JOBS, name, self._namespace) or {}
         conditions = found.get("status", {}).get("conditions", [])
-        return next((each for each in conditions if each["type"] == type_), {})
+        return next((condition for condition in conditions if condition["type"] == type_), {})
 
     def wait_condition(self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS) -> Json:
         """`wait_condition("work", "Complete")`; also Failed and Suspended."""

@@ -71,7 +71,7 @@ class JobSetController:
         self._make_way()
         self._written = manifests.install(self._client, [_crd()])
         self.process.start()
-        hooks = [self._on_loopback(each) for each in _webhooks()]
+        hooks = [self._on_loopback(webhook) for webhook in _webhooks()]
         self._written += manifests.install(self._client, hooks)
         wait_for(self._in_force, what="JobSet's webhooks in force")
         return self
@@ -148,4 +148,4 @@ def _webhooks() -> list[Json]:
         for each in ("Mutating", "Validating")
     }
     documents = yaml.safe_load_all((folder / "manifests.yaml").read_text())
-    return [jsonpatch.apply_patch(each, patches[each["kind"]]) for each in documents if each]
+    return [jsonpatch.apply_patch(document, patches[document["kind"]]) for document in documents if document]

@@ -241,7 +241,9 @@ class Judge:
         if gang.gone_at is None:
             return False
         latest = at if gang.partial_since is None else gang.partial_since + self._deadline
-        return any(gang.gone_at <= each <= at and self._calm(each) <= latest for each in self._restarts)
+        return any(
+            gang.gone_at <= restart <= at and self._calm(restart) <= latest for restart in self._restarts
+        )
 
     def _gang(self, key: str) -> Gang:
         return self._gangs.setdefault(key, Gang(key))

@@ -130,7 +130,9 @@ def _wait_established(client: Client, name: str) -> None:
     def is_ready() -> bool:
         found = client.get(CRDS, name)
         conditions = found.get("status", {}).get("conditions") or []
-        established = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+        established = any(
+            condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+        )
         served = [each["name"] for each in found["spec"]["versions"] if each["served"]]
         return established and all(_lists(client, found, version) for version in served)
 

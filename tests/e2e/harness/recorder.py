@@ -70,7 +70,7 @@ class Recorder:
         wanted = set(pods)
 
         def answered() -> bool:
-            return wanted <= {each.pod for each in self.calls() if each.verb == verb and _done(each)}
+            return wanted <= {call.pod for call in self.calls() if call.verb == verb and _done(call)}
 
         wait_for(answered, what=f"{verb} answered for {sorted(wanted)}")
 

@@ -75,12 +75,12 @@ def is_served(client: Client, right: Right) -> bool:
 
 def used(calls: Iterable[Call], rights: Iterable[Right]) -> set[Right]:
     """Those of `rights` that something needed."""
-    needs = {need for each in tuple(calls) for need in needed(each)}  # others are made meanwhile
+    needs = {need for call in tuple(calls) for need in needed(call)}  # others are made meanwhile
     return {right for right in rights if any(right.covers(need) for need in needs)}
 
 
 def refused(calls: Iterable[Call]) -> set[Need]:
-    return {need for each in tuple(calls) if each.status == FORBIDDEN for need in needed(each)}
+    return {need for call in tuple(calls) if call.status == FORBIDDEN for need in needed(call)}
 
 
 def needed(call: Call) -> Iterator[Need]:

@@ -180,7 +180,7 @@ class Stage:
     def reason(self, group: str) -> str:
         """What a PodGroup says of itself: why it waits, else how it stands; empty before it says anything."""
         conditions = self.pod_group(group).get("status", {}).get("conditions", [])
-        return next((each["reason"] for each in conditions if each["type"] == "Scheduled"), "")
+        return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
     def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
         """Until the PodGroup says one of these reasons."""

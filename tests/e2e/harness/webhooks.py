@@ -45,7 +45,7 @@ class Port:
 def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> Iterator[None]:
     """The configurations of the manifests, `more` files besides, while they are wanted. Without a bundle
     Muster has to put its own in."""
-    written = [_on_loopback(each, port, bundle) for each in manifests.documents(*FILES, *more)]
+    written = [_on_loopback(document, port, bundle) for document in manifests.documents(*FILES, *more)]
     try:
         for each in written:
             manifests.apply_one(client, each)

@@ -38,8 +38,8 @@ class Field:
         """The target; else, two times of three, one that stands at the barrier, where there is one."""
         if self.target is not None:
             return self.target
-        gangs = [each for each in self.crowd.gangs.values() if not each.leaving and each.wish.kind != "pods"]
-        starting = [each for each in gangs if each.wish.name in self.starting()]
+        gangs = [gang for gang in self.crowd.gangs.values() if not gang.leaving and gang.wish.kind != "pods"]
+        starting = [gang for gang in gangs if gang.wish.name in self.starting()]
         return self.one(starting if starting and self.luck.random() < 0.67 else gangs)
 
     def starting(self) -> set[str]:
@@ -57,15 +57,15 @@ class Field:
         """A pod of a gang; two times of three one that is not bound yet, if that is all the same."""
         pods = self.arena.view.members(self.gang().wish.name)
         if running:
-            return self.one([each for each in pods if each["status"].get("phase") == "Running"])
-        waiting = [each for each in pods if unbound(each)]
+            return self.one([pod for pod in pods if pod["status"].get("phase") == "Running"])
+        waiting = [pod for pod in pods if unbound(pod)]
         return self.one(waiting if waiting and self.luck.random() < 0.67 else pods)
 
     def node(self, having: str = "cpu") -> Json:
         """A node that nothing else was done to, with this resource."""
         known = self.arena.view.nodes()
         nodes = [each for each in known if having in each["status"]["allocatable"]]
-        free = [each for each in nodes if each["metadata"]["name"] not in self.arena.down]
+        free = [node for node in nodes if node["metadata"]["name"] not in self.arena.down]
         return self.one([each for each in free if each["metadata"]["name"] in self._aims()] or free)
 
     def _aims(self) -> set[str]:
@@ -73,7 +73,7 @@ class Field:
         if self.target is None:
             return set()
         name = self.target.wish.name
-        bound = {each["spec"].get("nodeName", "") for each in self.arena.view.members(name)}
+        bound = {member["spec"].get("nodeName", "") for member in self.arena.view.members(name)}
         return bound | {node for pod, node in self._held().items() if pod.rpartition("-")[0] == name}
 
 

@@ -77,7 +77,7 @@ def _delete_node(field: Field) -> Broken:
 
 def _node_back(arena: Arena, name: str) -> bool:
     """Only when nothing is left on it."""
-    left = [each for each in arena.view.pods() if each["spec"].get("nodeName") == name]
+    left = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == name]
     for each in left:
         _tolerantly(arena.api.delete, PODS, each["metadata"]["name"], arena.namespace, 0)
     if left:
@@ -141,7 +141,7 @@ def _foreign_pods(field: Field) -> Broken:
 def _bind_foreign(field: Field, name: str, node: Json) -> bool:
     arena, on = field.arena, node["metadata"]["name"]
     made = objects.pod(name, namespace=arena.namespace, scheduler=ELSEWHERE, cpu="1")
-    held = [each for each in arena.view.pods() if each["spec"].get("nodeName") == on and holds(each)]
+    held = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == on and holds(pod)]
     free = amounts(node["status"]["allocatable"])
     for each in (*held, made, made):
         free.subtract(requests(each))

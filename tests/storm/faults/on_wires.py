@@ -69,8 +69,8 @@ def _meet(field: Field, what: str, *faults: Fault) -> Broken:
 
 
 def _over(faults: tuple[Fault, ...]) -> None:
-    for each in faults:
-        each.times = 0
+    for fault in faults:
+        fault.times = 0
 
 
 def _bindings_refused(field: Field) -> Broken:
