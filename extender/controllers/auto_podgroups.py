@@ -5,13 +5,13 @@ which groups are due, and `next_step` says what to do. A PodGroup that the API s
 deleted, is created again after a while.
 """
 
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
 from extender.api.objects.pods import Pod
-from extender.controllers.controller import Controller, ControllerContext
-from extender.controllers.objects import UnnamedPods
+from extender.controllers.controller import Controller
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.auto_podgroups import PodGroupStep, build, min_resources, next_step
@@ -21,15 +21,46 @@ from extender.kube.errors import Conflict
 _AFTER_A_LOSS = 5.0  # seconds: the pods of a deleted group may be about to be deleted too
 
 
+class _UnnamedPods:
+    """Pods that do not have the name of their group yet, by that group. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[GroupKey, dict[Uid, Pod]] = {}
+        self._groups: dict[Uid, GroupKey] = {}
+
+    def __contains__(self, uid: Uid) -> bool:
+        return uid in self._groups
+
+    def put(self, key: GroupKey, pod: Pod) -> None:
+        uid = Uid(pod.metadata.uid)
+        with self._lock:
+            self._drop(uid)
+            self._pods.setdefault(key, {})[uid] = pod
+            self._groups[uid] = key
+
+    def drop(self, uid: Uid) -> None:
+        with self._lock:
+            self._drop(uid)
+
+    def of(self, key: GroupKey) -> list[Pod]:
+        with self._lock:
+            return list(self._pods.get(key, {}).values())
+
+    def _drop(self, uid: Uid) -> None:
+        key = self._groups.pop(uid, None)
+        if key is not None:
+            del self._pods[key][uid]
+            if not self._pods[key]:
+                del self._pods[key]
+
+
 class AutoPodGroupsController(Controller[GroupKey]):
     name = "auto-podgroups"
     pause = 1.0
 
-    def __init__(self, context: ControllerContext, unnamed: UnnamedPods) -> None:
-        super().__init__(context)
-        self._unnamed = unnamed
-
     def prepare(self) -> None:
+        self._unnamed = _UnnamedPods()
         self._awaiting: set[GroupKey] = set()  # groups whose queue is not open
         self._asked: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
         self._knows_all = False  # whether all groups have been due since this replica leads
@@ -39,32 +70,29 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._awaiting.clear()
         self._asked.clear()
 
-    # ---- from the watches
-
     def see_pod(self, pod: Pod) -> None:
         """A pod is new or has changed; the ledger has it already."""
-        uid, key = Uid(pod.metadata.uid), self._group_of(pod)
-        lacks_group = key is not None and self._ledger.group_record(key) is None
-        if key is None or group_name(pod):
+        uid = Uid(pod.metadata.uid)
+        record = self._ledger.pod(uid)
+        is_ours = record is not None and record.auto and record.group
+        if (
+            record is None
+            or not is_ours
+            or not (record.waiting or (record.holds_room and not record.deleting))
+        ):
+            return self._forget(uid)  # it has finished, or names a group of its own
+        key = record.group
+        if group_name(pod):
             self._forget(uid)
         else:
             self._unnamed.put(key, pod)
-        is_due = lacks_group or (uid in self._unnamed and uid not in self._asked)
-        if key is not None and is_due:
+        if self._ledger.group_record(key) is None or (uid in self._unnamed and uid not in self._asked):
             self._make_due(key)
 
     def _make_due(self, key: GroupKey) -> None:
         """Make a group due at once, unless it waits already after a refusal or a deletion."""
         if key not in self._queue:
             self._queue.add(key)
-
-    def _group_of(self, pod: Pod) -> GroupKey | None:
-        """None for a pod that has finished, or that names its group."""
-        record = self._ledger.pod(Uid(pod.metadata.uid))
-        if record is None or not (record.auto and record.group):
-            return None
-        alive = record.waiting or (record.holds_room and not record.deleting)
-        return record.group if alive else None
 
     def forget_pod(self, pod: PodRecord) -> None:
         self._forget(pod.uid)
@@ -78,8 +106,6 @@ class AutoPodGroupsController(Controller[GroupKey]):
     def _forget(self, uid: Uid) -> None:
         self._unnamed.drop(uid)
         self._asked.discard(uid)
-
-    # ---- what is written
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Groups whose queue was not open and whose decision has changed, as it does when the queue opens."""
@@ -137,8 +163,4 @@ class AutoPodGroupsController(Controller[GroupKey]):
                 continue
             self._asked.add(Uid(meta.uid))
             write = partial(self._cluster.name_group, meta.namespace, meta.name, meta.uid, record.name)
-            self.write(key, write, of=meta.uid, undone=partial(self._not_named, Uid(meta.uid)))
-
-    def _not_named(self, uid: Uid) -> None:
-        """The write failed, so the pod is due again; otherwise the watch shows the pod with the name."""
-        self._asked.discard(uid)
+            self.write(key, write, of=meta.uid, undone=partial(self._asked.discard, Uid(meta.uid)))

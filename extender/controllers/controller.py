@@ -1,5 +1,17 @@
 """A controller has keys of objects that are due, and brings one after the other in line with what was
-decided.
+decided. `reconcile` may be called at any time, since it compares the current state with the wanted one.
+
+    decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
+
+When a write failed, its key is due again:
+
+    not sent, another leads     at once, by the next leader
+    a conflict                  once the watch shows the newer copy, which makes the object due, or after
+                                a pause that grows with each failure in a row
+    a transient failure         the writers try it a few times; after that as with a conflict
+    a permanent refusal         as with a conflict, but with longer pauses: the right may still be granted
+    the object is not there     as with a refusal, until the watch shows its deletion: it may be there, while
+                                its kind is not served
 """
 
 import time
@@ -9,20 +21,18 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from extender.controllers.cycle import ChangedGroups, Guard
 from extender.controllers.events import EventRecorder
-from extender.controllers.work_queue import WorkQueue, schedule_retry
+from extender.controllers.work_queue import LONGEST, WorkQueue
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
-from extender.kube.errors import ApiError
+from extender.kube.errors import ApiError, Conflict, Fenced
 from extender.kube.writers import WriteJob, Writers
 from extender.telemetry import metrics
 
-# ---- A controller has keys of objects that are due, and brings one after the other in line with what
-# was decided. `reconcile` may be called at any time, since it compares the current state with the
-# wanted one.
-#
-# decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
+_LONGEST_REFUSED = 300.0  # seconds of pause at most, after a refusal
+_BUSY = 16  # waiting writes from which on no write of numbers is begun
+_AT_ONCE = 100  # keys that one look compares: most turn out to have nothing to write
 
 K = TypeVar("K", bound=Hashable)
 
@@ -65,7 +75,9 @@ class Controller(Generic[K]):
             self._guard.run("what is due", self._add_due)
             self._work()
         else:
-            self._stand_by()
+            self._queue.clear()
+            self._changed_groups = ChangedGroups()
+            self.rest()
         self._depth.set(len(self._queue))
 
     @property
@@ -88,11 +100,6 @@ class Controller(Generic[K]):
 
     def rest(self) -> None:
         """Another replica leads now: forget what was remembered of objects."""
-
-    def _stand_by(self) -> None:
-        self._queue.clear()
-        self._changed_groups = ChangedGroups()
-        self.rest()
 
     def _work(self, least_urgent: int | None = None) -> None:
         """Reconcile the keys that are due; those that become due meanwhile wait for the next look."""
@@ -128,13 +135,6 @@ class Controller(Generic[K]):
         ended = partial(self._ended, key, undone)
         self._writers.submit((self.name, of or key), partial(self._guarded, key, job), ended, attempts, first)
 
-    def _ended(self, key: K, undone: Callable[[], None], fault: ApiError | None) -> None:
-        if fault is None:
-            self._guard.forget((key, "write"))
-        else:
-            undone()
-        schedule_retry(self._queue, key, fault)
-
     def _guarded(self, key: K, job: WriteJob) -> None:
         try:
             job()
@@ -143,6 +143,17 @@ class Controller(Generic[K]):
         except Exception as fault:
             self._guard.note((key, "write"))
             raise ApiError(f"{type(fault).__name__}: {fault}") from fault
+
+    def _ended(self, key: K, undone: Callable[[], None], fault: ApiError | None) -> None:
+        if fault is None:
+            self._guard.forget((key, "write"))
+            return self._queue.settle(key)
+        undone()
+        if isinstance(fault, Fenced):
+            self._queue.add(key)
+        else:
+            is_refused = not (fault.transient or isinstance(fault, Conflict))
+            self._queue.retry(key, _LONGEST_REFUSED if is_refused else LONGEST)
 
 
 class RecordingController(Controller[K]):
@@ -153,20 +164,15 @@ class RecordingController(Controller[K]):
         self._recorder = recorder
 
 
-# ---- Controllers that write numbers: a change of an object's course is written at once, mere numbers
-# share a budget.
-#
-# One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 of such a
-# controller is for courses; keys in the other lanes are taken only while the budget has a token and the
-# writers are not busy. A key whose numbers wait is parked: it is not looked at again before its turn,
-# unless its course changes. The budgets of all such controllers together limit the PATCHes per second
-# that a cluster gets for numbers.
-
-_BUSY = 16  # waiting writes from which on no write of numbers is begun
-_AT_ONCE = 100  # keys that one look compares: most turn out to have nothing to write
-
-
 class PacedController(Controller[K]):
+    """Writes numbers: a change of an object's course is written at once, mere numbers share a budget.
+
+    One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 is for courses; keys
+    in the other lanes are taken only while the budget has a token and the writers are not busy. A key whose
+    numbers wait is parked: it is not looked at again before its turn, unless its course changes. The budgets
+    of all such controllers together limit the PATCHes per second that a cluster gets for numbers.
+    """
+
     lanes = 2
     rate: ClassVar[float]  # writes of numbers per second
     burst: ClassVar[int]  # writes of numbers at once

@@ -1,4 +1,10 @@
-"""The cycle: one thread that decides whenever something changed, and what its listeners share."""
+"""The cycle: one thread that decides whenever something changed, at once when idle and at most 20 times a
+second; and what its listeners share: an object that makes one of them raise costs only its own turn, and each
+looks only at the groups that changed.
+
+Changes only set a flag: the next decision sees all changes made during the current one. A long cycle is
+followed by a longer rest, or the scheduler's calls would have to wait for the interpreter lock.
+"""
 
 import threading
 import time
@@ -12,19 +18,22 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
-# ---- An object that makes a part of Muster raise costs only its own turn.
-#
-# The fault is counted, logged once until the object succeeds again, and the caller tries the object
-# again.
-
 log = logger(__name__)
 
+_SHORTEST = 0.05  # seconds from the start of one cycle to that of the next
+_RESTS = 3  # a rest lasts this many times as long as the cycle before it
+_LONGEST_REST = 0.5  # seconds
+_HEARTBEAT = 0.5  # seconds: listeners look at least this often, since a caller hangs up without any event
 _REMEMBERED = 1000  # objects that raised; for further ones, every fault is logged
+
+Listener = Callable[[Decisions], None]
+GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the old decision, and the new one
 
 
 class Guard:
-    """`part` is the name of the guarded part, one of a few known beforehand, since it is a label of a
-    metric."""
+    """Counts a fault, and logs it once until the object succeeds again; the caller tries the object again.
+
+    `part` is the name of the guarded part, one of a few known beforehand, since it is a label of a metric."""
 
     def __init__(self, part: str) -> None:
         self._part = part
@@ -53,13 +62,9 @@ class Guard:
         self._faulty.discard(key)
 
 
-# ---- Which groups a listener has to look at: each change once, however often it gets the same
-# decisions.
-
-GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]
-
-
 class ChangedGroups:
+    """Which groups a listener has to look at: each change once, however often it gets the same decisions."""
+
     def __init__(self) -> None:
         self._seen = Decisions()
 
@@ -69,25 +74,12 @@ class ChangedGroups:
         return decisions.turned_since(before)
 
     def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
-        """The groups whose decision changed since the last call, with the old and the new one."""
+        """The groups whose decision changed since the last call."""
         before = self._seen.groups
         for key in self.of(decisions):
             was, now = before.get(key), decisions.groups.get(key)
             if was is not now:
                 yield key, was, now
-
-
-# ---- The cycle: one thread that decides whenever something changed, at once when idle and at most 20
-# times a second.
-#
-# Changes only set a flag: the next decision sees all changes made during the current one. A long cycle
-# is followed by a longer rest, or the scheduler's calls would have to wait for the interpreter lock.
-
-Listener = Callable[[Decisions], None]
-_SHORTEST = 0.05  # seconds from the start of one cycle to that of the next
-_RESTS = 3  # a rest lasts this many times as long as the cycle before it
-_LONGEST_REST = 0.5  # seconds
-_HEARTBEAT = 0.5  # seconds: listeners look at least this often, since a caller hangs up without any event
 
 
 class Cycle:
@@ -127,8 +119,11 @@ class Cycle:
         while not self._stopping.is_set():
             started = self._clock()
             self.once()
-            self._stopping.wait(_rest(self._clock() - started))
-            self._changed.wait(self._until_next())
+            took = self._clock() - started
+            self._stopping.wait(max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST)))
+            wake_at = self._ledger.decisions.wake_at
+            due = _HEARTBEAT if wake_at is None else wake_at - self._clock()
+            self._changed.wait(min(max(due, 0.0), _HEARTBEAT))
 
     def once(self) -> None:
         """Decide if anything changed or is due, and call the listeners.
@@ -145,39 +140,20 @@ class Cycle:
 
     def _decide_if_due(self) -> None:
         self._ledger.set_leading(self._leads())
-        if self._ready() and self._is_due():
-            self._decide()
-
-    def _is_due(self) -> bool:
-        wake_at = self._ledger.decisions.wake_at
-        return self._ledger.version != self._seen or (wake_at is not None and self._clock() >= wake_at)
-
-    def _decide(self) -> None:
-        started = self._clock()
+        started, before = self._clock(), self._ledger.decisions
+        is_due = self._ledger.version != self._seen or (
+            before.wake_at is not None and started >= before.wake_at
+        )
+        if not (self._ready() and is_due):
+            return
         snapshot = self._ledger.snapshot()
-        before = self._ledger.decisions
         decisions = decide(snapshot, before)
         self._ledger.publish(decisions)
-        _log_faults(before, decisions)
+        for key in decisions.turned:  # groups whose judging raised, which therefore wait; each fault once
+            was, now = before.groups.get(key), decisions.groups.get(key)
+            if now is not None and now.fault and (was is None or was.fault != now.fault):
+                metrics.faults.labels("decide").inc()
+                log.error("a group cannot be judged", group=key, fault=now.fault)
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
-
-    def _until_next(self) -> float:
-        wake_at = self._ledger.decisions.wake_at
-        due = _HEARTBEAT if wake_at is None else wake_at - self._clock()
-        return min(max(due, 0.0), _HEARTBEAT)
-
-
-def _log_faults(before: Decisions, now: Decisions) -> None:
-    """Log groups whose judging raised, which therefore wait; each fault once."""
-    for key in now.turned:
-        was, decision = before.groups.get(key), now.groups.get(key)
-        if decision is not None and decision.fault and (was is None or was.fault != decision.fault):
-            metrics.faults.labels("decide").inc()
-            log.error("a group cannot be judged", group=key, fault=decision.fault)
-
-
-def _rest(took: float) -> float:
-    """How long to leave the interpreter to other threads after a cycle, in seconds."""
-    return max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST))

@@ -1,4 +1,13 @@
-"""Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue."""
+"""Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
+
+There is one Event for each object and reason: when it is recorded again, its count grows and its message is
+replaced. Events beyond the allowance of an object, or of all objects together, are dropped: the conditions
+and /debug have everything. Events are of the core API group, because kubectl shows the counts of those best.
+
+A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on the first few
+waiting members, since people describe pods. A state is recorded only once it has lasted, so that a smooth
+start costs one Event; that a single pod was bound, the scheduler reports itself.
+"""
 
 import threading
 import time
@@ -8,7 +17,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from socket import gethostname
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -30,56 +38,6 @@ from extender.kube.errors import Conflict, NotFound
 from extender.kube.writers import Writers
 from extender.telemetry import metrics
 
-# ---- What would start each group that waits, as conditions and events say it.
-#
-# It is worked out once for what is said of the group otherwise, only for groups that are due to be
-# written, and within a small budget. On clusters that are too large for that it is left to /debug/why.
-
-_WORK = 2_000  # a few dozen milliseconds at most
-_Basis = tuple[Reason | None, str]
-
-
-class StartChanges:
-    """`work`: how many groups and nodes the rounds for one group may go through."""
-
-    def __init__(self, work: int = _WORK) -> None:
-        self._work = work
-        self._known: dict[GroupKey, tuple[_Basis, str]] = {}
-
-    def known(self, decision: GroupDecision) -> str:
-        """The sentence on what would start a group; empty if there is none, or it is not worked out yet."""
-        basis, sentence = self._known.get(decision.key, (None, ""))
-        return sentence if basis == _basis(decision) else ""
-
-    def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
-        """Whether it is to be worked out."""
-        basis, _ = self._known.get(decision.key, (None, ""))
-        waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
-        return waits and 0 < work_of(decisions) <= self._work // 2
-
-    def work_out(self, decisions: Decisions, decision: GroupDecision) -> str:
-        """The sentence, worked out if it has to be."""
-        if self.is_due(decisions, decision):
-            found = explain_group(decisions, decision.key, self._work)
-            sentence = found.change.sentence if found and found.change else ""
-            self._known[decision.key] = _basis(decision), sentence
-        return self.known(decision)
-
-    def forget(self, key: GroupKey) -> None:
-        self._known.pop(key, None)
-
-
-def _basis(decision: GroupDecision) -> _Basis:
-    return decision.reason, message_of(decision)
-
-
-# ---- Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
-#
-# There is one Event for each object and reason: when it is recorded again, its count grows and its
-# message is replaced. Events beyond the allowance of an object, or of all objects together, are
-# dropped: the conditions and /debug have everything. Events are of the core API group, because kubectl
-# shows the counts of those best.
-
 COMPONENT = "kube-muster"  # the scheduler's own events come from its profile, which is called muster
 NORMAL, WARNING = "Normal", "Warning"
 
@@ -89,6 +47,9 @@ _REMEMBERED = 4096  # Events and objects
 _MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
 _OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
 _BURST, _RATE = 50, 5.0  # the same of all objects together
+_LASTING = 5.0  # seconds after which a state is recorded
+_MEMBERS = 3  # waiting members on which a wait is recorded
+_WORK = 2_000  # what explaining one group may cost: a few dozen milliseconds at most
 
 
 @dataclass(eq=False)
@@ -144,7 +105,11 @@ class EventRecorder:
             if not self._admit(about):
                 metrics.events.labels("dropped").inc()
                 return
-            event = self._take_in(about, type_, reason, message)
+            key, at = (_identity(about), type_, reason), timestamp(self._now())
+            name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
+            event = self._known.get(key) or _Event(about, type_, reason, name, at)
+            event.last, event.message, event.count = at, message[:_LONGEST], event.count + 1
+            self._known[key] = event
         self._writers.submit(("event", event.name), lambda: self._write(event))
 
     def _admit(self, about: Reference) -> bool:
@@ -153,28 +118,31 @@ class EventRecorder:
         of_object = self._objects.setdefault(_identity(about), fresh)
         return self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)
 
-    def _take_in(self, about: Reference, type_: str, reason: str, message: str) -> _Event:
-        key, at = (_identity(about), type_, reason), timestamp(self._now())
-        name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
-        event = self._known.get(key) or _Event(about, type_, reason, name, at)
-        event.last, event.message, event.count = at, message[:_LONGEST], event.count + 1
-        self._known[key] = event
-        return event
-
     def _write(self, event: _Event) -> None:
+        repeated = {"lastTimestamp": event.last, "message": event.message, "count": event.count}
         if event.exists:
             try:
-                self._cluster.patch_event(event.namespace, event.name, _repeated(event))
+                self._cluster.patch_event(event.namespace, event.name, repeated)
                 metrics.events.labels("repeated").inc()
                 return
             except NotFound:
                 event.exists = False
-        self._create(event)
-
-    def _create(self, event: _Event) -> None:
-        """An Event that exists already is our own, whose answer was lost."""
-        with suppress(Conflict):
-            self._cluster.create_event(_event(event))
+        with suppress(Conflict):  # one that exists already is our own, whose answer was lost
+            self._cluster.create_event(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Event",
+                    "metadata": {"name": event.name, "namespace": event.namespace},
+                    "involvedObject": msgspec.to_builtins(event.about),
+                    "type": event.type,
+                    "reason": event.reason,
+                    "firstTimestamp": event.first,
+                    "source": {"component": COMPONENT},
+                    "reportingComponent": COMPONENT,
+                    "reportingInstance": gethostname(),
+                    **repeated,
+                }
+            )
         event.exists = True
         metrics.events.labels("created").inc()
 
@@ -183,35 +151,43 @@ def _identity(about: Reference) -> str:
     return about.uid or f"{about.kind}/{about.namespace}/{about.name}"
 
 
-def _event(event: _Event) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": event.name, "namespace": event.namespace},
-        "involvedObject": msgspec.to_builtins(event.about),
-        "type": event.type,
-        "reason": event.reason,
-        "firstTimestamp": event.first,
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "reportingInstance": gethostname(),
-        **_repeated(event),
-    }
+class StartChanges:
+    """What would start each group that waits, as conditions and events say it.
+
+    It is worked out once for what is said of the group otherwise, only for groups that are due to be written,
+    and within a small budget. On clusters that are too large for that it is left to /debug/why.
+
+    `work`: how many groups and nodes the rounds for one group may go through."""
+
+    def __init__(self, work: int = _WORK) -> None:
+        self._work = work
+        self._known: dict[GroupKey, tuple[tuple[Reason | None, str], str]] = {}
+
+    def known(self, decision: GroupDecision) -> str:
+        """The sentence on what would start a group; empty if there is none, or it is not worked out yet."""
+        basis, sentence = self._known.get(decision.key, (None, ""))
+        return sentence if basis == _basis(decision) else ""
+
+    def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
+        """Whether it is to be worked out."""
+        basis, _ = self._known.get(decision.key, (None, ""))
+        waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
+        return waits and 0 < work_of(decisions) <= self._work // 2
+
+    def work_out(self, decisions: Decisions, decision: GroupDecision) -> str:
+        """The sentence, worked out if it has to be."""
+        if self.is_due(decisions, decision):
+            found = explain_group(decisions, decision.key, self._work)
+            sentence = found.change.sentence if found and found.change else ""
+            self._known[decision.key] = _basis(decision), sentence
+        return self.known(decision)
+
+    def forget(self, key: GroupKey) -> None:
+        self._known.pop(key, None)
 
 
-def _repeated(event: _Event) -> dict[str, Any]:
-    return {"lastTimestamp": event.last, "message": event.message, "count": event.count}
-
-
-# ---- Events on PodGroups and pods: why a group waits, that it starts or runs, that a start was undone.
-#
-# Events are recorded on the group, not on each of its pods: a change of a gang of 500 is one Event. Why
-# a group waits is also recorded on the first few waiting members, since people describe pods. A state
-# is recorded only once it has lasted, so that a smooth start costs one Event; that a single pod was
-# bound, the scheduler reports itself.
-
-_LASTING = 5.0  # seconds after which a state is recorded
-_MEMBERS = 3  # waiting members on which a wait is recorded
+def _basis(decision: GroupDecision) -> tuple[Reason | None, str]:
+    return decision.reason, message_of(decision)
 
 
 class GroupEvents:
@@ -243,7 +219,8 @@ class GroupEvents:
             self._drop_recorded(decisions)
         self._led = leads
         if leads:
-            self._record_lasting(decisions)
+            while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
+                self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
@@ -265,17 +242,11 @@ class GroupEvents:
                 if record and record.last_reason == (decision.reason or decision.verdict):
                     self._unreported.forget(key)
 
-    def _record_lasting(self, decisions: Decisions) -> None:
-        while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
-            self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
-
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
-        if decision is None:
-            return
-        change = self._changes.work_out(self._ledger.decisions, decision)
-        lasting = transitions.of_state(decision, change)
-        if lasting is not None:
-            self._report(key, lasting)
+        if decision is not None:
+            change = self._changes.work_out(self._ledger.decisions, decision)
+            if (lasting := transitions.of_state(decision, change)) is not None:
+                self._report(key, lasting)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
         if self._ledger.may_be_left(key):
@@ -287,7 +258,6 @@ class GroupEvents:
         if transition.for_members:
             waiting = (pod for pod in self._ledger.members(key) if pod.waiting)
             about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
-        for each in about:
-            self._recorder.record(
-                each, WARNING if transition.warning else NORMAL, transition.reason, transition.message
-            )
+        for reference in about:
+            type_ = WARNING if transition.warning else NORMAL
+            self._recorder.record(reference, type_, transition.reason, transition.message)

@@ -1,4 +1,9 @@
-"""Writes to LocalQueues whether they lead anywhere, how many groups they have, and what those hold."""
+"""Writes to LocalQueues whether they lead anywhere, how many groups they have, and what those hold.
+
+The ledger says which of them something has happened to, so nothing is compared for the others. A condition
+that changes is written at once; numbers share a budget, as those of queues do. A write is valid only for the
+version that Muster has seen.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -15,10 +20,8 @@ from extender.domain.queues.local_queues import Activity
 from extender.domain.scheduling.results import ADMITTED, WAITING
 from extender.domain.snapshot.decisions import Decisions
 
-# ---- The status that a LocalQueue should have, and how it differs from the one that it has.
-
-ACTIVE = "Active"
-_CONDITIONS = "conditions"
+ACTIVE = "Active"  # the condition that says whether it leads to a queue
+_PACE = 1.0  # seconds between two writes of one LocalQueue
 
 
 class LocalQueueReport(msgspec.Struct, frozen=True):
@@ -39,35 +42,21 @@ def report_of(
 
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
     """The fields of its status that have to change, as a merge patch. Without `numbers`, only conditions."""
-    before = local.status
+    before, activity = local.status, report.activity
+    conditions = {condition.type: condition for condition in before.conditions or ()}
+    now = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
+    conditions[ACTIVE] = dated(now, conditions.get(ACTIVE))  # those of other controllers stay as they are
     wanted: Json = {
         "waiting": report.waiting,
         "admitted": report.admitted,
         "reserved": written(report.reserved),
-        _CONDITIONS: _conditions(local, report.activity),
+        "conditions": list(conditions.values()),
     }
     return {
         name: patched(getattr(before, name), value)
         for name, value in wanted.items()
-        if getattr(before, name) != value and (numbers or name == _CONDITIONS)
+        if getattr(before, name) != value and (numbers or name == "conditions")
     }
-
-
-def _conditions(local: LocalQueue, activity: Activity) -> list[Condition]:
-    """Conditions of other controllers stay as they are."""
-    by_type = {each.type: each for each in local.status.conditions or ()}
-    now = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
-    by_type[ACTIVE] = dated(now, by_type.get(ACTIVE))
-    return list(by_type.values())
-
-
-# ---- Writes to LocalQueues whether they lead anywhere, how many groups they have, and what those hold.
-#
-# The ledger says which of them something has happened to, so nothing is compared for the others. A
-# condition that changes is written at once; numbers share a budget, as those of queues do. A write is
-# valid only for the version that Muster has seen.
-
-_PACE = 1.0  # seconds between two writes of one LocalQueue
 
 
 class LocalQueueStatusController(PacedController[str]):
@@ -102,15 +91,16 @@ class LocalQueueStatusController(PacedController[str]):
         else:
             self._queue.add(key)
 
-    # ---- what is due
-
     def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._seen = self._seen, decisions
         turned = set(self._ledger.take_turned_local_queues())
         if not self._knows_all:
             self._knows_all = True
             turned = self._ledger.local_queue_keys()
-        turned.update(_of_turned(before, decisions))
+        for group in decisions.turned_since(before):
+            for either in (before, decisions):
+                if (decision := either.groups.get(group)) is not None and decision.life.local_queue:
+                    turned.add(decision.life.local_queue)
         for key in turned:
             report = self._report(key)
             if report is not None and not self._is_parked(key, report.activity):
@@ -123,8 +113,6 @@ class LocalQueueStatusController(PacedController[str]):
             return None
         reserved = self._ledger.local_queue_reserved(key)
         return report_of(key, activity, self._ledger.decisions.local_counts, reserved)
-
-    # ---- one LocalQueue
 
     def reconcile(self, key: str) -> None:
         copy, report = self._copies.get(key), self._report(key)
@@ -149,11 +137,3 @@ class LocalQueueStatusController(PacedController[str]):
             self._cluster.patch_local_queue_status(
                 meta.namespace, meta.name, {"metadata": version, "status": changes}
             )
-
-
-def _of_turned(before: Decisions, now: Decisions) -> Iterator[str]:
-    """The LocalQueues of groups whose decision changed."""
-    for group in now.turned_since(before):
-        for decisions in (before, now):
-            if (decision := decisions.groups.get(group)) is not None and decision.life.local_queue:
-                yield decision.life.local_queue

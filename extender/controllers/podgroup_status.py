@@ -1,5 +1,15 @@
 """Writes to PodGroups what was decided: phase, conditions, numbers of members, and durably that they stood
-whole.
+whole and which queue took them in.
+
+Statuses are written only when they change, in three lanes. A change of a group's course is written at once.
+Numbers of members that run or have ended wait for their turn, and after them messages in which only numbers
+changed: one other pod may change those of ten thousand groups. All of these share a budget, and a group that
+waits for it is not looked at again before its turn. A group whose members are still being created waits too:
+most are complete before it is worth reporting that they are not.
+
+Conditions of other controllers stay as they are. A patch is valid for only one version of its group, so that
+it never overwrites what was written meanwhile: a write on an outdated copy is refused by the API server and
+made again on the new one.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -29,55 +39,11 @@ from extender.domain.model.wire_records import (
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, message_of
 from extender.domain.snapshot.phases import Phase
 
-# ---- Growing pauses between writes of the same value.
-#
-# If another controller overwrites a value, it is corrected at once. But a controller that keeps
-# overwriting it writes the same field, as Volcano's scheduler does on every PodGroup that it sees;
-# without pauses, both would write it once a second, endlessly.
-
-_LONGEST = 30.0  # seconds between two writes
+_COUNTS, _DETAIL = 1, 2  # lanes of numbers
+_PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
+_SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
+_LONGEST = 30.0  # seconds between two writes of the same value
 _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
-
-
-class _Written(NamedTuple):
-    what: Hashable
-    times: int  # how often it was written again
-    until: float  # when it may be written again
-
-
-class WriteBackoff:
-    """`clock` is monotonic, in seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._written: dict[Hashable, _Written] = {}
-
-    def pause(self, of: Hashable, what: Hashable) -> float:
-        """The seconds until `what` may be written to the object `of`; 0: now, and it then counts as written.
-        Anything other than what was written last may be written at once."""
-        now = self._clock()
-        before = self._written.get(of)
-        if before is None or before.what != what or now > before.until + _FORGOTTEN:
-            self._written[of] = _Written(what, 0, now)
-            return 0.0
-        if now < before.until:
-            return before.until - now
-        pause = min(_LONGEST, 2.0**before.times)
-        self._written[of] = _Written(what, before.times + 1, now + pause)
-        return 0.0
-
-    def forget(self, of: Hashable) -> None:
-        self._written.pop(of, None)
-
-    def clear(self) -> None:
-        self._written.clear()
-
-
-# ---- The status that a PodGroup should have, the one that it has, and the patch from the latter to the
-# former.
-#
-# Conditions of other controllers stay as they are. A patch is valid for only one version of its group,
-# so that it never overwrites what was written meanwhile.
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
@@ -139,19 +105,25 @@ def reported(group: PodGroup) -> ReportedStatus:
 
 def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """The merge patch that writes `report` on `group`, valid only for this version of it."""
+    uid = group.metadata.uid
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.stood_with is not None:
-        ours.append(whole_condition(group.metadata.uid, report.stood_with))
-    before = {each.type: each for each in group.status.conditions or ()}
-    ours = [dated(each, before.get(each.type)) for each in ours]
-    others = [each for each in before.values() if each.type not in (SCHEDULED, STOOD_WHOLE)]
-    noted = {"annotations": annotations} if (annotations := _notes(group, report)) else {}
+        ours.append(whole_condition(uid, report.stood_with))
+    before = {condition.type: condition for condition in group.status.conditions or ()}
+    dated_ours = [dated(condition, before.pop(condition.type, None)) for condition in ours]
+    before.pop(STOOD_WHOLE, None)
+    notes: dict[str, str | None] = {}  # annotations; None removes one
+    if report.queue_uid:
+        notes.update(note(report.queue_uid, uid))
+    if report.admitted is not notes_admitted(group.metadata):
+        notes.update(admitted_note(uid, report.admitted))
+    noted = {"annotations": notes} if notes else {}
     running, succeeded, failed = report.numbers
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
         "status": {
             "phase": report.phase,
-            "conditions": msgspec.to_builtins([*others, *ours]),
+            "conditions": msgspec.to_builtins([*before.values(), *dated_ours]),
             "running": running,
             "succeeded": succeeded,
             "failed": failed,
@@ -159,29 +131,43 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     }
 
 
-def _notes(group: PodGroup, report: ReportedStatus) -> dict[str, str | None]:
-    """The annotations to write; None removes one."""
-    uid, notes = group.metadata.uid, dict[str, str | None]()
-    if report.queue_uid:
-        notes.update(note(report.queue_uid, uid))
-    if report.admitted is not notes_admitted(group.metadata):
-        notes.update(admitted_note(uid, report.admitted))
-    return notes
+class _Written(NamedTuple):
+    what: Hashable
+    times: int  # how often it was written again
+    until: float  # when it may be written again
 
 
-# ---- Writes to PodGroups what was decided: phase, conditions, numbers of members, and durably that
-# they stood whole and which queue took them in.
-#
-# Statuses are written only when they change, in three lanes. A change of a group's course is written at
-# once. Numbers of members that run or have ended wait for their turn, and after them messages in which
-# only numbers changed: one other pod may change those of ten thousand groups. All of these share a
-# budget, and a group that waits for it is not looked at again before its turn. A group whose members
-# are still being created waits too: most are complete before it is worth reporting that they are not. A
-# write on an outdated copy is refused by the API server and made again on the new one.
+class WriteBackoff:
+    """Growing pauses between writes of the same value. `clock` is monotonic, in seconds.
 
-_COUNTS, _DETAIL = 1, 2  # lanes of numbers
-_PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
-_SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
+    If another controller overwrites a value, it is corrected at once. But a controller that keeps overwriting
+    it writes the same field, as Volcano's scheduler does on every PodGroup that it sees; without pauses, both
+    would write it once a second, endlessly.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._written: dict[Hashable, _Written] = {}
+
+    def pause(self, of: Hashable, what: Hashable) -> float:
+        """The seconds until `what` may be written to the object `of`; 0: now, and it then counts as written.
+        Anything other than what was written last may be written at once."""
+        now = self._clock()
+        before = self._written.get(of)
+        if before is None or before.what != what or now > before.until + _FORGOTTEN:
+            self._written[of] = _Written(what, 0, now)
+            return 0.0
+        if now < before.until:
+            return before.until - now
+        pause = min(_LONGEST, 2.0**before.times)
+        self._written[of] = _Written(what, before.times + 1, now + pause)
+        return 0.0
+
+    def forget(self, of: Hashable) -> None:
+        self._written.pop(of, None)
+
+    def clear(self) -> None:
+        self._written.clear()
 
 
 class PodGroupStatusController(PacedController[GroupKey]):
@@ -227,8 +213,6 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._left.clear()
         self._backoff.clear()
 
-    # ---- what is due
-
     def due(self, decisions: Decisions) -> Iterator[GroupKey]:
         for key in self._changed_groups.of(decisions):
             decision = decisions.groups.get(key)
@@ -242,8 +226,6 @@ class PodGroupStatusController(PacedController[GroupKey]):
         """Everything of a decision but its detail, cheaply: a group that waits to have its detail written is
         looked at again if anything else changes."""
         return (decision.verdict, decision.reason, decision.life, *self._ledger.history(key))
-
-    # ---- one group
 
     def reconcile(self, key: GroupKey) -> None:
         decision, group = self._decisions.groups.get(key), self._copies.get(key)
@@ -263,24 +245,22 @@ class PodGroupStatusController(PacedController[GroupKey]):
     ) -> None:
         now = self._clock()
         due = self._numbers_at.setdefault(key, now + _SETTLING)
+        lane = _DETAIL if wanted.numbers == written.numbers else _COUNTS
         if wanted.course != written.course:
-            filling = due - now if self._is_filling(key, wanted, written) else 0.0
-            self._write_course(key, wanted, filling)
+            pause = due - now if self._is_filling(key, wanted, written) else 0.0
+            if pause <= 0.0:
+                pause = self._backoff.pause(key, wanted.course)
+            if pause > 0.0:
+                return self._queue.add(key, pause)
+            self._numbers_at[key] = max(due, now + _SETTLING)
+            self.write(key, partial(self._patch, key))
         elif now >= due and self._budget.take(now):
             self._changes.work_out(self._decisions, decision)
             if self._wanted(key, decision, written) != written:
-                self._numbers_at[key] = now + _PACE[_lane(wanted, written)]
-                self._write(key)
+                self._numbers_at[key] = now + _PACE[lane]
+                self.write(key, partial(self._patch, key))
         else:
-            self._park(key, self._course(key, decision), due - now, _lane(wanted, written))
-
-    def _write_course(self, key: GroupKey, wanted: ReportedStatus, filling: float) -> None:
-        """`filling`: seconds for which more members are awaited before the write."""
-        pause = filling if filling > 0.0 else self._backoff.pause(key, wanted.course)
-        if pause > 0.0:
-            return self._queue.add(key, pause)
-        self._numbers_at[key] = max(self._numbers_at[key], self._clock() + _SETTLING)
-        self._write(key)
+            self._park(key, self._course(key, decision), due - now, lane)
 
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
         """Whether members are being created and more are needed. Before the first one, some operators wait
@@ -310,9 +290,6 @@ class PodGroupStatusController(PacedController[GroupKey]):
         failure = self._provisioning.failure(key)
         return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 
-    def _write(self, key: GroupKey) -> None:
-        self.write(key, partial(self._patch, key))
-
     def _patch(self, key: GroupKey) -> None:
         """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
         group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
@@ -324,7 +301,3 @@ class PodGroupStatusController(PacedController[GroupKey]):
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
             self._copies.follow(key, group, answer)
-
-
-def _lane(wanted: ReportedStatus, written: ReportedStatus) -> int:
-    return _DETAIL if wanted.numbers == written.numbers else _COUNTS

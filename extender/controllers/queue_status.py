@@ -1,4 +1,14 @@
-"""Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups."""
+"""Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups.
+
+A queue is written if that differs from what the API has, and at most once a second; queues of which only
+numbers changed share a budget, so that in a cluster of a thousand queues not all are written every second.
+The mark of a queue that its parent keeps closed is written before its state: without it, it would not be
+known after a restart that the queue was open. Each write is valid only for the version that Muster has seen;
+if it is refused, it is made again on the next version.
+
+While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
+and Muster none of its, and each would correct the other once a second.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -8,31 +18,53 @@ import msgspec
 
 from extender.api.keys import CLOSED_BY_PARENT
 from extender.api.objects.base import Condition
-from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReservation, QueueStatus
+from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReservation
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import quantities
 from extender.domain.queues.states import Mark, QueueState
-from extender.domain.snapshot.conditions import QueueCondition, conditions_of
+from extender.domain.snapshot.conditions import conditions_of
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
-from extender.domain.snapshot.group_view import Reservation
 from extender.telemetry.logs import logger
 
-# ---- The status that a queue should have, and how it differs from the one that it has.
+log = logger(__name__)
 
 Json = dict[str, Any]
-_OF_STATE = ("state", "conditions")
+_OF_STATE = ("state", "conditions")  # fields of a status
+_PACE = 1.0  # seconds between two writes of one queue
+_HAPPENED = {
+    QueueState.OPEN: (NORMAL, EventReason.QUEUE_OPENED),
+    QueueState.CLOSING: (NORMAL, EventReason.QUEUE_CLOSING),
+    QueueState.CLOSED: (NORMAL, EventReason.QUEUE_CLOSED),
+    QueueState.UNKNOWN: (WARNING, EventReason.QUEUE_UNKNOWN),
+}
 
 
 def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
     """The fields of the status of `queue` that have to change, as a merge patch. Without `numbers`, only
     those about its state."""
-    before = queue.status
+    before, reserved = queue.status, decision.reservation
+    conditions = {condition.type: condition for condition in before.conditions or ()}
+    for wanted in conditions_of(decision):  # those of other controllers stay as they are
+        now = Condition(wanted.type, str(wanted.holds), wanted.reason, wanted.message)
+        conditions[wanted.type] = dated(now, conditions.get(wanted.type))
+    flavors = [QueueFlavorStatus(name, {**written(held)}) for name, held in decision.flavors.items()]
+    status = {
+        "state": decision.state,
+        "allocated": written(decision.allocated),
+        "deserved": written(decision.deserved),
+        "flavors": flavors or None,
+        "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
+        "share": round(decision.share, 3),
+        **decision.counts,
+        "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
+        "conditions": list(conditions.values()),
+    }
     return {
         name: patched(getattr(before, name), value)
-        for name, value in _status(before, decision).items()
+        for name, value in status.items()
         if getattr(before, name) != value and (numbers or name in _OF_STATE)
     }
 
@@ -45,70 +77,9 @@ def patched(before: Any, value: Any) -> Any:
     return gone | value if gone else msgspec.to_builtins(value)
 
 
-def _status(before: QueueStatus, decision: QueueDecision) -> Json:
-    return {
-        "state": decision.state,
-        "allocated": written(decision.allocated),
-        "deserved": written(decision.deserved),
-        "flavors": _flavors(decision),
-        "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
-        "share": round(decision.share, 3),
-        **decision.counts,
-        "reservation": _reservation(decision.reservation),
-        "conditions": _conditions(before, decision),
-    }
-
-
-def _reservation(reservation: Reservation | None) -> QueueReservation | None:
-    if reservation is None:
-        return None
-    return QueueReservation(reservation.node_names, written(reservation.asks))
-
-
-def _flavors(decision: QueueDecision) -> list[QueueFlavorStatus] | None:
-    used = decision.flavors.items()
-    return [QueueFlavorStatus(name, {**written(amounts)}) for name, amounts in used] or None
-
-
 def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
     """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
-
-
-def _conditions(before: QueueStatus, decision: QueueDecision) -> list[Condition]:
-    """Conditions of other controllers stay as they are, and so do Muster's that have not changed."""
-    by_type = {each.type: each for each in before.conditions or ()}
-    ours = {
-        condition.type: dated(_condition(condition), by_type.get(condition.type))
-        for condition in conditions_of(decision)
-    }
-    return list((by_type | ours).values())
-
-
-def _condition(condition: QueueCondition) -> Condition:
-    return Condition(condition.type, str(condition.holds), condition.reason, condition.message)
-
-
-# ---- Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups.
-#
-# A queue is written if that differs from what the API has, and at most once a second; queues of which
-# only numbers changed share a budget, so that in a cluster of a thousand queues not all are written
-# every second. The mark of a queue that its parent keeps closed is written before its state: without
-# it, it would not be known after a restart that the queue was open. Each write is valid only for the
-# version that Muster has seen; if it is refused, it is made again on the next version.
-#
-# While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's
-# pods and Muster none of its, and each would correct the other once a second.
-
-log = logger(__name__)
-
-_PACE = 1.0  # seconds between two writes of one queue
-_HAPPENED = {
-    QueueState.OPEN: (NORMAL, EventReason.QUEUE_OPENED),
-    QueueState.CLOSING: (NORMAL, EventReason.QUEUE_CLOSING),
-    QueueState.CLOSED: (NORMAL, EventReason.QUEUE_CLOSED),
-    QueueState.UNKNOWN: (WARNING, EventReason.QUEUE_UNKNOWN),
-}
 
 
 class QueueStatusController(PacedController[str]):
@@ -142,8 +113,6 @@ class QueueStatusController(PacedController[str]):
         self._judged = {}
         self._next.clear()
 
-    # ---- what is due
-
     def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._judged = self._judged, decisions.queues
         if self._shared is not self._ledger.leaving:
@@ -152,8 +121,6 @@ class QueueStatusController(PacedController[str]):
         for name, decision in decisions.queues.items():
             if before.get(name) is not decision and not self._is_parked(name, _state(decision)):
                 yield name
-
-    # ---- one queue
 
     def reconcile(self, name: str) -> None:
         """A decision made before the ledger had the copy may be outdated by that copy, so it is not
@@ -164,7 +131,7 @@ class QueueStatusController(PacedController[str]):
         pause = self._next.get(name, 0.0) - self._clock()
         if pause > 0.0 or self._decisions.version < copy.known_at:
             self._queue.add(name, max(0.0, pause))
-        elif self._turns(copy.queue, decision) or self._budget.take(self._clock()):
+        elif self._differs(copy.queue, decision, numbers=False) or self._budget.take(self._clock()):
             self._next[name] = self._clock() + _PACE
             self.write(name, partial(self._write, name))
         else:
@@ -177,18 +144,14 @@ class QueueStatusController(PacedController[str]):
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
         if decisions.version < copy.known_at:
-            self._queue.add(name)
-            return
-        self._patch(copy.queue, decision)
-
-    def _patch(self, queue: Queue, decision: QueueDecision) -> None:
-        meta = queue.metadata
+            return self._queue.add(name)
+        queue, meta = copy.queue, copy.queue.metadata
         version = {"resourceVersion": meta.resource_version}
         if decision.mark is not Mark.KEEP:
             marks = {CLOSED_BY_PARENT: "true" if decision.mark is Mark.PUT else None}
             marking = {"metadata": {**version, "annotations": marks}}
             return self._cluster.patch_queue(meta.name, meta.uid, marking)
-        changes = self._changes(queue, decision)
+        changes = status_changes(queue, decision, numbers=not self._shared)
         state = changes.pop("state", None)
         if state is not None:
             version["resourceVersion"] = self._cluster.set_queue_status_state(
@@ -207,18 +170,13 @@ class QueueStatusController(PacedController[str]):
             message = next(conditions_of(decision)).message
             self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
 
-    def _differs(self, queue: Queue, decision: QueueDecision) -> bool:
-        """Whether anything has to be written; nothing for a decision on an earlier queue of that name."""
+    def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
+        """Whether anything has to be written, without `numbers` anything else; nothing for a decision on an
+        earlier queue of that name."""
         if queue.metadata.uid != decision.uid:
             return False
-        return decision.mark is not Mark.KEEP or bool(self._changes(queue, decision))
-
-    def _turns(self, queue: Queue, decision: QueueDecision) -> bool:
-        """Whether more than numbers has to be written."""
-        return decision.mark is not Mark.KEEP or bool(status_changes(queue, decision, numbers=False))
-
-    def _changes(self, queue: Queue, decision: QueueDecision) -> Json:
-        return status_changes(queue, decision, numbers=not self._shared)
+        numbers = numbers and not self._shared
+        return decision.mark is not Mark.KEEP or bool(status_changes(queue, decision, numbers=numbers))
 
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:

@@ -1,4 +1,8 @@
-"""The queues that quotas ask for are created, changed back, closed and deleted; those of others stay."""
+"""The queues that quotas ask for are created, changed back, closed and deleted; those of others stay.
+
+A queue carries its quota in an annotation. Nothing is closed before its kind of quota has been read, or while
+a part of its quota cannot be read.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +36,13 @@ from extender.kube.errors import Conflict, Forbidden, Invalid
 from extender.kube.reflector import Removed
 from extender.telemetry.logs import logger
 
-# ---- Quotas as the watches show them, and the plan that follows from all of them.
+log = logger(__name__)
+
+_AGAIN = 1.0  # seconds after which a queue that waits for another one is looked at again
+_MOST_SHOWN = 3  # faults of one quota in its Event
+_TAKEN = (
+    "it exists and is not made from a quota, so it stays as it is: delete it, or name the quota differently"
+)
 
 T = TypeVar("T", ElasticQuotaTree, ElasticQuota, ResourceQuota)
 
@@ -68,7 +78,9 @@ def _asked(quota: ElasticQuotaTree | ElasticQuota | ResourceQuota) -> tuple[obje
 
 
 class QuotaObjects:
-    """`max_depth`: how many levels of queues there may be below root. Whatever changes is planned at the next
+    """Quotas as the watches show them, and the plan that follows from all of them.
+
+    `max_depth`: how many levels of queues there may be below root. Whatever changes is planned at the next
     `refresh`, since thousands of objects come at once when a watch begins."""
 
     def __init__(self, ledger: Ledger, max_depth: int) -> None:
@@ -103,21 +115,6 @@ class QuotaObjects:
             quotas = Quotas(self._trees.all(), self._elastic.all(), self._resource.all())
             self.plan = plan_of(quotas, self._max_depth, self._guard.run)
             self._ledger.set_quota_namespaces(self.plan.namespaces)
-
-
-# ---- The queues that quotas ask for are created, changed back, closed and deleted; those of others
-# stay.
-#
-# A queue carries its quota in an annotation. Nothing is closed before its kind of quota has been read,
-# or while a part of its quota cannot be read.
-
-log = logger(__name__)
-
-_AGAIN = 1.0  # seconds after which a queue that waits for another one is looked at again
-_MOST_SHOWN = 3  # faults of one quota in its Event
-_TAKEN = (
-    "it exists and is not made from a quota, so it stays as it is: delete it, or name the quota differently"
-)
 
 
 class QuotaQueuesController(RecordingController[str]):
@@ -175,20 +172,17 @@ class QuotaQueuesController(RecordingController[str]):
         plan = self._quotas.plan
         if self._planned is not plan:
             self._planned = plan
-            self._refused = {name: each for name, each in self._refused.items() if name in plan.queues}
+            self._refused = {name: fault for name, fault in self._refused.items() if name in plan.queues}
             self._changed_at = {name: at for name, at in self._changed_at.items() if name in plan.queues}
             yield from plan.queues
-        yield from self._take_touched()
+        while self._touched:
+            name = self._touched.pop()
+            if name in plan.queues and self._step(name) is not QuotaStep.NOTHING:
+                yield name
         ending = [name for name in sorted(self._made - plan.queues.keys()) if self._ends(name)]
         self._parents = self._ledger.parents_of_queues() if ending else set()
         yield from (name for name in ending if name not in self._queue)
         self._report()
-
-    def _take_touched(self) -> Iterator[str]:
-        while self._touched:
-            name = self._touched.pop()
-            if name in self._quotas.plan.queues and self._step(name) is not QuotaStep.NOTHING:
-                yield name
 
     def _ends(self, name: str) -> bool:
         """Whether no quota asks any more for a queue that was made from one."""
@@ -200,23 +194,33 @@ class QuotaQueuesController(RecordingController[str]):
 
     def _step(self, name: str) -> QuotaStep:
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
-        empty = copy is not None and wanted is None and self._is_empty(copy.queue)
+        empty = (
+            copy is not None
+            and wanted is None
+            and name not in self._parents
+            and not self._ledger.has_groups(name, copy.queue.metadata.uid)
+        )
         return step_of(wanted, copy.queue if copy else None, empty=empty)
-
-    def _is_empty(self, queue: Queue) -> bool:
-        name = queue.metadata.name
-        return name not in self._parents and not self._ledger.has_groups(name, queue.metadata.uid)
 
     def reconcile(self, name: str) -> None:
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
         if wanted is not None:
             self._bring_in_line(wanted, copy.queue if copy else None)
         elif copy is not None and self._ends(name):
-            self._end(copy.queue)
+            self._queue.add(name, _AGAIN)
+            match self._step(name):
+                case QuotaStep.CLOSE:
+                    self.write(name, partial(self._close, copy.queue))
+                case QuotaStep.DELETE:
+                    self.write(name, partial(self._delete, copy.queue))
 
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
+        """It waits while the queue above is not there yet or made by others, and for a moment after it was
+        changed back: another controller may want it differently."""
         name, step = wanted.name, self._step(wanted.name)
-        if step in (QuotaStep.CREATE, QuotaStep.CHANGE) and self._has_to_wait(wanted):
+        above_is_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
+        has_to_wait = above_is_missing or self._clock() - self._changed_at.get(name, -_AGAIN) < _AGAIN
+        if step in (QuotaStep.CREATE, QuotaStep.CHANGE) and has_to_wait:
             self._queue.add(name, _AGAIN)
         elif step is QuotaStep.CREATE:
             self._write(wanted, partial(self._create, wanted))
@@ -228,23 +232,6 @@ class QuotaQueuesController(RecordingController[str]):
         else:
             self._refused.pop(name, None)
 
-    def _has_to_wait(self, wanted: QuotaQueue) -> bool:
-        """Whether the queue above is not there yet or made by others, or this one was changed back a moment
-        ago: another controller may want it differently."""
-        if wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made:
-            return True
-        return self._clock() - self._changed_at.get(wanted.name, -_AGAIN) < _AGAIN
-
-    def _end(self, queue: Queue) -> None:
-        self._queue.add(queue.metadata.name, _AGAIN)
-        match self._step(queue.metadata.name):
-            case QuotaStep.CLOSE:
-                self.write(queue.metadata.name, partial(self._close, queue))
-            case QuotaStep.DELETE:
-                self.write(queue.metadata.name, partial(self._delete, queue))
-
-    # ---- writing
-
     def _write(self, wanted: QuotaQueue, job: Callable[[], None]) -> None:
         """And note what the API server says against it."""
         name = wanted.name
@@ -253,9 +240,8 @@ class QuotaQueuesController(RecordingController[str]):
             try:
                 job()
             except (Forbidden, Invalid) as fault:
-                self._refused[name] = QuotaFault(
-                    wanted.source, f"queue {name!r}", fault.message or str(fault)
-                )
+                why = fault.message or str(fault)
+                self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", why)
                 raise
             self._refused.pop(name, None)
 
@@ -285,8 +271,6 @@ class QuotaQueuesController(RecordingController[str]):
     def _delete(self, queue: Queue) -> None:
         self._cluster.delete_queue(queue.metadata.name, queue.metadata.uid)
         log.info("a queue is deleted, because its quota is gone", queue=queue.metadata.name)
-
-    # ---- reporting
 
     def _report(self) -> None:
         """One Event for each quota with faults, and again when they change."""

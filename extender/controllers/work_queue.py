@@ -1,5 +1,8 @@
-"""Keys that are due, as in the work queues of Kubernetes controllers, and the retry of a write that
-failed.
+"""Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often its object
+changed; with a delay if it has to wait, a growing one if it fails; and in lanes, the most urgent first.
+
+It never holds more keys than there are objects, because its owner forgets or settles keys whose objects are
+gone.
 """
 
 import heapq
@@ -7,15 +10,6 @@ import threading
 from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
-
-from extender.kube.errors import ApiError, Conflict, Fenced
-
-# ---- Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often
-# its object changed; with a delay if it has to wait, a growing one if it fails; and in lanes, the most
-# urgent first.
-#
-# It never holds more keys than there are objects, because its owner forgets or settles keys whose
-# objects are gone.
 
 _FIRST = 0.5  # seconds of pause after the first failure
 LONGEST = 30.0  # seconds of pause at most, by default
@@ -107,30 +101,6 @@ class WorkQueue(Generic[K]):
         place = self._places[key] = _Place(at, lane, next(self._serial))
         heap = self._lanes[lane]
         if len(heap) > 2 * len(self._places) + 64:  # most of its entries were moved or forgotten
-            heap[:] = [each for each in heap if self._places.get(each[1]) is each[0]]
+            heap[:] = [entry for entry in heap if self._places.get(entry[1]) is entry[0]]
             heapq.heapify(heap)
         heapq.heappush(heap, (place, key))
-
-
-# ---- When an object is due again after a write that failed.
-#
-# not sent, another leads at once, by the next leader a conflict as soon as the watch shows the newer
-# copy, which makes the object due, or after a pause that grows with each failure in a row a transient
-# failure the writers try it a few times; after that as with a conflict a permanent refusal as with a
-# conflict, but with longer pauses: the right may still be granted the object is not there as with a
-# refusal, until the watch shows its deletion: it may be there, while its kind is not served
-
-_LONGEST_REFUSED = 300.0  # seconds
-
-
-def schedule_retry(queue: WorkQueue[K], key: K, fault: ApiError | None) -> None:
-    """Make `key` due again according to the `fault` of its last write; None: it was written."""
-    match fault:
-        case None:
-            queue.settle(key)
-        case Fenced():
-            queue.add(key)
-        case Conflict():
-            queue.retry(key)
-        case _:
-            queue.retry(key, LONGEST if fault.transient else _LONGEST_REFUSED)

@@ -12,7 +12,7 @@ from extender.controllers.events import EventRecorder, GroupEvents, StartChanges
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController
 from extender.controllers.local_queue_status import LocalQueueStatusController
-from extender.controllers.objects import objects
+from extender.controllers.objects import Objects
 from extender.controllers.pod_conditions import PodConditionsController
 from extender.controllers.podgroup_status import PodGroupStatusController
 from extender.controllers.provisioning import ProvisioningController, ProvisioningQueues, ProvisioningRequests
@@ -54,7 +54,7 @@ class Controllers:
         urgent = ControllerContext(ledger, cluster, writers, leads)
         patient = urgent._replace(writers=patient_writers)
         recorder = EventRecorder(cluster, patient_writers, leads)
-        self.objects = objects()
+        self.objects = Objects()
         self.provisioning_requests = ProvisioningRequests()
         asking = ProvisioningQueues(self.objects.queues, lambda: self.provisioning_is_served())
         changes = StartChanges()
@@ -68,7 +68,7 @@ class Controllers:
         self.quota_queues = QuotaQueuesController(
             patient, recorder, self.quotas, self.objects.queues, lambda kind: self.quota_is_read(kind)
         )
-        self.auto_podgroups = AutoPodGroupsController(patient, self.objects.unnamed_pods)
+        self.auto_podgroups = AutoPodGroupsController(patient)
         self.jobs = JobsController(urgent, recorder, job_table)
         self.volcano = VolcanoCoexistence(urgent, volcano_namespace)
         self.mark_trust = MarkTrust(ledger, cluster)

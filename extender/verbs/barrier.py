@@ -1,32 +1,46 @@
-"""The barrier: bind calls are held until the whole gang is bound or held, and then all are posted at once."""
+"""The barrier: bind calls are held until the whole gang is bound or held, and then all are posted at once.
+
+This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is woken
+once, with its result:
+
+    hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error
+      ├────► the group's start ended (Decisions)  ──► error
+      ├────► the caller hung up, the pod is gone  ──► claim freed, nothing is bound
+      └────► its deadline, or the process ends    ──► error
+
+A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned are failed, and
+those of a large gang not all at the same time, or the scheduler would serve no other pods for a long time.
+"""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Protocol
 
-from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
-from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.decisions import Decisions
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
-# ---- The messages of refused calls. All are constant: a message that changes makes the scheduler try
-# again.
+log = logger(__name__)
 
-# ---- filter
+_SWEEP_PERIOD = 0.5  # seconds
+_FAILURES_AT_ONCE = 50  # each failed call costs the scheduler a patch, and a retry of the pods it refused
+_FAILURES_PER_SECOND = 100
+LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
+_TOKENS = count(1)
 
+# What refused calls are told. All are constant: a message that changes makes the scheduler try again.
+# Of filter:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
 LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
-
-# ---- bind, before it is held
-
+# Of bind, before it is held:
 ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
 ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
 NOT_OURS = f"{REFUSAL_PREFIX}the pod is not managed by Muster"
@@ -34,50 +48,36 @@ NOT_SEEN = f"{REFUSAL_PREFIX}{Reason.NOT_READY}"
 UNKNOWN_NODE = f"{REFUSAL_PREFIX}the node is unknown"
 UNREADABLE = f"{REFUSAL_PREFIX}the pod could not be read"
 UNSUITABLE_NODE = f"{REFUSAL_PREFIX}the node's labels or taints do not admit the pod"
-
-# ---- bind, while it is held
-
+# while it is held:
 ABANDONED = f"{REFUSAL_PREFIX}the caller hung up"
 NODE_TAKEN = f"{REFUSAL_PREFIX}the node was taken before the group was complete"
 START_ENDED = f"{REFUSAL_PREFIX}the start of the group was given up"
 STOPPING = f"{REFUSAL_PREFIX}Muster is stopping"
 SUPERSEDED = f"{REFUSAL_PREFIX}another bind call came for the same pod"
 TOO_LATE = f"{REFUSAL_PREFIX}the group was not complete in time"
-
-# ---- bind, once it is posted
-
+# and once it is posted:
 BOUND_ELSEWHERE = f"{REFUSAL_PREFIX}the pod is already bound to another node"
 POD_GONE = f"{REFUSAL_PREFIX}the pod is gone"
 POSTING_FAILED = f"{REFUSAL_PREFIX}the binding failed"
 
 
-# ---- What a coroutine waits for, and any thread may give.
-
-
 class Signal:
-    """Given once. To be made in the event loop in which it is waited for."""
+    """What a coroutine waits for. To be made in the event loop in which it is waited for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._given = self._loop.create_future()
+        self._given = asyncio.Event()
 
     def give(self) -> None:
         """From any thread; never blocks."""
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
-            self._loop.call_soon_threadsafe(self._note)
+            self._loop.call_soon_threadsafe(self._given.set)
 
     async def wait(self, seconds: float) -> None:
         """Until it is given, but not longer than so many seconds."""
-        await asyncio.wait((self._given,), timeout=max(seconds, 0.0))
-
-    def _note(self) -> None:
-        if not self._given.done():
-            self._given.set_result(None)
-
-
-# ---- One held bind call: either it is posted, and the Binder sets its result, or it is given up.
-
-_TOKENS = count(1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._given.wait()
 
 
 class BindCaller(Protocol):
@@ -137,36 +137,58 @@ class Hold:
         self._done()
 
 
-# ---- The bind calls that are held, in step with the claims of their pods.
-#
-# A call and the claim that it made firm change together, under one lock: a thread that sees the claim
-# firm also finds the call that holds it.
+class Barrier:
+    """At most one held call for each pod. Safe to use from any thread.
 
+    `post` is given calls that may be bound, and finishes each of them; it must not block. A call and the
+    claim that it made firm change together, under one lock: a thread that sees the claim firm also finds the
+    call that holds it.
+    """
 
-class HeldCalls:
-    """At most one call for each pod. Safe to use from any thread."""
-
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        post: Callable[[Hold], None],
+        longest_hold: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ledger = ledger
-        self._holds: dict[Uid, Hold] = {}
+        self._post = post
+        self._longest_hold = longest_hold
+        self._clock = clock
         self._lock = threading.Lock()
+        self._holds: dict[Uid, Hold] = {}
         self._stopping = False
+        self._sweep_at = 0.0
+        self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
+        self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
 
-    def all(self) -> list[Hold]:
-        """All calls that have not ended, those being posted included."""
-        with self._lock:
-            return list(self._holds.values())
+    async def pass_through(self, pod: PodRecord, node: str, caller: BindCaller) -> str:
+        """Hold a bind call until it is posted or given up. Returns the error, empty when the pod is bound.
 
-    def waiting(self) -> list[Hold]:
-        """The calls that have neither been given up nor posted."""
-        return [hold for hold in self.all() if hold.waiting]
+        To be cancelled when the caller hangs up: a call that waits then gives its claim back."""
+        ended = Signal()
+        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
+        refused = self._enter(hold)
+        if refused:
+            return refused
+        try:
+            self.advance(pod.group)
+            await ended.wait(hold.deadline - self._clock())
+            self._give_up(hold, TOO_LATE)
+            if hold.result is None:
+                await ended.wait(LAST_ANSWER)
+            return TOO_LATE if hold.result is None else hold.result
+        finally:  # a posting that is under way goes on, and frees its claim if it fails
+            self._give_up(hold, TOO_LATE)
+            with self._lock:
+                if self._holds.get(pod.uid) is hold:
+                    del self._holds[pod.uid]
+                metrics.held_binds.set(len(self._holds))
 
-    def waiting_groups(self) -> set[GroupKey]:
-        return {hold.pod.group for hold in self.waiting()}
-
-    def enter(self, hold: Hold) -> str:
-        """Take in a call, in place of an earlier one for the same pod. Returns the error if it is refused:
-        then the earlier call stays, with its claim."""
+    def _enter(self, hold: Hold) -> str:
+        """Hold a call, in place of an earlier one for the same pod. Returns the error if it is refused: then
+        the earlier call stays, with its claim."""
         uid = hold.pod.uid
         with self._lock:
             if self._stopping:
@@ -181,163 +203,104 @@ class HeldCalls:
             before.give_up(SUPERSEDED)
         return ""
 
-    def leave(self, hold: Hold) -> None:
-        """A call ends, in whatever way. If it is being posted, the posting goes on, and frees its claim if it
-        fails."""
-        self.give_up(hold, TOO_LATE)
-        with self._lock:
-            if self._holds.get(hold.pod.uid) is hold:
-                del self._holds[hold.pod.uid]
-            metrics.held_binds.set(len(self._holds))
-
-    def begin_posting(self, group: GroupKey) -> list[Hold]:
-        """The calls of a whole group that are to be posted now. None is given up meanwhile, so the group is
-        not counted whole with a claim that is about to end."""
-        with self._lock:
-            confirmation = self._ledger.confirm(group)
-            for hold in self._of(confirmation.lost):
-                hold.give_up(NODE_TAKEN)
-            posting = [hold for hold in self._of(confirmation.posting) if hold.begin_posting()]
-            self._release_others(confirmation.posting, posting)
-        return posting
-
-    def give_up(self, hold: Hold, error: str) -> None:
-        """Answer a waiting call with `error` and free its claim."""
-        with self._lock:
-            if hold.give_up(error):
-                self.release(hold)
-
-    def release(self, hold: Hold) -> None:
-        """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile."""
-        self._ledger.release(hold.pod.uid, hold.token)
-
-    def stop(self) -> None:
-        """Answer all waiting calls now, and refuse later ones."""
-        self._stopping = True
-        for hold in self.waiting():
-            self.give_up(hold, STOPPING)
-
-    # ---- inside
-
-    def _of(self, claims: Iterable[Claim]) -> list[Hold]:
-        return [
-            hold for claim in claims if (hold := self._holds.get(claim.pod.uid)) and hold.token == claim.token
-        ]
-
-    def _release_others(self, claims: Iterable[Claim], posting: Iterable[Hold]) -> None:
-        """Release claims that were confirmed but whose call has ended: nothing would post them."""
-        tokens = {hold.token for hold in posting}
-        for claim in claims:
-            if claim.token not in tokens:
-                self._ledger.release(claim.pod.uid, claim.token)
-
-
-# ---- The barrier: bind calls are held until the whole gang is bound or held, and then all are posted
-# at once.
-#
-# This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is
-# woken once, with its result:
-#
-# hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error ├────► the
-# group's start ended (Decisions) ──► error ├────► the caller hung up, the pod is gone ──► claim freed,
-# nothing is bound └────► its deadline, or the process ends ──► error
-#
-# A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned are
-# failed, and those of a large gang not all at the same time, or the scheduler would serve no other pods
-# for a long time.
-
-log = logger(__name__)
-
-_SWEEP_PERIOD = 0.5  # seconds
-_FAILURES_AT_ONCE = 50  # each failed call costs the scheduler a patch, and a retry of the pods it refused
-_FAILURES_PER_SECOND = 100
-LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
-
-
-class Barrier:
-    """`post` is given calls that may be bound, and finishes each of them; it must not block."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        post: Callable[[Hold], None],
-        longest_hold: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ledger = ledger
-        self._post = post
-        self._longest_hold = longest_hold
-        self._clock = clock
-        self._calls = HeldCalls(ledger)
-        self._sweep_at = 0.0
-        self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
-        self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
-
-    async def pass_through(self, pod: PodRecord, node: str, caller: BindCaller) -> str:
-        """Hold a bind call until it is posted or given up. Returns the error, empty when the pod is bound.
-
-        To be cancelled when the caller hangs up: a call that waits then gives its claim back."""
-        ended = Signal()
-        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
-        refused = self._calls.enter(hold)
-        if refused:
-            return refused
-        try:
-            self.advance(pod.group)
-            await ended.wait(hold.deadline - self._clock())
-            self._calls.give_up(hold, TOO_LATE)
-            if hold.result is None:
-                await ended.wait(LAST_ANSWER)
-            return TOO_LATE if hold.result is None else hold.result
-        finally:
-            self._calls.leave(hold)
-
     def advance(self, group: GroupKey) -> None:
         """Post the calls of a group if it is whole now and none of its callers has hung up."""
         if not self._ledger.is_quorate(group):
             return
-        self._abandon(hold for hold in self._calls.waiting() if hold.pod.group == group)
-        posting = self._calls.begin_posting(group)
+        for hold in self._waiting(group):
+            if hold.caller.gone():
+                self._give_up(hold, ABANDONED)
+        posting = self._begin_posting(group)
         if posting and not self._ledger.needs_no_barrier(group):
             metrics.barrier_releases.inc()
         for hold in posting:
             self._post(hold)
 
+    def _begin_posting(self, group: GroupKey) -> list[Hold]:
+        """The calls of a whole group that are to be posted now. None is given up meanwhile, so the group is
+        not counted whole with a claim that is about to end."""
+        with self._lock:
+            confirmation = self._ledger.confirm(group)
+            for claim in confirmation.lost:
+                if (hold := self._holds.get(claim.pod.uid)) and hold.token == claim.token:
+                    hold.give_up(NODE_TAKEN)
+            posting = []
+            for claim in confirmation.posting:
+                hold = self._holds.get(claim.pod.uid)
+                if hold and hold.token == claim.token and hold.begin_posting():
+                    posting.append(hold)
+                else:  # its call has ended: nothing would post it
+                    self._ledger.release(claim.pod.uid, claim.token)
+        return posting
+
     def follow(self, decisions: Decisions) -> None:
         """Bring the held calls in line with newly published decisions, and at intervals with what happened to
         their callers and pods."""
-        waiting = self._calls.waiting_groups()
+        waiting = {hold.pod.group for hold in self._waiting()}
         self._failing &= waiting
         for group in waiting:
             with self._costs_only(group):
-                self._follow(group, decisions.groups.get(group))
+                decision = decisions.groups.get(group)
+                if decision is not None and decision.lets_members_start:
+                    self._failing.discard(group)
+                    self.advance(group)
+                else:
+                    reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
+                    self._fail_group(group, reason)
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_PERIOD
             self.sweep()
 
+    def _fail_group(self, group: GroupKey, reason: Reason) -> None:
+        """Give up a start, only as many calls at a time as the scheduler can process while it serves
+        others."""
+        waiting = self._waiting(group)
+        if group not in self._failing:
+            self._failing.add(group)
+            metrics.barrier_aborts.labels(reason).inc()
+            log.warning("a start was given up", group=group, reason=reason, held=len(waiting))
+        for hold in waiting[: self._failure_budget.take_up_to(self._clock(), len(waiting))]:
+            self._give_up(hold, START_ENDED)
+
     def sweep(self) -> None:
         """Give up calls whose caller hung up, or whose pod is gone or bound. The other calls show that the
         scheduler is running: if it leaves a member unused meanwhile, it has a reason."""
-        for hold in self._calls.waiting():
+        for hold in self._waiting():
             with self._costs_only(hold.pod.group):
-                self._abandon([hold])
-                self._end_if_settled(hold)
-        if self._calls.waiting():
+                if hold.caller.gone():
+                    self._give_up(hold, ABANDONED)
+                pod = self._ledger.pod(hold.pod.uid)
+                if pod is None or self._ledger.claim(pod.uid) is None:
+                    hold.give_up(POD_GONE)
+                elif pod.node:
+                    hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
+        if self._waiting():
             self._ledger.note_asked()
 
     def stop(self) -> None:
         """Answer all waiting calls now, and refuse later ones."""
-        self._calls.stop()
+        self._stopping = True
+        for hold in self._waiting():
+            self._give_up(hold, STOPPING)
 
     def release(self, hold: Hold) -> None:
         """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile."""
-        self._calls.release(hold)
+        self._ledger.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:
-        """All calls that have not ended, for the debug pages."""
-        return self._calls.all()
+        """All calls that have not ended, those being posted included."""
+        with self._lock:
+            return list(self._holds.values())
 
-    # ---- inside
+    def _waiting(self, group: GroupKey | None = None) -> list[Hold]:
+        """The calls, of one group or of all, that have neither been given up nor posted."""
+        return [hold for hold in self.held() if hold.waiting and group in (None, hold.pod.group)]
+
+    def _give_up(self, hold: Hold, error: str) -> None:
+        """Answer a waiting call with `error` and free its claim."""
+        with self._lock:
+            if hold.give_up(error):
+                self.release(hold)
 
     @contextmanager
     def _costs_only(self, group: GroupKey) -> Iterator[None]:
@@ -346,35 +309,3 @@ class Barrier:
             yield
         except Exception:
             log.exception("the held calls of a group could not be judged", group=group)
-
-    def _follow(self, group: GroupKey, decision: GroupDecision | None) -> None:
-        if decision is not None and decision.lets_members_start:
-            self._failing.discard(group)
-            self.advance(group)
-        else:
-            reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
-            self._fail_group(group, reason)
-
-    def _end_if_settled(self, hold: Hold) -> None:
-        """End a call whose pod is gone, or bound already."""
-        pod = self._ledger.pod(hold.pod.uid)
-        if pod is None or self._ledger.claim(pod.uid) is None:
-            hold.give_up(POD_GONE)
-        elif pod.node:
-            hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
-
-    def _abandon(self, holds: Iterable[Hold]) -> None:
-        for hold in holds:
-            if hold.caller.gone():
-                self._calls.give_up(hold, ABANDONED)
-
-    def _fail_group(self, group: GroupKey, reason: Reason) -> None:
-        """Give up a start, only as many calls at a time as the scheduler can process while it serves
-        others."""
-        waiting = [hold for hold in self._calls.waiting() if hold.pod.group == group]
-        if group not in self._failing:
-            self._failing.add(group)
-            metrics.barrier_aborts.labels(reason).inc()
-            log.warning("a start was given up", group=group, reason=reason, held=len(waiting))
-        for hold in waiting[: self._failure_budget.take_up_to(self._clock(), len(waiting))]:
-            self._calls.give_up(hold, START_ENDED)

@@ -1,5 +1,11 @@
-"""Posting bindings: a bounded pool of threads that share one client; the pods of unconfirmed ones are
-read.
+"""Posting bindings: a bounded pool of threads that share one client.
+
+If the outcome of a binding is unknown, the pod is read to find out; a binding that failed for a transient
+reason is tried again until its deadline; nothing is posted for a caller that hung up.
+
+A request that was cut off may have taken effect, so the claim of a pod that may have been bound stays. If no
+watch confirms it, the pod is read until the outcome is known, by one thread and one pod after the other:
+while no API server answers, no other pod can be bound into that room either.
 """
 
 import threading
@@ -7,7 +13,6 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from extender.api.objects.pods import Pod
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import REFUSAL_PREFIX
@@ -18,17 +23,12 @@ from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING_FAILED, TOO_LATE, Hold
 
-# ---- Posting bindings: a bounded pool of threads that share one client.
-#
-# If the outcome of a binding is unknown, the pod is read to find out; a binding that failed for a
-# transient reason is tried again until its deadline; nothing is posted for a caller that hung up. The
-# claim of a pod that may have been bound is not freed: see `unconfirmed`.
-
 log = logger(__name__)
 
 _LONGEST_REQUEST = 10.0  # seconds, as below
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read again
 
 
 class Binder:
@@ -80,37 +80,33 @@ class Binder:
             hold.finish(error)
 
     def _bind(self, hold: Hold) -> str:
-        pause = _FIRST_PAUSE
-        while True:
-            if hold.caller.gone():
-                return ABANDONED
+        """Post until it is known whether the pod is bound. Returns the error, empty for success."""
+        pod, pause = hold.pod, _FIRST_PAUSE
+        while not hold.caller.gone():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
                 return TOO_LATE
-            error = self._try(hold, min(remaining, _LONGEST_REQUEST))
+            error: str | None = ""
+            try:
+                timeout = min(remaining, _LONGEST_REQUEST)
+                self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, timeout)
+            except (Ambiguous, Conflict) as fault:
+                hold.may_be_bound = hold.may_be_bound or isinstance(fault, Ambiguous)
+                error = self._what_became_of(hold)
+            except NotFound:
+                hold.may_be_bound = False
+                error = POD_GONE
+            except ApiError as fault:
+                error = None if fault.transient else f"{REFUSAL_PREFIX}{type(fault).__name__}"
             if error is not None:
                 return error
             self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def _try(self, hold: Hold, timeout: float) -> str | None:
-        """The error, empty for success; None if the same request should be tried again."""
-        pod = hold.pod
-        try:
-            self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, timeout)
-        except Ambiguous:
-            hold.may_be_bound = True
-            return self._what_became_of(hold)
-        except Conflict:
-            return self._what_became_of(hold)
-        except NotFound:
-            hold.may_be_bound = False
-            return POD_GONE
-        except ApiError as fault:
-            return None if fault.transient else f"{REFUSAL_PREFIX}{type(fault).__name__}"
-        return ""
+        return ABANDONED
 
     def _what_became_of(self, hold: Hold) -> str | None:
+        """The result of a binding, by its pod as read after an unclear answer; None: the same request should
+        be tried again, since the pod is unbound or cannot be read."""
         try:
             found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
         except NotFound:
@@ -119,26 +115,11 @@ class Binder:
         except ApiError:
             return None
         hold.may_be_bound = False
-        return outcome(found, hold)
-
-
-def outcome(found: Pod, hold: Hold) -> str | None:
-    """The result of a binding, by its pod as read after an unclear answer; None: the pod is still unbound."""
-    if found.metadata.uid != hold.pod.uid or found.metadata.deletion_timestamp is not None:
-        return POD_GONE
-    if not found.spec.node_name:
-        return None
-    if found.spec.node_name == hold.node:
-        return ""
-    return BOUND_ELSEWHERE
-
-
-# ---- Posted bindings that no watch has confirmed: their pods are read until the outcome is known.
-#
-# A request that was cut off may have taken effect, so its claim on room stays. One thread reads one pod
-# after the other; while no API server answers, no other pod can be bound into that room either.
-
-_AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read again
+        if found.metadata.uid != hold.pod.uid or found.metadata.deletion_timestamp is not None:
+            return POD_GONE
+        if not found.spec.node_name:
+            return None
+        return "" if found.spec.node_name == hold.node else BOUND_ELSEWHERE
 
 
 class Unconfirmed:

@@ -1,7 +1,17 @@
-"""The four verbs of the extender, as the stock scheduler calls them."""
+"""The four verbs of the extender, as the stock scheduler calls them.
+
+Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
+left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one that waits.
+
+A request alone is no proof that a pod exists: until the watch has shown the pod, it waits. Then it is decided
+on, and the scheduler is made to ask again.
+
+Filter and prioritize answer from memory, at once. Bind and preempt are coroutines: one waits for the rest of
+a gang, and both may have to read a pod.
+"""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -20,7 +30,7 @@ from extender.api.protocol import (
     Victim,
 )
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.reasons import Reason, refusal
+from extender.domain.model.reasons import refusal
 from extender.domain.model.records import Uid
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound, Unreachable
@@ -40,18 +50,17 @@ from extender.verbs.barrier import (
     BindCaller,
 )
 
-# ---- Single pods, read from the API server for calls that cannot be answered without: in a few
-# threads, and not for long.
-#
-# The verbs are answered in an event loop, where nothing may block. However many callers ask while the
-# API server is slow, only these threads are blocked.
-
+_NULL = msgspec.Raw(b"null")
+_LARGEST_SCORE = 10
 _THREADS = 8
 _REQUEST = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
 _ALTOGETHER = 2.0  # the same, with the wait for a thread
 
 
 class Lookups:
+    """Single pods, read from the API server for calls that cannot be answered without: in a few threads, and
+    not for long. However many callers ask while the API server is slow, only these threads are blocked."""
+
     def __init__(self, cluster: ApiClient) -> None:
         self._cluster = cluster
         self._threads = ThreadPoolExecutor(_THREADS, "lookup")
@@ -66,22 +75,6 @@ class Lookups:
             raise Unreachable from None
 
 
-# ---- The four verbs of the extender, as the stock scheduler calls them.
-#
-# Refusals are answers, not failures: one offered node carries the reason's constant message and the
-# others are left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one
-# that waits.
-#
-# A request alone is no proof that a pod exists: until the watch has shown the pod, it waits. Then it is
-# decided on, and the scheduler is made to ask again.
-#
-# Filter and prioritize answer from memory, at once. Bind and preempt are coroutines: one waits for the
-# rest of a gang, and both may have to read a pod.
-
-_NULL = msgspec.Raw(b"null")
-_LARGEST_SCORE = 10
-
-
 class SchedulerVerbs:
     def __init__(self, ledger: Ledger, barrier: Barrier, cluster: ApiClient) -> None:
         self._ledger = ledger
@@ -90,17 +83,24 @@ class SchedulerVerbs:
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         self._ledger.note_asked()
+        offered = _given(args.node_names)
         if self._ledger.leaves(args.pod.spec.scheduler_name):
-            return _refused_to_all(args)
+            metrics.refused()
+            if offered is None:
+                return FilterResult(error=LEFT)
+            return _unresolvable(LEFT, NodeNames(offered))
         if not self._ledger.owns(args.pod):
-            return FilterResult(nodes=_given(args.nodes), node_names=_given(args.node_names))
-        if _given(args.node_names) is None:
+            return FilterResult(nodes=_given(args.nodes), node_names=offered)
+        if offered is None:
             return (
                 FilterResult(error=NODE_CACHE_NEEDED) if _given(args.nodes) else FilterResult(node_names=[])
             )
-        nodes = NodeNames(args.node_names)
+        nodes = NodeNames(offered)
         answer = self._ledger.answer(Uid(args.pod.metadata.uid), nodes)
-        return FilterResult(node_names=answer) if isinstance(answer, list) else _refused(answer, nodes)
+        if isinstance(answer, list):
+            return FilterResult(node_names=answer)
+        metrics.because(answer)
+        return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Packing: the fuller a node would be, the higher its score. Pods that are not ours are not
@@ -122,10 +122,17 @@ class SchedulerVerbs:
         """Pods of ours never preempt. Others may, unless that would break a gang or a start under way."""
         if self._ledger.owns(args.pod) or self._ledger.leaves(args.pod.spec.scheduler_name):
             return PreemptionResult({})
-        candidates = _candidates(args)
+        candidates = args.node_name_to_meta_victims
+        if candidates is None:  # the scheduler sent whole pods
+            candidates = {
+                node: MetaVictims(
+                    [Victim(pod.metadata.uid) for pod in full.pods or ()], full.num_pdb_violations
+                )
+                for node, full in (args.node_name_to_victims or {}).items()
+            }
         clear = self._ledger.may_clear(
             Uid(args.pod.metadata.uid),
-            {node: [Uid(each.uid) for each in victims.pods or ()] for node, victims in candidates.items()},
+            {node: [Uid(pod.uid) for pod in victims.pods or ()] for node, victims in candidates.items()},
             await self._is_confirmed(args.pod),
         )
         return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
@@ -178,30 +185,5 @@ def _given(value: msgspec.Raw) -> msgspec.Raw | None:
     return None if value == _NULL else value
 
 
-def _refused(reason: Reason, nodes: Sequence[str]) -> FilterResult:
-    metrics.because(reason)
-    return FilterResult(
-        node_names=[], failed_and_unresolvable_nodes={node: refusal(reason) for node in nodes[:1]}
-    )
-
-
-def _refused_to_all(args: ExtenderArgs) -> FilterResult:
-    metrics.refused()
-    if _given(args.node_names) is None:
-        return FilterResult(error=LEFT)
-    nodes = NodeNames(args.node_names)
-    return FilterResult(node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(nodes[:1], LEFT))
-
-
-def _candidates(args: PreemptionArgs) -> Mapping[str, MetaVictims]:
-    """Victims by node in their short form, whichever form the scheduler sent."""
-    if args.node_name_to_meta_victims is not None:
-        return args.node_name_to_meta_victims
-    return {
-        node: MetaVictims(_uids(victims.pods or ()), victims.num_pdb_violations)
-        for node, victims in (args.node_name_to_victims or {}).items()
-    }
-
-
-def _uids(pods: Iterable[Pod]) -> list[Victim]:
-    return [Victim(pod.metadata.uid) for pod in pods]
+def _unresolvable(message: str, nodes: Sequence[str]) -> FilterResult:
+    return FilterResult(node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(nodes[:1], message))

@@ -12,7 +12,6 @@ from extender.api.objects.cluster import Namespace, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.controllers.auto_podgroups import AutoPodGroupsController
-from extender.controllers.objects import UnnamedPods
 from extender.domain.model.records import GroupKey, Uid
 from extender.kube.errors import Conflict, Forbidden
 from tests.controllers.bench import Bench
@@ -27,7 +26,7 @@ class Desk(Bench):
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(auto_groups=True)
-        self.grouper = AutoPodGroupsController(self.means(), UnnamedPods())
+        self.grouper = AutoPodGroupsController(self.means())
         self.show(*objects)
 
     def show(self, *objects: Any) -> "Desk":

@@ -10,7 +10,7 @@ import pytest
 from extender.api import keys
 from extender.api.objects.cluster import ElasticQuotaTree, QuotaKind
 from extender.api.objects.queues import Queue
-from extender.controllers.objects import QueueCopy, objects
+from extender.controllers.objects import Objects, QueueCopy
 from extender.controllers.quota_queues import QuotaObjects, QuotaQueuesController
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Forbidden, Invalid
@@ -27,7 +27,7 @@ class Desk(QueueDesk):
         super().__init__()
         self.read = {"ElasticQuotaTree"}
         self.quotas = QuotaObjects(self.ledger, 5)
-        self.queues = objects().queues
+        self.queues = Objects().queues
         self.controller = QuotaQueuesController(
             self.means(self.store), self.recorder, self.quotas, self.queues, self.read.__contains__
         )

@@ -11,7 +11,6 @@ from extender.api.objects.queues import PodGroup
 from extender.api.quantities import at_least
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
-from extender.controllers.objects import UnnamedPods
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership, auto_name, own_queue
 from extender.kube.writers import Writers
@@ -65,9 +64,7 @@ class _Groups(Api):
 def check_build(case: Case) -> Iterator[str]:
     given = case.input
     api, ledger = _Groups(), Ledger(Ownership(frozenset({_SCHEDULER}), auto_groups=True))
-    grouper = AutoPodGroupsController(
-        ControllerContext(ledger, api, _AtOnce(), leads=lambda: True), UnnamedPods()
-    )
+    grouper = AutoPodGroupsController(ControllerContext(ledger, api, _AtOnce(), leads=lambda: True))
     specs = [given["pod"]] if "pod" in given else given["pods"]
     pods = [_pod(each, number) for number, each in enumerate(specs)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):
