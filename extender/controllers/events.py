@@ -212,8 +212,8 @@ class GroupEvents:
         self._led = False
 
     def look(self, decisions: Decisions) -> None:
-        for key, was, now in self._changed_groups.compared(decisions):
-            self._guard.run(key, partial(self._notice, key, was, now))
+        for group, was, now in self._changed_groups.compared(decisions):
+            self._guard.run(group, partial(self._notice, group, was, now))
         leads = self._leads()
         if leads and not self._led:
             self._drop_recorded(decisions)
