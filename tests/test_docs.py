@@ -26,7 +26,7 @@ from extender.telemetry import metrics
 from extender.web.debug import ENDPOINTS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 FOLDERS = ("extender", "tests", "manifests", "install", "scheduler-config", "docs", "examples", ".ci")
