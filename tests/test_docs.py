@@ -169,7 +169,7 @@ def test_the_changelog_has_this_version() -> None:
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=lambda path: path.name)
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda path: path.name)
 def test_pictures_are_well_formed_and_say_what_they_show(picture: Path) -> None:
     svg = ElementTree.parse(picture).getroot()
     assert svg.find("{http://www.w3.org/2000/svg}title") is not None

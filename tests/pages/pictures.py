@@ -1,0 +1,139 @@
+"""What terminals show and what `muster simulate` draws, as pictures of the pages.
+
+`python -m tests.pages.pictures` writes them to docs/pictures. A terminal is drawn from what a command writes
+to one, in two sets of colours, for light and dark pages.
+"""
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from click.testing import CliRunner
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from extender.cli import main
+from tests.cli.desk import Desk
+from tests.pages.fences import ROOT
+from tests.pages.town import settle
+from tests.sim.drawings import Drawing, drawn
+
+FOLDER = ROOT / "docs" / "pictures"
+LETTER, LINE, MARGIN = 7.8, 18, 12  # pixels: the width of a letter, the height of a line, and the edge
+COLOURS = {1: "wrong", 2: "ok", 3: "waits", 4: "typed"}  # by their numbers on a terminal
+STYLE = """<style>
+  text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #1f2937; }
+  .paper { fill: #f9fafb; stroke: #d1d5db; } .typed { fill: #2563eb; } .bold { font-weight: 600; }
+  .dim { fill: #6b7280; } .ok { fill: #15803d; } .waits { fill: #b45309; } .wrong { fill: #b91c1c; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e5e7eb; } .paper { fill: #0d1117; stroke: #374151; } .typed { fill: #60a5fa; }
+    .dim { fill: #9ca3af; } .ok { fill: #4ade80; } .waits { fill: #fbbf24; } .wrong { fill: #f87171; }
+  }
+</style>"""
+
+
+def run() -> str:
+    frame = drawn(Drawing("3-gangs", 120, "coloured"))
+    return terminal("Two gangs wait and one runs, as muster run shows them.", [("muster run", frame)])
+
+
+def asked(title: str, *commands: str) -> Callable[[], str]:
+    """Commands that are put to the cluster of tests/pages/town.py."""
+
+    def draw() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            desk = Desk(Path(folder))
+            desk.server.start()
+            try:
+                settle(desk)
+                return terminal(title, [(command, _answer(desk, command)) for command in commands])
+            finally:
+                desk.server.stop()
+
+    return draw
+
+
+def _answer(desk: Desk, command: str) -> str:
+    arguments = [*command.split()[1:], "--kubeconfig", str(desk.kubeconfig)]
+    result = CliRunner().invoke(main, arguments, color=True)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def simulated(*arguments: str) -> Callable[[], str]:
+    """The chart of a simulation."""
+
+    def draw() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            chart = Path(folder) / "chart.svg"
+            given = [str(ROOT / each) if each.startswith("examples/") else each for each in arguments]
+            result = CliRunner().invoke(main, ["simulate", *given, "--gantt", str(chart)])
+            assert result.exit_code == 0, result.output
+            return chart.read_text(encoding="utf-8")
+
+    return draw
+
+
+def terminal(title: str, shown: list[tuple[str, str]]) -> str:
+    """A terminal in which each command was typed and printed what stands next to it."""
+    lines: list[Text] = []
+    for command, printed in shown:
+        lines += [Text("")] if lines else []
+        lines += [Text("$ ").append(command, Style(color="blue")), *map(Text.from_ansi, printed.splitlines())]
+    while not lines[-1].plain.strip():
+        lines.pop()
+    wide = round(max(len(line.plain.rstrip()) for line in lines) * LETTER + 2 * MARGIN)
+    high = len(lines) * LINE + 2 * MARGIN
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
+            f' height="{high}" role="img" aria-labelledby="title" xml:space="preserve">',
+            f'<title id="title">{escape(title)}</title>',
+            STYLE,
+            f'<rect class="paper" x="0.5" y="0.5" width="{wide - 1}" height="{high - 1}" rx="6"/>',
+            *(piece for number, line in enumerate(lines) for piece in _pieces(line, number)),
+            "</svg>\n",
+        )
+    )
+
+
+def _pieces(line: Text, number: int) -> Iterator[str]:
+    """Letters of one colour, each where it belongs and as wide as it has to be in any font."""
+    column, baseline = 0, MARGIN + number * LINE + 13
+    for segment in line.render(Console(file=io.StringIO(), color_system="standard")):
+        text, style = segment.text.rstrip("\n"), segment.style or Style()
+        colour = [COLOURS[style.color.number or 0]] if style.color else []
+        classes = " ".join([*colour, *(word for word in ("bold", "dim") if getattr(style, word))])
+        if text.strip():
+            marked = f' class="{classes}"' if classes else ""
+            x = MARGIN + (column + len(text) - len(text.lstrip())) * LETTER
+            letters = text.strip()
+            yield (
+                f'<text x="{x:.1f}" y="{baseline}" textLength="{len(letters) * LETTER:.1f}"'
+                f"{marked}>{escape(letters)}</text>"
+            )
+        column += len(text)
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "run": run,
+    "why": asked("Why a group waits, and what would start it.", "muster why podgroup/sweep"),
+    "lists": asked(
+        "Queues with their shares, groups with their phases and reasons, and a job.",
+        "muster queue list",
+        "muster podgroup list -A",
+        "muster job list -A",
+    ),
+    "queue": asked("A queue, what it uses, and who waits in it.", "muster queue describe research"),
+    "job": asked("A job that waits, and the pods that it will make.", "muster job describe train"),
+    "tutorial": simulated("-f", "examples/tutorial"),
+}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for picture, draw in PICTURES.items():
+        (FOLDER / f"{picture}.svg").write_text(draw(), encoding="utf-8")
