@@ -73,7 +73,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
     def see_pod(self, pod: Pod) -> None:
         """A pod is new or has changed; the ledger has it already."""
         uid = Uid(pod.metadata.uid)
-        record = self._ledger.pod(uid)
+        record = self._ledger.pods.get(uid)
         is_ours = record is not None and record.auto and record.group
         if (
             record is None
@@ -86,7 +86,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._forget(uid)
         else:
             self._unnamed.put(key, pod)
-        if self._ledger.group_record(key) is None or (uid in self._unnamed and uid not in self._asked):
+        if self._ledger.groups.record(key) is None or (uid in self._unnamed and uid not in self._asked):
             self._make_due(key)
 
     def _make_due(self, key: GroupKey) -> None:
@@ -118,7 +118,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
     def reconcile(self, key: GroupKey) -> None:
         self._awaiting.discard(key)
         self._name_members(key)
-        match next_step(self._ledger.auto_group(key)):
+        match next_step(self._ledger.groups.auto_group(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
             case PodGroupStep.RENUMBER:
@@ -133,28 +133,32 @@ class AutoPodGroupsController(Controller[GroupKey]):
         if member is None:
             return
         pod = next(iter(self._unnamed.of(key)), None) or self._cluster.pod(member.namespace, member.name)
-        label = self._ledger.local_queue_label_of(key)
-        group = build(pod, self._ledger.owner_of(key), self._ledger.queue_of(key), label)
+        label = self._ledger.groups.local_queue_label_of(key)
+        group = build(pod, self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key), label)
         with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(member.namespace, group)
 
     def _renumber(self, key: GroupKey) -> None:
-        record, owner, pods = self._ledger.group_record(key), self._ledger.owner_of(key), self._pods(key)
+        record, owner, pods = (
+            self._ledger.groups.record(key),
+            self._ledger.registry.owner_of(key),
+            self._pods(key),
+        )
         if record is not None and owner is not None and pods:
             requests = min_resources(pods[0].shape.requests, owner.min_member)
             spec = {"minMember": owner.min_member, "minResources": requests}
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
 
     def _delete(self, key: GroupKey) -> None:
-        record = self._ledger.group_record(key)
+        record = self._ledger.groups.record(key)
         if record is not None:
             self._cluster.delete_group(record.namespace, record.name, record.uid)
 
     def _pods(self, key: GroupKey) -> list[PodRecord]:
-        return [pod for pod in self._ledger.members(key) if pod.auto]
+        return [pod for pod in self._ledger.groups.members(key) if pod.auto]
 
     def _name_members(self, key: GroupKey) -> None:
-        record = self._ledger.group_record(key)
+        record = self._ledger.groups.record(key)
         if record is None:
             return
         for pod in self._unnamed.of(key):

@@ -115,7 +115,7 @@ class KueuePresence(PolledFact):
         served = bool(self.holds)
         if served is not bool(before):
             log.info("labels of Kueue that name no LocalQueue of Muster", left_to_kueue=served)
-        self._ledger.note_kueue(served)
+        self._ledger.intake.note_kueue(served)
 
 
 # ---- Whether marks on PodGroups may be trusted: only while the API server lets only Muster write them.
@@ -149,7 +149,7 @@ class MarkTrust(PolledFact):
         if kept is not before:
             write = log.info if kept else log.warning
             write("protection of the marks on PodGroups", marks=self.text())
-        self._ledger.trust_marks(kept)
+        self._ledger.intake.trust_marks(kept)
 
     def text(self) -> str:
         """One line for people."""
@@ -313,7 +313,7 @@ class VolcanoCoexistence(Controller[Uid]):
         if yields is self._yields:
             return
         self._yields = yields
-        self._ledger.leave(frozenset({VOLCANO} if yields else ()))
+        self._ledger.pods.leave(frozenset({VOLCANO} if yields else ()))
         if self._known:
             log.info(
                 "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
@@ -326,10 +326,10 @@ class VolcanoCoexistence(Controller[Uid]):
         if not self._yields or self._clock() < self._gates_at:
             return
         self._gates_at = self._clock() + _GATES_EVERY
-        yield from (pod.uid for pod in self._ledger.left_gated() if pod.uid not in self._queue)
+        yield from (pod.uid for pod in self._ledger.pods.left_gated() if pod.uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
-        pod = self._ledger.pod(uid)
+        pod = self._ledger.pods.get(uid)
         if pod is not None and pod.gated and self._yields:
             self._queue.add(uid, _AGAIN)
             self.write(uid, partial(self._remove_gate, pod))

@@ -238,7 +238,7 @@ class GroupEvents:
         """The previous leader, or this replica before a restart, has recorded what the conditions say."""
         for key, decision in decisions.groups.items():
             if key in self._unreported:
-                record = self._ledger.group_record(key)
+                record = self._ledger.groups.record(key)
                 if record and record.last_reason == (decision.reason or decision.verdict):
                     self._unreported.forget(key)
 
@@ -249,14 +249,18 @@ class GroupEvents:
                 self._report(key, lasting)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
-        if self._ledger.may_be_left(key):
+        if self._ledger.groups.may_be_left(key):
             return
-        if not transition.warning and not transition.for_members and self._ledger.needs_no_barrier(key):
+        if (
+            not transition.warning
+            and not transition.for_members
+            and self._ledger.groups.needs_no_barrier(key)
+        ):
             return
-        group = self._ledger.group_record(key)
+        group = self._ledger.groups.record(key)
         about = [of_group(group)] if group else []
         if transition.for_members:
-            waiting = (pod for pod in self._ledger.members(key) if pod.waiting)
+            waiting = (pod for pod in self._ledger.groups.members(key) if pod.waiting)
             about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         for reference in about:
             type_ = WARNING if transition.warning else NORMAL

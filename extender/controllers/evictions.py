@@ -57,9 +57,9 @@ class EvictionsController(RecordingController[Uid]):
                 yield from (uid for uid in decision.undo if uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
-        pod = self._ledger.pod(uid)
+        pod = self._ledger.pods.get(uid)
         found = self._wanted(pod) if pod is not None and not pod.deleting else None
-        if pod is None or found is None or self._ledger.has_job(pod.group):  # jobs are suspended
+        if pod is None or found is None or self._ledger.registry.has_job(pod.group):  # jobs are suspended
             return None
         if not self._budget.take(self._clock()):
             return self._queue.move(uid, _IN_TURN)
@@ -112,5 +112,5 @@ class EvictionsController(RecordingController[Uid]):
             self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
 
     def _concerned(self, pod: PodRecord) -> list[Reference]:
-        group = self._ledger.group_record(pod.group) if pod.group else None
+        group = self._ledger.groups.record(pod.group) if pod.group else None
         return [of_pod(pod)] + ([of_group(group)] if group else [])

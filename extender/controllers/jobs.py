@@ -164,7 +164,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         victims = {each.victim.group for each in decisions.evictions.values()}
-        return filter(self._ledger.has_job, {*self._changed_groups.of(decisions), *victims})
+        return filter(self._ledger.registry.has_job, {*self._changed_groups.of(decisions), *victims})
 
     def reconcile(self, key: GroupKey) -> None:
         managed = self._ledger.managed_job(key)
@@ -235,7 +235,7 @@ class JobsController(RecordingController[GroupKey]):
         obj, row = self._newest(job), self._table[job.kind]
         if obj is None or row.runtime is None or not is_suspended(row, obj):
             return obj
-        whole = with_runtime(obj, self._ledger.runtime_of(job.group))
+        whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
         fields = row.annotate(whole, keys.GROUP_ANNOTATION, job.unit)
         if fields:
             self._change(job, job_suspension.with_fields(obj, fields))

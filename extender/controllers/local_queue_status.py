@@ -81,7 +81,7 @@ class LocalQueueStatusController(PacedController[str]):
         self._knows_all = False
         self._seen = Decisions()
         self._next.clear()
-        self._ledger.take_turned_local_queues()
+        self._ledger.queues.take_turned_local_queues()
 
     def _see(self, key: str) -> None:
         self._parked.pop(key, None)
@@ -93,10 +93,10 @@ class LocalQueueStatusController(PacedController[str]):
 
     def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._seen = self._seen, decisions
-        turned = set(self._ledger.take_turned_local_queues())
+        turned = set(self._ledger.queues.take_turned_local_queues())
         if not self._knows_all:
             self._knows_all = True
-            turned = self._ledger.local_queue_keys()
+            turned = self._ledger.queues.local_queue_keys()
         for group in decisions.turned_since(before):
             for either in (before, decisions):
                 if (decision := either.groups.get(group)) is not None and decision.life.local_queue:
@@ -108,10 +108,10 @@ class LocalQueueStatusController(PacedController[str]):
 
     def _report(self, key: str) -> LocalQueueReport | None:
         """None where there is no such LocalQueue."""
-        activity = self._ledger.local_queue_activity(key)
+        activity = self._ledger.queues.local_queue_activity(key)
         if activity is None:
             return None
-        reserved = self._ledger.local_queue_reserved(key)
+        reserved = self._ledger.queues.local_queue_reserved(key)
         return report_of(key, activity, self._ledger.decisions.local_counts, reserved)
 
     def reconcile(self, key: str) -> None:

@@ -117,7 +117,7 @@ class PodConditionsController(PacedController[GroupKey]):
         """As many as the budget allows; whether that was all."""
         wanted = {
             pod.uid: (pod, condition)
-            for pod in self._ledger.members(key)
+            for pod in self._ledger.groups.members(key)
             if (condition := self._wanted(decision, pod)) is not None
         }
         missing = self._note_written(key, wanted)
@@ -130,7 +130,7 @@ class PodConditionsController(PacedController[GroupKey]):
         """None as well for a pod that has a node planned, or is on its way to one."""
         return (
             None
-            if self._ledger.claim(pod.uid)
+            if self._ledger.claims.get(pod.uid)
             else self._policy.wanted(decision, pod, self._is_by_request(decision))
         )
 
@@ -167,7 +167,7 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def _write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         """Not if the pod has been planned since. Its version keeps a late write from a pod that is bound."""
-        decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pod(uid)
+        decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pods.get(uid)
         if decision is None or pod is None or self._wanted(decision, pod) != condition:
             return self._undone(key, uid, condition)
         body = {"status": "False", "reason": condition.reason, "message": condition.message}

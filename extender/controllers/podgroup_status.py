@@ -218,14 +218,14 @@ class PodGroupStatusController(PacedController[GroupKey]):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._course(key, decision)):
                 yield key
-        if self._left and not self._ledger.leaving:
+        if self._left and not self._ledger.pods.left:
             yield from self._left
             self._left.clear()
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
         """Everything of a decision but its detail, cheaply: a group that waits to have its detail written is
         looked at again if anything else changes."""
-        return (decision.verdict, decision.reason, decision.life, *self._ledger.history(key))
+        return (decision.verdict, decision.reason, decision.life, *self._ledger.groups.history(key))
 
     def reconcile(self, key: GroupKey) -> None:
         decision, group = self._decisions.groups.get(key), self._copies.get(key)
@@ -233,7 +233,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             return self._forget(key)
         if group is None:
             return self._note_on_others(key)
-        if self._ledger.may_be_left(key):
+        if self._ledger.groups.may_be_left(key):
             return self._left.add(key)
         written = reported(group)
         wanted = self._wanted(key, decision, written)
@@ -265,17 +265,17 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
         """Whether members are being created and more are needed. Before the first one, some operators wait
         for the phase, so it is not delayed. A job that has just come may start at once."""
-        if not written.reason and wanted.phase == Phase.PENDING and self._ledger.has_job(key):
+        if not written.reason and wanted.phase == Phase.PENDING and self._ledger.registry.has_job(key):
             return True
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
-        return lacks_members and self._ledger.has_members(key)
+        return lacks_members and self._ledger.groups.has_members(key)
 
     def _note_on_others(self, key: GroupKey) -> None:
         """The status of a PodGroup of another API belongs to its own controller, so marks are annotations."""
-        record = self._ledger.group_record(key)
+        record = self._ledger.groups.record(key)
         if record is None or record.origin is Origin.VOLCANO:
             return
-        members, _, admitted = self._ledger.history(key)
+        members, _, admitted = self._ledger.groups.history(key)
         notes: dict[str, str | None] = {}
         if members is not None and members != record.stood_with:
             notes.update(whole_note(record.uid, members))
@@ -286,7 +286,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
-        report = report_of(decision, self._changes.known(decision), *self._ledger.history(key), written)
+        report = report_of(
+            decision, self._changes.known(decision), *self._ledger.groups.history(key), written
+        )
         failure = self._provisioning.failure(key)
         return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 

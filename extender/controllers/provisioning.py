@@ -272,14 +272,14 @@ class ProvisioningController(PacedController[GroupKey]):
 
     def _is_judged(self, key: GroupKey) -> bool:
         """Also true of a group that is gone."""
-        return key in self._decisions.groups or self._ledger.group_record(key) is None
+        return key in self._decisions.groups or self._ledger.groups.record(key) is None
 
     def _wanted(self, key: GroupKey) -> NodesWanted | None:
-        decision, group = self._decisions.groups.get(key), self._ledger.group_record(key)
+        decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None
         provisioning = self._asking.of(decision.queue)
-        return wanted_request(group, provisioning, self._ledger.members(key)) if provisioning else None
+        return wanted_request(group, provisioning, self._ledger.groups.members(key)) if provisioning else None
 
     def _forget(self, key: GroupKey) -> None:
         self._turns.pop(key, None)
@@ -308,7 +308,7 @@ class ProvisioningController(PacedController[GroupKey]):
     def _make(self, key: GroupKey, wanted: NodesWanted) -> None:
         """The request first: its templates belong to it. While those of an earlier one of this name are still
         there, this fails and is tried again. Nothing is made if the group needs something else by now."""
-        group = self._ledger.group_record(key)
+        group = self._ledger.groups.record(key)
         if group is None or self._made.get(key) != wanted.name:
             return
         cluster, namespace = self._cluster, group.namespace

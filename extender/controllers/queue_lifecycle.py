@@ -46,11 +46,11 @@ class DefaultQueuesController(Controller[str]):
 
     def due(self, decisions: Decisions) -> Iterable[str]:
         """The missing queues; none before the first decision, when it is not known which queues exist."""
-        missing = _SPECS.keys() - self._ledger.queue_names() if decisions.version >= 0 else ()
+        missing = _SPECS.keys() - self._ledger.queues.names() if decisions.version >= 0 else ()
         return (name for name in missing if name not in self._queue)
 
     def reconcile(self, name: str) -> None:
-        if name not in self._ledger.queue_names():
+        if name not in self._ledger.queues.names():
             self._queue.add(name, _CREATE_AGAIN)
             self.write(name, partial(self._create, name))
 
@@ -113,7 +113,7 @@ class BusCommandsController(RecordingController[str]):
         return first_of_each_queue(waiting)
 
     def _judge(self, command: CommandRecord) -> Judgement:
-        return judge(command, self._ledger.queue(command.queue))
+        return judge(command, self._ledger.queues.get(command.queue))
 
     def _follow(self, command: CommandRecord) -> None:
         judged = self._judge(command)
@@ -140,7 +140,7 @@ class BusCommandsController(RecordingController[str]):
         metrics.queue_commands.labels("refused").inc()
         name = f"{command.namespace}/{command.name}"
         log.warning("a Command was refused and removed", command=name, queue=command.queue, why=why)
-        queue = self._ledger.queue(command.queue)
+        queue = self._ledger.queues.get(command.queue)
         if queue is not None:
             about = of_queue(queue.name, queue.uid)
             self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")

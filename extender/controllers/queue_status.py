@@ -115,8 +115,8 @@ class QueueStatusController(PacedController[str]):
 
     def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._judged = self._judged, decisions.queues
-        if self._shared is not self._ledger.leaving:
-            self._shared, before = self._ledger.leaving, {}
+        if self._shared is not (shared := bool(self._ledger.pods.left)):
+            self._shared, before = shared, {}
             self._parked.clear()
         for name, decision in decisions.queues.items():
             if before.get(name) is not decision and not self._is_parked(name, _state(decision)):

@@ -114,7 +114,7 @@ class QuotaObjects:
             self._stale = False
             quotas = Quotas(self._trees.all(), self._elastic.all(), self._resource.all())
             self.plan = plan_of(quotas, self._max_depth, self._guard.run)
-            self._ledger.set_quota_namespaces(self.plan.namespaces)
+            self._ledger.intake.set_quota_namespaces(self.plan.namespaces)
 
 
 class QuotaQueuesController(RecordingController[str]):
@@ -180,7 +180,7 @@ class QuotaQueuesController(RecordingController[str]):
             if name in plan.queues and self._step(name) is not QuotaStep.NOTHING:
                 yield name
         ending = [name for name in sorted(self._made - plan.queues.keys()) if self._ends(name)]
-        self._parents = self._ledger.parents_of_queues() if ending else set()
+        self._parents = self._ledger.queues.parents() if ending else set()
         yield from (name for name in ending if name not in self._queue)
         self._report()
 
@@ -198,7 +198,7 @@ class QuotaQueuesController(RecordingController[str]):
             copy is not None
             and wanted is None
             and name not in self._parents
-            and not self._ledger.has_groups(name, copy.queue.metadata.uid)
+            and not self._ledger.queues.has_groups(name, copy.queue.metadata.uid)
         )
         return step_of(wanted, copy.queue if copy else None, empty=empty)
 

@@ -102,7 +102,7 @@ class SchedulingGatesController(Controller[GroupKey]):
         metrics.gates_opened.inc()
 
     def _needs_nomination(self, pod: PodRecord, node: str) -> bool:
-        if self._ledger.shown.is_on or self._ledger.needs_no_barrier(pod.group):
+        if self._ledger.shown.is_on or self._ledger.groups.needs_no_barrier(pod.group):
             return False
         return pod.nominated != node
 

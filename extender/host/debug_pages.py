@@ -74,10 +74,13 @@ class Views:
     def local_queues(self) -> list[dict[str, Any]]:
         counts = self._ledger.decisions.local_counts
         found = []
-        for key in sorted(self._ledger.local_queue_keys()):
-            record, activity = self._ledger.local_queue(key), self._ledger.local_queue_activity(key)
+        for key in sorted(self._ledger.queues.local_queue_keys()):
+            record, activity = (
+                self._ledger.queues.local_queue(key),
+                self._ledger.queues.local_queue_activity(key),
+            )
             if record is not None and activity is not None:
-                report = report_of(key, activity, counts, self._ledger.local_queue_reserved(key))
+                report = report_of(key, activity, counts, self._ledger.queues.local_queue_reserved(key))
                 found.append({"localQueue": key, "queue": record.queue, **msgspec.to_builtins(report)})
         return found
 
@@ -105,10 +108,10 @@ class Views:
         ]
 
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
-        record = self._ledger.find_pod(namespace, name)
+        record = self._ledger.pods.find(namespace, name)
         if record is None:
             return None
-        claim = self._ledger.claim(record.uid)
+        claim = self._ledger.claims.get(record.uid)
         decision = self._ledger.decisions.groups.get(record.group)
         return {
             **_pod(record),
@@ -169,8 +172,8 @@ class Views:
         }
 
     def _members(self, key: GroupKey) -> list[dict[str, Any]]:
-        pods = sorted(self._ledger.members(key), key=lambda pod: pod.name)
-        claims = [(pod, self._ledger.claim(pod.uid)) for pod in pods]
+        pods = sorted(self._ledger.groups.members(key), key=lambda pod: pod.name)
+        claims = [(pod, self._ledger.claims.get(pod.uid)) for pod in pods]
         return [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims]
 
 

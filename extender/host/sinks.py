@@ -41,20 +41,23 @@ class Sinks:
         self._jobs = controllers.jobs
 
     def namespaces(self) -> Sink[Namespace]:
-        return _Callbacks(self._ledger.set_namespace, lambda gone: self._ledger.drop_namespace(gone.name))
+        return _Callbacks(
+            self._ledger.intake.set_namespace, lambda gone: self._ledger.intake.drop_namespace(gone.name)
+        )
 
     def priority_classes(self) -> Sink[PriorityClass]:
         return _Callbacks(
-            self._ledger.set_priority_class, lambda gone: self._ledger.drop_priority_class(gone.name)
+            self._ledger.intake.set_priority_class,
+            lambda gone: self._ledger.intake.drop_priority_class(gone.name),
         )
 
     def nodes(self) -> Sink[Node]:
-        return _Callbacks(self._ledger.set_node, lambda gone: self._ledger.drop_node(gone.name))
+        return _Callbacks(self._ledger.intake.set_node, lambda gone: self._ledger.intake.drop_node(gone.name))
 
     def disruption_budgets(self) -> Sink[PodDisruptionBudget]:
         return _Callbacks(
-            self._ledger.set_disruption_budget,
-            lambda gone: self._ledger.drop_disruption_budget(gone.namespace, gone.name),
+            self._ledger.intake.set_disruption_budget,
+            lambda gone: self._ledger.intake.drop_disruption_budget(gone.namespace, gone.name),
         )
 
     # ---- queues
@@ -63,24 +66,24 @@ class Sinks:
         return _Callbacks(self._set_queue, self._drop_queue)
 
     def _set_queue(self, queue: Queue) -> None:
-        self._ledger.set_queue(queue)
+        self._ledger.intake.set_queue(queue)
         self._objects.queues.put(queue.metadata.name, QueueCopy(queue, self._ledger.version))
 
     def _drop_queue(self, gone: Removed) -> None:
         self._objects.queues.drop(gone.name)
-        self._ledger.drop_queue(gone.name)
+        self._ledger.intake.drop_queue(gone.name)
 
     def local_queues(self) -> Sink[LocalQueue]:
         return _Callbacks(self._set_local_queue, self._drop_local_queue)
 
     def _set_local_queue(self, local: LocalQueue) -> None:
-        self._ledger.set_local_queue(local)
+        self._ledger.intake.set_local_queue(local)
         self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
 
     def _drop_local_queue(self, gone: Removed) -> None:
         key = f"{gone.namespace}/{gone.name}"
         self._objects.local_queues.drop(key)
-        self._ledger.drop_local_queue(key)
+        self._ledger.intake.drop_local_queue(key)
 
     # ---- groups
 
@@ -90,18 +93,20 @@ class Sinks:
     def _set_group(self, group: PodGroup) -> None:
         key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
         self._objects.podgroups.put(key, group)
-        self._ledger.set_group(group)
+        self._ledger.intake.set_group(group)
         if self._auto_podgroups:
             self._auto_podgroups.notice(key)
 
     def _drop_group(self, gone: Removed) -> None:
         self._objects.podgroups.drop(_key(gone))
-        self._ledger.drop_group(_key(gone))
+        self._ledger.intake.drop_group(_key(gone))
         if self._auto_podgroups:
             self._auto_podgroups.notice(_key(gone), gone=True)
 
     def groups_of_others(self, origin: Origin) -> Sink[Any]:
-        return _Callbacks(self._ledger.set_group, lambda gone: self._ledger.drop_group(_key(gone), origin))
+        return _Callbacks(
+            self._ledger.intake.set_group, lambda gone: self._ledger.intake.drop_group(_key(gone), origin)
+        )
 
     # ---- pods, their owners and jobs
 
@@ -110,14 +115,14 @@ class Sinks:
 
     def _set_pod(self, pod: Pod) -> None:
         self._volcano.see_pod(pod)
-        self._ledger.set_pod(pod)
+        self._ledger.pods.set(pod)
         if self._auto_podgroups:
             self._auto_podgroups.see_pod(pod)
 
     def _drop_pod(self, gone: Removed) -> None:
         self._volcano.forget_pod(Uid(gone.uid), gone.namespace)
-        record = self._ledger.pod(Uid(gone.uid))
-        self._ledger.drop_pod(Uid(gone.uid))
+        record = self._ledger.pods.get(Uid(gone.uid))
+        self._ledger.pods.drop(Uid(gone.uid))
         if self._auto_podgroups and record is not None:
             self._auto_podgroups.forget_pod(record)
 
@@ -125,11 +130,11 @@ class Sinks:
         return _Callbacks(self._set_owner, self._drop_owner)
 
     def _set_owner(self, owner: Workload) -> None:
-        if self._ledger.set_owner(owner) and self._auto_podgroups:
+        if self._ledger.intake.set_owner(owner) and self._auto_podgroups:
             self._auto_podgroups.notice(group_of_owner(owner.metadata.namespace, owner.metadata.uid))
 
     def _drop_owner(self, gone: Removed) -> None:
-        self._ledger.drop_owner(gone.namespace, gone.uid)
+        self._ledger.intake.drop_owner(gone.namespace, gone.uid)
 
     def jobs(self, kind: JobKind) -> Sink[AnyJob]:
         return _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
@@ -139,21 +144,23 @@ class Sinks:
 
     def _set_runtime(self, kind: str, runtime: JobRuntime) -> None:
         meta = runtime.metadata
-        for key in self._ledger.set_runtime(RuntimeName(kind, meta.namespace, meta.name), runtime.spec):
-            self._ledger.read_job_again(key)
+        for key in self._ledger.intake.set_runtime(
+            RuntimeName(kind, meta.namespace, meta.name), runtime.spec
+        ):
+            self._ledger.intake.read_job_again(key)
 
     def _drop_runtime(self, kind: str, gone: Removed) -> None:
-        for key in self._ledger.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
-            self._ledger.read_job_again(key)
+        for key in self._ledger.intake.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
+            self._ledger.intake.read_job_again(key)
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
-        self._ledger.set_job(kind, job)
+        self._ledger.intake.set_job(kind, job)
         self._jobs.see(kind, job)
         if kind == _OWNER_AND_JOB and self._auto_podgroups:
             self._set_owner(owner_of_pods(job))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
-        self._ledger.drop_job(gone.namespace, gone.uid)
+        self._ledger.intake.drop_job(gone.namespace, gone.uid)
         self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
         if kind == _OWNER_AND_JOB:
             self._drop_owner(gone)

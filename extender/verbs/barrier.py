@@ -193,7 +193,7 @@ class Barrier:
         with self._lock:
             if self._stopping:
                 return STOPPING
-            refused = self._ledger.hold(uid, hold.node, hold.token)
+            refused = self._ledger.assumed.hold(uid, hold.node, hold.token)
             if refused is not None:
                 return f"{REFUSAL_PREFIX}{refused}"
             before = self._holds.get(uid)
@@ -205,13 +205,13 @@ class Barrier:
 
     def advance(self, group: GroupKey) -> None:
         """Post the calls of a group if it is whole now and none of its callers has hung up."""
-        if not self._ledger.is_quorate(group):
+        if not self._ledger.groups.is_quorate(group):
             return
         for hold in self._waiting(group):
             if hold.caller.gone():
                 self._give_up(hold, ABANDONED)
         posting = self._begin_posting(group)
-        if posting and not self._ledger.needs_no_barrier(group):
+        if posting and not self._ledger.groups.needs_no_barrier(group):
             metrics.barrier_releases.inc()
         for hold in posting:
             self._post(hold)
@@ -220,7 +220,7 @@ class Barrier:
         """The calls of a whole group that are to be posted now. None is given up meanwhile, so the group is
         not counted whole with a claim that is about to end."""
         with self._lock:
-            confirmation = self._ledger.confirm(group)
+            confirmation = self._ledger.assumed.confirm(group)
             for claim in confirmation.lost:
                 if (hold := self._holds.get(claim.pod.uid)) and hold.token == claim.token:
                     hold.give_up(NODE_TAKEN)
@@ -230,7 +230,7 @@ class Barrier:
                 if hold and hold.token == claim.token and hold.begin_posting():
                     posting.append(hold)
                 else:  # its call has ended: nothing would post it
-                    self._ledger.release(claim.pod.uid, claim.token)
+                    self._ledger.assumed.release(claim.pod.uid, claim.token)
         return posting
 
     def follow(self, decisions: Decisions) -> None:
@@ -269,8 +269,8 @@ class Barrier:
             with self._costs_only(hold.pod.group):
                 if hold.caller.gone():
                     self._give_up(hold, ABANDONED)
-                pod = self._ledger.pod(hold.pod.uid)
-                if pod is None or self._ledger.claim(pod.uid) is None:
+                pod = self._ledger.pods.get(hold.pod.uid)
+                if pod is None or self._ledger.claims.get(pod.uid) is None:
                     hold.give_up(POD_GONE)
                 elif pod.node:
                     hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
@@ -285,7 +285,7 @@ class Barrier:
 
     def release(self, hold: Hold) -> None:
         """Free the claim of a call that led to no binding, even if the call itself has ended meanwhile."""
-        self._ledger.release(hold.pod.uid, hold.token)
+        self._ledger.assumed.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:
         """All calls that have not ended, those being posted included."""

@@ -145,7 +145,7 @@ class Unconfirmed:
     def look(self, _: Decisions) -> None:
         """Have the pods of all claims that are due read. Called in every cycle, only by its thread."""
         now = self._clock()
-        found = {claim.token: claim for claim in self._ledger.posted_before(now - self._patience)}
+        found = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
         self._due = {token: due for token, due in self._due.items() if token in found}
         for token, claim in found.items():
             if self._due.get(token, now) <= now:
@@ -169,7 +169,7 @@ class Unconfirmed:
             if not self._is_bound(claim):
                 log.warning("a posted binding had no effect", pod=claim.pod.key, node=claim.node)
                 for posting in claim.posting:
-                    self._ledger.release(claim.pod.uid, posting.token)
+                    self._ledger.assumed.release(claim.pod.uid, posting.token)
         except ApiError as fault:
             log.info("a posted pod cannot be read yet", pod=claim.pod.key, error=str(fault))
         except Exception:
@@ -177,7 +177,7 @@ class Unconfirmed:
 
     def _is_bound(self, claim: Claim) -> bool:
         """Whether the pod is on a node: then the watch will show it, and the claim follows the watch."""
-        if self._ledger.claim(claim.pod.uid) is not claim:
+        if self._ledger.claims.get(claim.pod.uid) is not claim:
             return True
         try:
             found = self._cluster.pod(claim.pod.namespace, claim.pod.name)

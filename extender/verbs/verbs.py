@@ -84,19 +84,19 @@ class SchedulerVerbs:
     def filter(self, args: ExtenderArgs) -> FilterResult:
         self._ledger.note_asked()
         offered = _given(args.node_names)
-        if self._ledger.leaves(args.pod.spec.scheduler_name):
+        if self._ledger.pods.leaves(args.pod.spec.scheduler_name):
             metrics.refused()
             if offered is None:
                 return FilterResult(error=LEFT)
             return _unresolvable(LEFT, NodeNames(offered))
-        if not self._ledger.owns(args.pod):
+        if not self._ledger.pods.owns(args.pod):
             return FilterResult(nodes=_given(args.nodes), node_names=offered)
         if offered is None:
             return (
                 FilterResult(error=NODE_CACHE_NEEDED) if _given(args.nodes) else FilterResult(node_names=[])
             )
         nodes = NodeNames(offered)
-        answer = self._ledger.answer(Uid(args.pod.metadata.uid), nodes)
+        answer = self._ledger.assumed.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
             return FilterResult(node_names=answer)
         metrics.because(answer)
@@ -105,10 +105,10 @@ class SchedulerVerbs:
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Packing: the fuller a node would be, the higher its score. Pods that are not ours are not
         scored."""
-        if not self._ledger.owns(args.pod) or _given(args.node_names) is None:
+        if not self._ledger.pods.owns(args.pod) or _given(args.node_names) is None:
             return []
         nodes = NodeNames(args.node_names)
-        fullness = self._ledger.fullness(Uid(args.pod.metadata.uid), nodes)
+        fullness = self._ledger.assumed.fullness(Uid(args.pod.metadata.uid), nodes)
         return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
     async def bind(self, args: BindingArgs, caller: BindCaller) -> BindingResult:
@@ -120,7 +120,7 @@ class SchedulerVerbs:
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         """Pods of ours never preempt. Others may, unless that would break a gang or a start under way."""
-        if self._ledger.owns(args.pod) or self._ledger.leaves(args.pod.spec.scheduler_name):
+        if self._ledger.pods.owns(args.pod) or self._ledger.pods.leaves(args.pod.spec.scheduler_name):
             return PreemptionResult({})
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler sent whole pods
@@ -130,7 +130,7 @@ class SchedulerVerbs:
                 )
                 for node, full in (args.node_name_to_victims or {}).items()
             }
-        clear = self._ledger.may_clear(
+        clear = self._ledger.preemptions.may_clear(
             Uid(args.pod.metadata.uid),
             {node: [Uid(pod.uid) for pod in victims.pods or ()] for node, victims in candidates.items()},
             await self._is_confirmed(args.pod),
@@ -141,7 +141,7 @@ class SchedulerVerbs:
         """Whether a pod exists, even if only by the API server: the scheduler asks once, and its watch may be
         ahead of Muster's."""
         meta = pod.metadata
-        if self._ledger.pod(Uid(meta.uid)) is not None:
+        if self._ledger.pods.get(Uid(meta.uid)) is not None:
             return True
         try:
             found = await self._lookups.pod(meta.namespace, meta.name)
@@ -150,18 +150,18 @@ class SchedulerVerbs:
         return found.metadata.uid == meta.uid
 
     async def _bind(self, args: BindingArgs, caller: BindCaller) -> str:
-        pod = self._ledger.pod(Uid(args.pod_uid))
+        pod = self._ledger.pods.get(Uid(args.pod_uid))
         if pod is None:
             return await self._why_unknown(args)
         if (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
             return ANOTHER_UID
         if pod.node:
             return ALREADY_BOUND
-        if self._ledger.leaves(pod.scheduler):
+        if self._ledger.pods.leaves(pod.scheduler):
             return LEFT
         if not pod.group:
             return NOT_OURS
-        if not self._ledger.knows_node(args.node):
+        if not self._ledger.claims.capacity.knows(args.node):
             return UNKNOWN_NODE
         if not self._ledger.suits(pod, args.node):
             return UNSUITABLE_NODE

@@ -125,8 +125,8 @@ class Latest:
         self._clock = clock
         self._ends = clock() + BUDGET
         self._found: dict[str, Queue | None] = {}
-        self.namespace_queue = ledger.namespace_queue
-        self.group_queue = ledger.group_queue
+        self.of_namespace = ledger.queues.of_namespace
+        self.of_podgroup = ledger.queues.of_podgroup
 
     def left(self) -> float:
         """The seconds left for this review."""
@@ -135,24 +135,24 @@ class Latest:
             raise NotKnown(f"it took longer than {BUDGET} s")
         return left
 
-    def queue_view(self, name: str) -> QueueView | None:
-        found, known = self._read(name), self._ledger.queue_view(name)
+    def view(self, name: str) -> QueueView | None:
+        found, known = self._read(name), self._ledger.queues.view(name)
         if found is None:
             return known
         queues = Queues()
         queues.put(queue_record(found))
         return queues.view(name, known.groups if known else 0, known.allocated if known else {}, {})
 
-    def named_local_queue(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
+    def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
         """Read again where the ledger does not have it."""
-        known, label = self._ledger.named_local_queue(namespace, meta), local_queue_label(meta)
+        known, label = self._ledger.queues.local_queue_named_by(namespace, meta), local_queue_label(meta)
         if label is None or (known is not None and known.exists):
             return known
         found = self._sources.local_queue(f"{namespace}/{label.name}", self.left())
         return local_queue_record(found) if found is not None else known
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
-        view = self.queue_view(queue)
+        view = self.view(queue)
         selector = view.record.namespace_selector if view is not None else None
         if selector is None:
             return True
@@ -165,7 +165,7 @@ class Latest:
         while parent not in ("", ROOT_QUEUE, *ancestry) and (found := self._read(parent)):
             ancestry[parent] = queue_record(found)
             parent = found.spec.parent
-        return QueueTree({**tree.queues, **ancestry}, self.queue_view) if ancestry else tree
+        return QueueTree({**tree.queues, **ancestry}, self.view) if ancestry else tree
 
     def _read(self, name: str) -> Queue | None:
         if name not in self._found:

@@ -34,8 +34,8 @@ from extender.domain.admission.defaults import group_defaults, pod_defaults, que
 from extender.domain.admission.faults import Fault
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.admission.submission import (
-    Cluster,
     Destination,
+    Queues,
     destination_of_group,
     destination_of_other_group,
     destination_of_pod,
@@ -85,7 +85,7 @@ class AccessReviews:
 # ---- Whether a queue takes new work, and who may submit it.
 
 D = TypeVar("D", Destination, Destination | None)
-Entry = Callable[[Destination, Cluster], list[Fault]]  # faults unless a queue takes new work
+Entry = Callable[[Destination, Queues], list[Fault]]  # faults unless a queue takes new work
 
 
 class Access(Protocol):
@@ -101,16 +101,16 @@ class EntryRules:
         self.latest = latest
         self._access = access
 
-    def destination(self, find: Callable[[Cluster], D]) -> D:
+    def destination(self, find: Callable[[Queues], D]) -> D:
         """What `find` finds in the ledger, or in what the API server has now where a LocalQueue is not
         known: it may lead to a restricted queue."""
-        to = find(self._ledger)
+        to = find(self._ledger.queues)
         return find(self.latest) if to is not None and to.leads_nowhere else to
 
     def judge(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
         """It is enough that one of `subjects` may use the queue; without subjects the right is not
         checked."""
-        if entry(to, self._ledger) and (faults := entry(to, self.latest)):
+        if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
             return faults
         return self.judge_use(to, *subjects) if subjects else []
 
@@ -127,7 +127,7 @@ class EntryRules:
     def is_restricted(self, to: Destination) -> bool:
         if to.leads_nowhere:
             return False
-        view = self._ledger.queue_view(to.queue) or self.latest.queue_view(to.queue)
+        view = self._ledger.queues.view(to.queue) or self.latest.view(to.queue)
         return view is not None and view.record.restricted
 
 
@@ -147,7 +147,9 @@ class GroupRules:
         group = read(request.object, NewPodGroup)
         user = request.user_info.username
         maker = "" if user.startswith(_OURS) else user
-        return ReviewOutcome(patch=group_defaults(group, _namespace(request, group), maker, self._ledger))
+        return ReviewOutcome(
+            patch=group_defaults(group, _namespace(request, group), maker, self._ledger.queues)
+        )
 
     def judge(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
@@ -169,7 +171,7 @@ class GroupRules:
     def _judge_pods_before(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
         """Faults for pods that already wait for a new group of a restricted queue: when they were created, it
         was not known that they would use it."""
-        there = self._ledger.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
+        there = self._ledger.groups.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
         names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
         return [pods_not_judged(to, names)] if names else []
 
@@ -256,13 +258,13 @@ class WorkRules:
     # ---- pods
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
-        if not self._ledger.owns(_placed(read(request.object, NewPod), request)):
+        if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
             return ReviewOutcome()
         return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
 
     def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _placed(read(request.object, NewPod), request)
-        if not self._ledger.owns(pod):
+        if not self._ledger.pods.owns(pod):
             return ReviewOutcome()
         to = self._destination(pod)
         if request.sub_resource == RESIZE:
@@ -289,7 +291,7 @@ class WorkRules:
         return self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
-        if not self._ledger.owns(pod):
+        if not self._ledger.pods.owns(pod):
             return None
         return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
 
@@ -299,7 +301,7 @@ class WorkRules:
 
     @property
     def _job_entry(self) -> Entry:
-        return partial(judge_job_entry, tree=self._ledger.queue_tree)
+        return partial(judge_job_entry, tree=self._ledger.queues.tree)
 
 
 def _is_update(request: ReviewRequest) -> bool:
@@ -351,7 +353,7 @@ class QueueRules:
 
     def judge(self, request: ReviewRequest) -> ReviewOutcome:
         before = read_if_there(request.old_object, Queue)
-        tree = self._ledger.queue_tree()
+        tree = self._ledger.queues.tree()
         if request.operation == DELETE:  # if a whole collection is deleted, only the object has the name
             return ReviewOutcome(
                 judge_deletion(request.name or (before.metadata.name if before else ""), tree)

@@ -45,7 +45,7 @@ class Desk(Bench):
     def show(self, name: str) -> None:
         """The watch brings the API server's copy."""
         self.store.put(key(name), self.copies[name])
-        self.ledger.set_group(self.copies[name])
+        self.ledger.intake.set_group(self.copies[name])
 
     def look(self) -> list[dict[str, Any]]:
         """The patches that one look sent. The watch shows what they changed."""

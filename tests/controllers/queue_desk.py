@@ -128,7 +128,7 @@ class QueueDesk(Bench):
 
     def show(self, name: str) -> None:
         """The watch delivers the API server's copy."""
-        self.ledger.set_queue(self.copy(name))
+        self.ledger.intake.set_queue(self.copy(name))
         self.follow(self.copy(name))
 
     def follow(self, queue: Queue) -> None:

@@ -42,20 +42,20 @@ class Desk(Bench):
 
     def go(self, name: str) -> None:
         """A pod ends."""
-        record = self.ledger.pod(Uid(f"uid-{name}"))
+        record = self.ledger.pods.get(Uid(f"uid-{name}"))
         assert record is not None
         self.delete(name)
         self.grouper.forget_pod(record)
 
     def lose(self, name: str) -> None:
         """A PodGroup is deleted."""
-        self.ledger.drop_group(key(name))
+        self.ledger.intake.drop_group(key(name))
         self.grouper.notice(key(name), gone=True)
 
     def name_queue(self, queue: str) -> None:
         """The namespace names a queue for its pods."""
         named = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: queue}))
-        self.ledger.set_namespace(named)
+        self.ledger.intake.set_namespace(named)
 
     def look(self) -> list[tuple[str, str]]:
         """The requests of one look: verbs and names."""

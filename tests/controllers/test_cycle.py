@@ -69,14 +69,14 @@ def settled(wheel: Wheel) -> Decisions:
 
 def test_what_changed_is_decided_and_shown() -> None:
     wheel = Wheel()
-    wheel.ledger.set_node(node("a"))
-    wheel.ledger.set_pod(pod("p"))
+    wheel.ledger.intake.set_node(node("a"))
+    wheel.ledger.pods.set(pod("p"))
     assert wheel.once().groups[key("pod:p")].verdict is Verdict.STARTING
 
 
 def test_what_did_not_change_is_shown_but_not_decided_again() -> None:
     wheel = Wheel()
-    wheel.ledger.set_pod(pod("p"))
+    wheel.ledger.pods.set(pod("p"))
     before = settled(wheel)
     assert wheel.once() is before
     assert len(wheel.seen) == 3
@@ -85,7 +85,7 @@ def test_what_did_not_change_is_shown_but_not_decided_again() -> None:
 def test_many_changes_make_one_decision() -> None:
     wheel = Wheel()
     for n in range(100):
-        wheel.ledger.set_pod(pod(f"p{n}"))
+        wheel.ledger.pods.set(pod(f"p{n}"))
     assert len(wheel.once().groups) == 100
     assert len({id(each) for each in wheel.seen}) == 1
 
@@ -93,7 +93,7 @@ def test_many_changes_make_one_decision() -> None:
 def test_before_the_cluster_is_read_nothing_is_decided() -> None:
     wheel = Wheel()
     wheel.isready = False
-    wheel.ledger.set_pod(pod("p"))
+    wheel.ledger.pods.set(pod("p"))
     assert wheel.once().groups == {}
     wheel.isready = True
     assert len(wheel.once().groups) == 1
@@ -101,11 +101,11 @@ def test_before_the_cluster_is_read_nothing_is_decided() -> None:
 
 def test_time_alone_is_a_reason_to_decide_again() -> None:
     wheel = Wheel()
-    wheel.ledger.set_node(node("a", cpu="1"))
+    wheel.ledger.intake.set_node(node("a", cpu="1"))
     group, _, missing = gang("g", 2, admitted=True)
-    wheel.ledger.set_group(group)
-    wheel.ledger.set_pod(pod("g-0", "g", on="a"))
-    wheel.ledger.set_pod(missing)
+    wheel.ledger.intake.set_group(group)
+    wheel.ledger.pods.set(pod("g-0", "g", on="a"))
+    wheel.ledger.pods.set(missing)
     before = settled(wheel)
     assert before.wake_at is not None
     wheel.now = before.wake_at - 0.1
@@ -129,7 +129,7 @@ def test_a_change_wakes_it() -> None:
     wheel = Wheel()
     with wheel.turning():
         wheel.wait_for(lambda: bool(wheel.seen))
-        wheel.ledger.set_pod(pod("p"))
+        wheel.ledger.pods.set(pod("p"))
         wheel.wait_for(lambda: key("pod:p") in wheel.seen[-1].groups)
 
 
@@ -152,7 +152,7 @@ def test_what_changes_while_it_decides_is_seen_by_the_next() -> None:
     with wheel.turning():
         assert inside.wait(PATIENCE)
         for n in range(50):
-            wheel.ledger.set_pod(pod(f"p{n}"))
+            wheel.ledger.pods.set(pod(f"p{n}"))
         outside.set()
         wheel.wait_for(lambda: len(wheel.seen[-1].groups) == 50 if wheel.seen else False)
     assert {len(each.groups) for each in wheel.seen} == {0, 50}
@@ -179,7 +179,7 @@ def test_a_decision_that_raises_is_made_again(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("extender.controllers.cycle.decide", decide)
     wheel = Wheel()
-    wheel.ledger.set_pod(pod("p"))
+    wheel.ledger.pods.set(pod("p"))
     with capture_logs() as logs:
         assert wheel.once().groups == {}
         assert key("pod:p") in wheel.once().groups

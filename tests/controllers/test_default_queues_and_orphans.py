@@ -51,7 +51,7 @@ def test_root_and_default_are_made(desk: Desk) -> None:
 def test_who_was_deleted_is_made_again(desk: Desk) -> None:
     desk.look()
     del desk.store.queues["default"]
-    desk.ledger.drop_queue("default")
+    desk.ledger.intake.drop_queue("default")
     assert desk.look(seconds=10) == [("create", "default")]
 
 
@@ -85,7 +85,7 @@ def bereft(desk: Desk) -> Desk:
     desk.add(group("g", 1, "q", queue_uid="uid-q"), group("h", 1, "r", queue_uid="uid-r"))
     desk.look()
     del desk.store.queues["q"]
-    desk.ledger.drop_queue("q")
+    desk.ledger.intake.drop_queue("q")
     return desk
 
 
@@ -93,7 +93,7 @@ def test_its_groups_are_deleted_once_the_api_server_has_confirmed(bereft: Desk) 
     assert bereft.look() == [("list", "queues")]
     assert bereft.look() == [("delete_group", "g")]
     assert bereft.store.done("delete_group") == [("g", "uid-g")]
-    bereft.ledger.drop_group(bereft.decision("g").key)
+    bereft.ledger.intake.drop_group(bereft.decision("g").key)
     assert bereft.look(seconds=60) == []
 
 

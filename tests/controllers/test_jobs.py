@@ -39,7 +39,7 @@ class Desk(Bench):
     def submit(self, *jobs: AnyJob, version: str = "1", kind: JobKind = BATCH) -> "Desk":
         for each in jobs:
             seen = replace(each, metadata=replace(each.metadata, resource_version=version))
-            self.ledger.set_job(kind, seen)
+            self.ledger.intake.set_job(kind, seen)
             self.starter.see(kind, seen)
             self.api.jobs[each.metadata.name] = {
                 "metadata": {"uid": each.metadata.uid, "resourceVersion": version, "annotations": {}},
@@ -161,7 +161,7 @@ def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
 
 def test_a_job_whose_templates_are_in_another_object_names_its_group_before_it_is_let_go() -> None:
     with desk(node("n0", cpu="4")) as bench:
-        bench.ledger.set_runtime(RuntimeName("ClusterTrainingRuntime", "", "torch"), runtime())
+        bench.ledger.intake.set_runtime(RuntimeName("ClusterTrainingRuntime", "", "torch"), runtime())
         train = replace(job("train"), spec={"suspend": True, "runtimeRef": {"name": "torch"}})
         bench.submit(train, kind=TRAIN_JOB).look()
         asked = bench.show_unit("train").look()
@@ -180,14 +180,14 @@ def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
         assert bench.show_unit("train").look() == []
-        bench.ledger.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
         assert bench.look() == [("create group", unit_name("train"))]
 
 
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
-        bench.ledger.drop_job(NAMESPACE, "uid-train")
+        bench.ledger.intake.drop_job(NAMESPACE, "uid-train")
         bench.starter.forget(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
         assert bench.look() == []
         assert bench.submit(job("train", 2)).look() == [("create group", unit_name("train"))]

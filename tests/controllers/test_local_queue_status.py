@@ -72,7 +72,7 @@ class Desk(Bench):
 
     def show(self, name: str) -> None:
         local = msgspec.convert(self.store.stored[name], LocalQueue)
-        self.ledger.set_local_queue(local)
+        self.ledger.intake.set_local_queue(local)
         self.copies.put(f"{NAMESPACE}/{name}", local)
 
     def look(self, seconds: float = 2.0) -> list[str]:
@@ -116,7 +116,7 @@ def test_what_comes_in_by_it_is_told(desk: Desk) -> None:
     desk.start("g").run("g-0", "g-1")
     desk.rest()
     assert desk.status()["reserved"] == {"cpu": "2", "pods": "2"}
-    desk.ledger.drop_group(key("g"))
+    desk.ledger.intake.drop_group(key("g"))
     desk.delete("g-0", "g-1")
     desk.rest()
     assert (desk.status()["admitted"], desk.status()["reserved"]) == (0, {})
@@ -126,7 +126,7 @@ def test_what_comes_in_by_it_is_told(desk: Desk) -> None:
     ("spoil", "reason"),
     [
         (lambda desk: desk.keep(to="nowhere"), "QueueNotFound"),
-        (lambda desk: desk.ledger.drop_queue("q"), "QueueNotFound"),
+        (lambda desk: desk.ledger.intake.drop_queue("q"), "QueueNotFound"),
         (lambda desk: desk.add(queue("q", spec_state="Closed")), "QueueNotOpen"),
         (lambda desk: desk.add(queue("q", parent="away")), "InvalidSpec"),
         (lambda desk: desk.add(queue("q", namespace_selector=SELECTOR)), "NamespaceNotAllowed"),
@@ -192,7 +192,7 @@ def test_one_that_is_gone_is_forgotten(desk: Desk) -> None:
     desk.rest()
     del desk.store.stored["lq"]
     desk.copies.drop(f"{NAMESPACE}/lq")
-    desk.ledger.drop_local_queue(f"{NAMESPACE}/lq")
+    desk.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     assert desk.look() == []
     assert not desk.reporter.waiting
 

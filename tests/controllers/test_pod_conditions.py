@@ -326,9 +326,9 @@ def test_in_the_end_each_waiting_pod_says_what_its_group_waits_for(history: list
         for _ in range(4):
             bench.after(PAUSE)
         for group in ("g", "h"):
-            for member in bench.ledger.members(key(group)):
+            for member in bench.ledger.groups.members(key(group)):
                 wanted = VIEW.wanted(bench.decision(group), member)
-                planned = bench.ledger.claim(member.uid) is not None
+                planned = bench.ledger.claims.get(member.uid) is not None
                 overwritten = bool(member.unschedulable)
                 assert planned or overwritten or wanted in (None, member.unscheduled)
         assert bench.reasons(PAUSE) == {}

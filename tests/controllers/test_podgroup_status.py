@@ -54,7 +54,7 @@ def status_of(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
 def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
     """Most start at once: then that is all that is written."""
     with desk(node("n0", cpu="1")) as bench:
-        bench.ledger.set_job(BATCH, job("train", 2))
+        bench.ledger.intake.set_job(BATCH, job("train", 2))
         bench.add(builders.group(unit_name("train"), 2)).settle()
         bench.show(unit_name("train"))
         assert bench.look() == []
@@ -65,7 +65,7 @@ def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
 
 def test_a_job_that_starts_is_told_at_once() -> None:
     with desk(node("n0", cpu="2")) as bench:
-        bench.ledger.set_job(BATCH, job("train", 2))
+        bench.ledger.intake.set_job(BATCH, job("train", 2))
         bench.add(builders.group(unit_name("train"), 2)).settle()
         bench.show(unit_name("train"))
         (patch,) = bench.look()
@@ -120,7 +120,7 @@ def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() ->
     with desk(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
         (patch,) = bench.look()
         assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g", ADMITTED: "uid-g"}
-        bench.ledger.drop_queue("q")
+        bench.ledger.intake.drop_queue("q")
         bench.settle()
         (patch,) = bench.look()
         assert status_of(patch)[1][SCHEDULED] == ("False", Reason.QUEUE_NOT_FOUND)
@@ -254,10 +254,10 @@ def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom()
 def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
     """The PodGroup of a waiting Volcano Job, which creates no pods for it while it is Pending."""
     with desk(node("a"), builders.group("g", 2)) as bench:
-        bench.ledger.leave(frozenset({"volcano"}))
+        bench.ledger.pods.leave(frozenset({"volcano"}))
         bench.settle()
         assert bench.look() == []
-        bench.ledger.leave(frozenset())
+        bench.ledger.pods.leave(frozenset())
         bench.settle()
         (patch,) = bench.look()
         assert status_of(patch)[0] == "Inqueue"

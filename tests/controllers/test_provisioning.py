@@ -44,12 +44,12 @@ class Desk(Bench):
         self.requests = ProvisioningRequests()
         self.asking = ProvisioningQueues(self.queues, lambda: self.served)
         self.controller = ProvisioningController(self.means(), self.asking, self.requests, self.policy)
-        for name in self.ledger.queue_names():
+        for name in self.ledger.queues.names():
             self.queues.put(name, self._copies[name])
 
     @property
     def _copies(self) -> dict[str, QueueCopy]:
-        return {name: copy for name in self.ledger.queue_names() if (copy := self.queues.get(name))}
+        return {name: copy for name in self.ledger.queues.names() if (copy := self.queues.get(name))}
 
     def put_queue(self, name: str, provisioning: Provisioning | None = CLASS, **options: Any) -> "Desk":
         made = builders.queue(name, **options)
@@ -240,7 +240,7 @@ def test_a_group_that_starts_withdraws_its_request() -> None:
 def test_a_group_that_is_gone_or_waits_for_something_else_does_too() -> None:
     with desk(waiting(), waiting("h")) as bench:
         bench.lasting()
-        bench.ledger.drop_group(key("g"))
+        bench.ledger.intake.drop_group(key("g"))
         bench.delete("g-0", "g-1")
         assert [verb for verb, _ in bench.look()] == ["withdraw request"]
         bench.put_queue("q", capability={"cpu": "1"})

@@ -94,7 +94,7 @@ def test_only_what_is_new_is_sent(desk: Desk) -> None:
 def test_amounts_that_are_gone_are_taken_out(desk: Desk) -> None:
     desk.look()
     assert desk.status().deserved["cpu"] == "2"
-    desk.ledger.drop_group(desk.decision("g").key)
+    desk.ledger.intake.drop_group(desk.decision("g").key)
     desk.delete("g-0", "g-1")
     desk.look()
     assert desk.status().deserved == {}
@@ -104,7 +104,7 @@ def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:
     desk.edit("q", state="Closed")
     desk.look()
     assert (desk.status().state, desk.conditions()["Open"]) == ("Closing", ("False", "Closed"))
-    desk.ledger.drop_group(desk.decision("g").key)
+    desk.ledger.intake.drop_group(desk.decision("g").key)
     desk.delete("g-0", "g-1")
     desk.look()
     assert desk.status().state == "Closed"
@@ -150,7 +150,7 @@ def test_a_write_on_an_old_copy_is_made_again_on_the_new_one(desk: Desk) -> None
 def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecessor(desk: Desk) -> None:
     desk.look()
     old = desk.settle().decisions
-    desk.ledger.drop_queue("q")
+    desk.ledger.intake.drop_queue("q")
     desk.copies.drop("q")
     desk.store.put(queue("q", uid="new"))
     desk.follow(desk.copy("q"))
@@ -240,11 +240,11 @@ def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
 
 
 def test_while_pods_are_left_to_volcano_numbers_are_its_to_write(desk: Desk) -> None:
-    desk.ledger.leave(frozenset({"volcano"}))
+    desk.ledger.pods.leave(frozenset({"volcano"}))
     desk.rest()
     status = desk.status()
     assert (status.state, status.inqueue, status.share, status.allocated) == ("Open", None, None, None)
-    desk.ledger.leave(frozenset())
+    desk.ledger.pods.leave(frozenset())
     desk.rest()
     assert (desk.status().inqueue, desk.status().share) == (1, 1.0)
 
@@ -285,7 +285,7 @@ def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
 
 
 def test_what_is_held_of_each_flavor_is_told(desk: Desk) -> None:
-    desk.ledger.set_node(node("a", cpu="4", labels=on_flavor("spot")))
+    desk.ledger.intake.set_node(node("a", cpu="4", labels=on_flavor("spot")))
     desk.keep(queue("q", flavors=[flavor("spot"), flavor("ondemand")]))
     desk.start("g")
     desk.rest()

@@ -34,7 +34,7 @@ def test_a_group_that_is_deleted_while_it_waits_is_forgotten() -> None:
     waits = QueueWaits(lambda: bench.now)
     waits.look(bench.ledger.decisions)
     bench.delete("a-0")
-    bench.ledger.drop_group(GroupKey("team/a"))
+    bench.ledger.intake.drop_group(GroupKey("team/a"))
     bench.settle()
     waits.look(bench.ledger.decisions)
     assert waits._since == {}

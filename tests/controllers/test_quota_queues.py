@@ -57,7 +57,7 @@ class Desk(QueueDesk):
         calls = [(call[0], call[1]) for call in self.store.calls]
         for name in {name for verb, name in calls if verb == "delete"} - self.store.queues.keys():
             self.queues.drop(name)
-            self.ledger.drop_queue(name)
+            self.ledger.intake.drop_queue(name)
         self.show_all()
         return sorted(calls)
 
@@ -93,14 +93,14 @@ def test_queues_are_made_from_above_and_say_where_they_come_from(planted: Desk) 
         keys.QUOTA_NAMESPACES: "team",
     }
     assert (made.spec.parent, made.spec.capability) == ("root-quota", {"cpu": 5})
-    assert planted.ledger.namespace_queue("team") == "leaf"
+    assert planted.ledger.queues.of_namespace("team") == "leaf"
 
 
 def test_a_change_of_the_tree_changes_its_queue_and_an_edit_by_hand_is_taken_back(planted: Desk) -> None:
     planted.plant({"name": "leaf", "max": {"cpu": 6}})
     assert planted.look() == [("patch_queue", "leaf")]
     assert planted.copy("leaf").spec.capability == {"cpu": 6}
-    assert planted.ledger.namespace_queue("team") == ""
+    assert planted.ledger.queues.of_namespace("team") == ""
     planted.edit("leaf", capability={"cpu": 60, "memory": "1Gi"}, weight=9)
     assert planted.look() == [("patch_queue", "leaf")]
     spec = planted.copy("leaf").spec
@@ -127,7 +127,7 @@ def test_a_queue_that_others_made_is_left_alone_and_told(desk: Desk) -> None:
     assert "queue 'leaf': it exists and is not made from a quota" in shown
     del desk.store.queues["leaf"]
     desk.queues.drop("leaf")
-    desk.ledger.drop_queue("leaf")
+    desk.ledger.intake.drop_queue("leaf")
     for _ in range(3):
         desk.look()
     assert desk.copy("below").spec.parent == "leaf"
@@ -145,7 +145,7 @@ def test_the_queues_are_closed_with_their_tree_and_deleted_from_below_once_they_
     assert planted.copy("leaf").spec.state == "Closed"
     planted.publish("leaf", "root-quota")
     assert [planted.look() for _ in range(3)] == [[], [], []], "a group is left"
-    planted.ledger.drop_group(planted.decision("g").key)
+    planted.ledger.intake.drop_group(planted.decision("g").key)
     assert planted.look() == [("delete", "leaf")]
     assert planted.look() == [("delete", "root-quota")]
     assert {*planted.store.queues} == {"stranger"}
@@ -187,7 +187,7 @@ def test_nothing_is_closed_before_quotas_have_been_read_or_while_a_node_cannot_b
 def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) -> None:
     planted.plant({"name": "leaf", "max": {"cpu": -1}, "namespaces": ["team"]})
     assert [planted.look() for _ in range(2)] == [[], []]
-    assert planted.ledger.namespace_queue("team") == "leaf"
+    assert planted.ledger.queues.of_namespace("team") == "leaf"
     assert planted.event_messages() == ["node 'leaf': max[cpu]: got -1; allowed is 0 or more"]
 
 
@@ -208,7 +208,7 @@ def test_a_status_that_others_write_plans_nothing_anew(planted: Desk) -> None:
     assert planted.quotas.plan is before
     planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": []})
     planted.look()
-    assert planted.ledger.namespace_queue("team") == ""
+    assert planted.ledger.queues.of_namespace("team") == ""
 
 
 def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:

@@ -28,7 +28,7 @@ class Yielding(Bench):
 
     def __init__(self) -> None:
         super().__init__(node("a"))
-        self.ledger._pod_intake.ownership = Ownership(frozenset({"muster", VOLCANO}))
+        self.ledger.pods.ownership = Ownership(frozenset({"muster", VOLCANO}))
         self.add(pod("ours"), pod("theirs", scheduler=VOLCANO)).settle()
         self.yielder = VolcanoCoexistence(self.means(), NAMESPACE)
 
@@ -45,7 +45,7 @@ class Yielding(Bench):
         """After a look at the Lease."""
         with capture_logs():
             self.yielder.look_at_lease()
-        return self.ledger.leaves(VOLCANO)
+        return self.ledger.pods.leaves(VOLCANO)
 
     def gates(self) -> list[Call]:
         self.api.calls = []
@@ -109,7 +109,7 @@ def test_what_may_not_be_read_is_told_and_taken_for_none() -> None:
     with yielding() as bench, capture_logs() as logs:
         bench.api.fail("lease", Forbidden(403))
         bench.yielder.look_at_lease()
-        assert not bench.ledger.leaves(VOLCANO)
+        assert not bench.ledger.pods.leaves(VOLCANO)
     assert any(line["log_level"] == "warning" for line in logs)
 
 
@@ -151,11 +151,11 @@ def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: st
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
-        assert bench.ledger.leaves(VOLCANO)
+        assert bench.ledger.pods.leaves(VOLCANO)
         assert bench.yielder.text().endswith("(volcano-scheduler-1)")
         assert bench.after(5 * DURATION).yields()
         bench.yielder.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
-        assert not bench.ledger.leaves(VOLCANO)
+        assert not bench.ledger.pods.leaves(VOLCANO)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.see_pod(not_at_work)
-        assert not bench.ledger.leaves(VOLCANO)
+        assert not bench.ledger.pods.leaves(VOLCANO)
 
 
 def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
@@ -180,7 +180,7 @@ def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
         assert not bench.yields()
         found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")
         bench.yielder.see_pod(replace(found, metadata=replace(found.metadata, namespace="elsewhere")))
-        assert not bench.ledger.leaves(VOLCANO)
+        assert not bench.ledger.pods.leaves(VOLCANO)
 
 
 def test_a_pod_that_ends_gives_them_back() -> None:
@@ -188,7 +188,7 @@ def test_a_pod_that_ends_gives_them_back() -> None:
         assert not bench.yields()
         for phase, left in (("Running", True), ("Failed", False)):
             bench.yielder.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
-            assert bench.ledger.leaves(VOLCANO) is left
+            assert bench.ledger.pods.leaves(VOLCANO) is left
 
 
 def test_before_the_first_look_they_are_left_alone() -> None:
@@ -196,7 +196,7 @@ def test_before_the_first_look_they_are_left_alone() -> None:
     bench.api.fail("lease", *[Unreachable("down")] * 10)
     bench.yielder.start()
     try:
-        assert bench.ledger.leaves(VOLCANO)
+        assert bench.ledger.pods.leaves(VOLCANO)
         assert "not known yet" in bench.yielder.text()
     finally:
         bench.yielder.stop()

@@ -69,7 +69,7 @@ class JobWorld(World):
     def submit(self, *jobs: AnyJob) -> Self:
         for each in jobs:
             self.jobs[each.metadata.name] = each
-            self.ledger.set_job(BATCH, each)
+            self.ledger.intake.set_job(BATCH, each)
         return self
 
     def change(self, name: str, **spec: Any) -> None:
@@ -85,9 +85,9 @@ class JobWorld(World):
 
     def remove(self, name: str) -> None:
         self.jobs.pop(name)
-        self.ledger.drop_job(NAMESPACE, f"uid-{name}")
+        self.ledger.intake.drop_job(NAMESPACE, f"uid-{name}")
         self.units.pop(name, None)
-        self.ledger.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+        self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
 
     def work(self) -> Self:
         """Decide, do what is to be done about jobs, and let their controller work, until nothing changes."""
@@ -142,7 +142,7 @@ class JobWorld(World):
                 self.change(name, suspend=True)
             case JobStep.REMOVE_UNIT:
                 del self.units[name]
-                self.ledger.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+                self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
         return True
 
     def _put_unit(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
@@ -153,7 +153,7 @@ class JobWorld(World):
             queue=spec.get("queue", "default"),
             created=self.jobs[name].metadata.creation_timestamp or "",
             annotations={**(before or {}), **notes},
-            admitted=self.ledger.history(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))[2],
+            admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))[2],
         )
         self.units[name] = replace(
             made, metadata=replace(made.metadata, labels=self.jobs[name].metadata.labels)

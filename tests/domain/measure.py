@@ -32,7 +32,7 @@ def _bound_pods() -> list[Pod]:
 
 def _feed(world: World, pods: list[Pod]) -> None:
     for each in pods:
-        world.ledger.set_pod(each)
+        world.ledger.pods.set(each)
 
 
 def waiting_groups(

@@ -34,16 +34,16 @@ def queue(name: str, spec: Spec, annotations: Mapping[str, str] = {}, state: str
 def ledger() -> Ledger:
     made = Ledger(Ownership(frozenset({SCHEDULER})))
     for name, spec in TREE.items():
-        made.set_queue(queue(name, spec))
-    made.set_group(group("g", 1, queue="closing"))
-    made.set_pod(pod("p", queue="shut", on="n"))
+        made.intake.set_queue(queue(name, spec))
+    made.intake.set_group(group("g", 1, queue="closing"))
+    made.pods.set(pod("p", queue="shut", on="n"))
     made.snapshot()
     return made
 
 
 @pytest.fixture
 def tree(ledger: Ledger) -> QueueTree:
-    return ledger.queue_tree()
+    return ledger.queues.tree()
 
 
 def codes(new: Queue, tree: QueueTree, before: Queue | None = None, depth: int = 5) -> list[Code]:
@@ -100,9 +100,9 @@ def test_a_new_queue(spec: Spec, expected: list[Code], tree: QueueTree) -> None:
 )
 def test_paths(path: str, weights: str, expected: list[Code], ledger: Ledger) -> None:
     annotated = {"volcano.sh/hierarchy": "root/sci/dev", "volcano.sh/hierarchy-weights": "1/1/1"}
-    ledger.set_queue(queue("sci", {}, annotated))
+    ledger.intake.set_queue(queue("sci", {}, annotated))
     given = {"volcano.sh/hierarchy": path, "volcano.sh/hierarchy-weights": weights}
-    assert codes(queue("new", {}, given), ledger.queue_tree()) == expected
+    assert codes(queue("new", {}, given), ledger.queues.tree()) == expected
 
 
 def test_a_queue_does_not_go_below_itself_nor_too_deep(tree: QueueTree) -> None:
@@ -158,8 +158,8 @@ def test_what_may_not_be_deleted(name: str, expected: list[Code], tree: QueueTre
 
 
 def test_a_closed_queue_may_be_deleted(ledger: Ledger) -> None:
-    ledger.set_queue(queue("gone", {"state": "Closed"}))
-    assert judge_deletion("gone", ledger.queue_tree()) == []
+    ledger.intake.set_queue(queue("gone", {"state": "Closed"}))
+    assert judge_deletion("gone", ledger.queues.tree()) == []
 
 
 def test_refusals_name_field_value_and_remedy(tree: QueueTree) -> None:
@@ -170,10 +170,10 @@ def test_refusals_name_field_value_and_remedy(tree: QueueTree) -> None:
 
 
 def test_a_circle_of_parents_ends(ledger: Ledger) -> None:
-    ledger.set_queue(queue("x", {"parent": "y"}))
-    ledger.set_queue(queue("y", {"parent": "x"}))
+    ledger.intake.set_queue(queue("x", {"parent": "y"}))
+    ledger.intake.set_queue(queue("y", {"parent": "x"}))
     limits = {"capability": {"cpu": "1"}}
     assert (
-        codes(queue("x", {"parent": "y", **limits}), ledger.queue_tree(), queue("x", {"parent": "y"})) == []
+        codes(queue("x", {"parent": "y", **limits}), ledger.queues.tree(), queue("x", {"parent": "y"})) == []
     )
-    assert codes(queue("z", {"parent": "x"}), ledger.queue_tree()) == []
+    assert codes(queue("z", {"parent": "x"}), ledger.queues.tree()) == []

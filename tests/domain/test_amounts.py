@@ -60,7 +60,7 @@ def test_sums_of_more_than_64_bits_on_one_node_are_exact_again_later() -> None:
     each = of_containers(stranger("huge", on="n0"), {"memory": "9E"})
     record = world.add(each).claim("huge")
     assert record is not None
-    capacity = world.ledger._claims.capacity
+    capacity = world.ledger.claims.capacity
     for times in (1, -1):
         for _ in range(2**16):
             capacity.count(record, times)
@@ -148,14 +148,14 @@ def test_pods_of_others_share_all_that_they_have_in_common() -> None:
         daemon = stranger(f"daemon-{name}", on=name, labels={"app": "daemon"})
         affinity = on_nodes("metadata.name", "In", name)
         world.add(replace(daemon, spec=replace(daemon.spec, affinity=affinity)))
-    first, second = (world.ledger.pod(Uid(f"uid-daemon-{name}")) for name in ("n0", "n1"))
+    first, second = (world.ledger.pods.get(Uid(f"uid-daemon-{name}")) for name in ("n0", "n1"))
     assert first is not None
     assert second is not None
     assert first.shape is second.shape
     assert first.labels is second.labels
     world.delete("daemon-n0", "daemon-n1")
     del first, second
-    assert len(world.ledger._pod_intake.shapes.labels) == 0
+    assert len(world.ledger.pods.shapes.labels) == 0
 
 
 def test_a_pod_that_becomes_ours_is_known_in_full() -> None:
@@ -174,8 +174,8 @@ def test_a_pod_that_cannot_be_taken_in_is_not_half_recorded() -> None:
     before = idle(world)
     with pytest.raises(TypeError):
         world.add(pod("a-0", "a", on="n0", role=["worker"]))  # type: ignore[arg-type]
-    assert world.ledger.pod(Uid("uid-a-0")) is None
-    assert world.ledger.members(key("a")) == []
+    assert world.ledger.pods.get(Uid("uid-a-0")) is None
+    assert world.ledger.groups.members(key("a")) == []
     assert idle(world) == before
     world.add(pod("a-0", "a", on="n0"))
     assert idle(world)["pods"] == before["pods"] - 1

@@ -135,7 +135,7 @@ def state(there: World) -> tuple[str, dict[str, int]]:
 def test_pods_whose_group_is_deleted_wait_outside_and_the_queue_closes() -> None:
     there = closing()
     assert state(there) == ("Closing", {"pending": 1})
-    there.ledger.drop_group(key(GROUP))
+    there.ledger.intake.drop_group(key(GROUP))
     there.add(node("n")).settle()
     assert there.reason(GROUP) is Reason.QUEUE_NOT_OPEN
     assert state(there) == ("Closed", {})
@@ -143,7 +143,7 @@ def test_pods_whose_group_is_deleted_wait_outside_and_the_queue_closes() -> None
 
 def test_they_go_on_when_it_opens() -> None:
     there = closing()
-    there.ledger.drop_group(key(GROUP))
+    there.ledger.intake.drop_group(key(GROUP))
     there.add(node("n")).settle()
     there.add(queue("q", spec_state="Open")).settle()
     assert there.verdict(GROUP) is Verdict.STARTING
@@ -152,7 +152,7 @@ def test_they_go_on_when_it_opens() -> None:
 
 def test_pods_on_nodes_keep_the_queue_closing_until_they_are_gone() -> None:
     there = closing(node("n", cpu="1"), pod("web-9", GROUP, queue="q", owner="web", on="n"))
-    there.ledger.drop_group(key(GROUP))
+    there.ledger.intake.drop_group(key(GROUP))
     assert state(there.settle()) == ("Closing", {"running": 1})
     there.delete("web-9")
     assert state(there.settle()) == ("Closed", {})
@@ -199,7 +199,7 @@ def test_a_group_that_runs_stays_whole_when_its_podgroup_comes_and_goes() -> Non
     assert there.stood_whole(GROUP)
     there.add(group(GROUP, 2, uid="1")).settle()
     assert there.stood_whole(GROUP)
-    there.ledger.drop_group(there.decision(GROUP).key)
+    there.ledger.intake.drop_group(there.decision(GROUP).key)
     there.settle()
     assert there.stood_whole(GROUP)
     assert there.decision(GROUP).life.phase is Phase.RUNNING
@@ -280,7 +280,7 @@ def test_a_native_group_without_a_gang_is_none() -> None:
 def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
     there = world(node("n"), native("g", 3), plugins("g", 2), group("g", 1), pod("g-0", "g"))
     assert there.verdict("g") is Verdict.STARTING
-    there.ledger.drop_group(there.decision("g").key)
+    there.ledger.intake.drop_group(there.decision("g").key)
     assert there.settle().detail("g") == "1 of 2 members exist"
 
 

@@ -34,7 +34,7 @@ class Calls(RuleBasedStateMachine):
     @rule(where=some_node, whole=st.booleans())
     def call_comes(self, where: str, whole: bool) -> None:
         self.calls += 1
-        if self.world.ledger.hold(UID, where, self.calls) is None:
+        if self.world.ledger.assumed.hold(UID, where, self.calls) is None:
             self.held = self.calls
         if whole:
             self.barrier_looks()
@@ -51,7 +51,7 @@ class Calls(RuleBasedStateMachine):
     def call_ends(self, data: st.DataObject) -> None:
         """It was given up, or its binding came to nothing; of one that ended before it is said once more."""
         token = data.draw(st.integers(1, self.calls))
-        self.world.ledger.release(UID, token)
+        self.world.ledger.assumed.release(UID, token)
         self.on_their_way.pop(token, None)
         if token == self.held:
             self.held = None

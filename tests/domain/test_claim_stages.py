@@ -33,7 +33,7 @@ def at(stage: ClaimStage) -> World:
 @pytest.mark.parametrize("stage", ClaimStage)
 def test_every_stage_is_reached_and_every_claim_ends(stage: ClaimStage) -> None:
     assert allows(ClaimEvent.LEAVE, stage)
-    assert at(stage).delete("g-new").ledger.claim(pod("g-new").metadata.uid) is None  # type: ignore[arg-type]
+    assert at(stage).delete("g-new").ledger.claims.get(pod("g-new").metadata.uid) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("stage", ClaimStage)
@@ -81,7 +81,7 @@ def test_the_end_of_another_call_makes_nothing_of_it(stage: ClaimStage) -> None:
     world = at(stage)
     claim = world.claim("g-new")
     assert claim is not None
-    world.ledger.release(claim.pod.uid, claim.token + 1)
+    world.ledger.assumed.release(claim.pod.uid, claim.token + 1)
     assert world.claim("g-new") is claim
 
 
@@ -106,7 +106,7 @@ def test_what_a_decision_without_a_node_makes_of_it(stage: ClaimStage) -> None:
     """The PodGroup is gone and no member is left on a node: members without a held call have no claim."""
     world = at(stage)
     world.delete("g-0")
-    world.ledger.drop_group(world.decision("g").key)
+    world.ledger.intake.drop_group(world.decision("g").key)
     world.ledger.publish(world.decide())
     if stage is BOUND:
         assert world.stage("g-new") is BOUND

@@ -45,9 +45,9 @@ def end(world: World, *names: str) -> World:
     """What is named, `namespace/name` of groups or pods of others, ends at once."""
     for each in names:
         name = each.partition("/")[2]
-        members = [pod.name for pod in world.ledger.members(key(name))] or [name]
+        members = [pod.name for pod in world.ledger.groups.members(key(name))] or [name]
         world.finish(*members).delete(*members)
-        world.ledger.drop_group(key(name))
+        world.ledger.intake.drop_group(key(name))
     return world.settle()
 
 

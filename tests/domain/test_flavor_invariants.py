@@ -64,7 +64,7 @@ def running(draw: st.DrawFn) -> World:
     for name in gone:
         world.finish(name, phase=draw(st.sampled_from(["Failed", "Succeeded"])))
         if draw(st.booleans()):
-            record = world.ledger.pod(Uid(world.pods[name].metadata.uid))
+            record = world.ledger.pods.get(Uid(world.pods[name].metadata.uid))
             assert record is not None
             world.add(pod(f"{name}-again", record.group.partition("/")[2], role=record.role))
     return world

@@ -340,7 +340,7 @@ def test_faults(flavors: list[QueueFlavor], fault: str) -> None:
 def test_the_webhook_names_the_field_of_an_amount_that_is_none() -> None:
     world = World(queue("root"))
     written = queue("q", flavors=[SPOT, flavor("f", {"cpu": "a lot"}, {"cpu": "-1"})])
-    faults = judge_queue(written, None, world.ledger.queue_tree(), 5)
+    faults = judge_queue(written, None, world.ledger.queues.tree(), 5)
     assert [fault.field for fault in faults] == [
         "spec.flavors[1].capability[cpu]",
         "spec.flavors[1].deserved[cpu]",

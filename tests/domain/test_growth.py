@@ -55,7 +55,7 @@ def test_growth_comes_after_gangs_that_wait() -> None:
 @pytest.mark.parametrize("minMember", [8, 2**31 - 1])
 def test_growth_waits_while_the_queue_takes_nobody_in(minMember: int) -> None:
     world = standing(1, 7)
-    world.ledger.drop_queue("q")
+    world.ledger.intake.drop_queue("q")
     assert world.add(group("g", minMember, "q")).settle().plan("g") == {}
     assert (world.verdict("g"), world.reason("g")) == (Verdict.RUNNING, Reason.QUEUE_NOT_FOUND)
 

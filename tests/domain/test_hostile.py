@@ -153,8 +153,8 @@ class Hostile(RuleBasedStateMachine):
         if known is not None:
             self.world.pods[name] = known
         else:
-            assert self.world.ledger.pod(Uid(f"uid-{name}")) is None
-            assert self.world.ledger.claim(Uid(f"uid-{name}")) is None
+            assert self.world.ledger.pods.get(Uid(f"uid-{name}")) is None
+            assert self.world.ledger.claims.get(Uid(f"uid-{name}")) is None
 
     @rule(name=st.sampled_from(PODS))
     def pod_goes(self, name: str) -> None:
@@ -187,7 +187,7 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(GROUPS))
     def group_goes(self, name: str) -> None:
-        self.world.ledger.drop_group(GroupKey(f"{NAMESPACE}/{name}"), Origin.VOLCANO)
+        self.world.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{name}"), Origin.VOLCANO)
 
     @rule(
         name=st.sampled_from(QUEUES[1:]),
@@ -214,7 +214,7 @@ class Hostile(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(QUEUES[1:]))
     def queue_goes(self, name: str) -> None:
-        self.world.ledger.drop_queue(name)
+        self.world.ledger.intake.drop_queue(name)
 
     @rule(value=st.sampled_from(COUNTS))
     def priority_class_changes(self, value: int) -> None:
@@ -245,7 +245,7 @@ class Hostile(RuleBasedStateMachine):
     def filter_asks(self, name: str, offered: list[str]) -> None:
         if name in self.world.pods:
             self.world.answer(name, offered)
-            self.world.ledger.fullness(Uid(f"uid-{name}"), offered)
+            self.world.ledger.assumed.fullness(Uid(f"uid-{name}"), offered)
 
     @rule(name=st.sampled_from(PODS), where=st.sampled_from((*NODES, "unknown")))
     def bind_is_called(self, name: str, where: str) -> None:
@@ -264,7 +264,7 @@ class Hostile(RuleBasedStateMachine):
     @rule(claimant=st.sampled_from(PODS), where=st.sampled_from(NODES))
     def preemption_is_asked(self, claimant: str, where: str) -> None:
         victims = [Uid(f"uid-{name}") for name in PODS]
-        self.world.ledger.may_clear(Uid(f"uid-{claimant}"), {where: victims})
+        self.world.ledger.preemptions.may_clear(Uid(f"uid-{claimant}"), {where: victims})
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 1000.0]))
     def time_passes(self, seconds: float) -> None:
@@ -289,7 +289,7 @@ class Hostile(RuleBasedStateMachine):
             self._is_written(name, offers, claims)
 
     def _is_written(self, name: str, offers: Mapping[str, int], claims: Any) -> None:
-        capacity = self.world.ledger._claims.capacity
+        capacity = self.world.ledger.claims.capacity
         row, columns = capacity.row(name), capacity.columns
         pinned: dict[str, int] = {}
         for claim in claims:
@@ -318,7 +318,7 @@ class Hostile(RuleBasedStateMachine):
 
     @invariant()
     def terms_have_whom_they_select(self) -> None:
-        pinned = [claim for claim in self.world.ledger._claims if claim.pinned]
+        pinned = [claim for claim in self.world.ledger.claims if claim.pinned]
         occupancy = self.world.ledger.snapshot().occupancy
         for term, by_node in [*occupancy.selected.items()][:20]:
             there = Counter(each.node for each in pinned if term.matches(each.pod.namespace, each.pod.labels))
@@ -332,8 +332,8 @@ class Hostile(RuleBasedStateMachine):
         for name in GROUPS:
             self.group_goes(name)
         self._twice(self.every_round_ends)
-        assert not list(self.world.ledger._claims)
-        assert not self.world.ledger._claims.capacity._sums
+        assert not list(self.world.ledger.claims)
+        assert not self.world.ledger.claims.capacity._sums
         assert not self.world.ledger.snapshot().groups
         assert all(not queue.allocated for queue in self.world.ledger.snapshot().queues.values())
         assert not self.world.ledger.snapshot().occupancy.selected

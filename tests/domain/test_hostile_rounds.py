@@ -98,7 +98,7 @@ def test_no_round_raises(world: World, seconds: float, data: st.DataObject) -> N
         if data.draw(st.booleans()):
             getattr(world, data.draw(st.sampled_from(["delete", "mark_deleted", "finish", "ungate"])))(name)
     if data.draw(st.booleans()):
-        world.ledger.drop_group(key("g"))
+        world.ledger.intake.drop_group(key("g"))
     if data.draw(st.booleans()) and world.nodes:
         world.drop_node(next(iter(world.nodes)))
     world.pass_time(seconds)

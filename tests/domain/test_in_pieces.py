@@ -11,9 +11,9 @@ from tests.domain.builders import group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key, nodes
 
 OBSTACLES: dict[Reason, Callable[[World], object]] = {
-    Reason.GROUP_NOT_FOUND: lambda world: world.ledger.drop_group(key("g")),
+    Reason.GROUP_NOT_FOUND: lambda world: world.ledger.intake.drop_group(key("g")),
     Reason.INVALID_SPEC: lambda world: world.add(group("g", 3, "q", min_resources={"cpu": "much"})),
-    Reason.QUEUE_NOT_FOUND: lambda world: world.ledger.drop_queue("q"),
+    Reason.QUEUE_NOT_FOUND: lambda world: world.ledger.intake.drop_queue("q"),
     Reason.QUEUE_STOPPED: lambda world: world.add(queue("q", stop_policy="Hold")),
     Reason.HELD: lambda world: world.add(group("g", 3, "q", annotations={keys.HOLD: "true"})),
 }

@@ -55,7 +55,7 @@ def planned(world: World) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for decision in world.decisions.groups.values():
         for uid, node_ in decision.plan.items():
-            record = world.ledger.pod(uid)
+            record = world.ledger.pods.get(uid)
             assert record is not None
             sums.update({(node_, name): amount for name, amount in record.shape.requests.items()})
     return sums
@@ -85,7 +85,7 @@ def test_plans_never_take_a_queue_above_its_ceiling(world: World) -> None:
         started_before = any(snapshot.groups[each.key].placed for each in planned_)
         for each in planned_:
             for uid in each.plan:
-                record = world.ledger.pod(uid)
+                record = world.ledger.pods.get(uid)
                 assert record is not None
                 sums.update(record.shape.requests)
         capability = snapshot.queues[decision.name].record.capability or {}

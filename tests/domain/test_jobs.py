@@ -285,7 +285,7 @@ def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     assert set(world.decision(unit_name("train")).plan.values()) == {"n1"}
     world.remove("train")
     world.settle()
-    assert not world.ledger._claims.capacity._terms._users
+    assert not world.ledger.claims.capacity._terms._users
 
 
 def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
@@ -307,7 +307,7 @@ def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:
 
 
 def expected(world: JobWorld) -> int:
-    groups = world.ledger._registry.groups.values()
+    groups = world.ledger.registry.groups.values()
     return sum(pod.to_be for group in groups for pod in group.pods.values())
 
 
@@ -324,7 +324,7 @@ def test_what_ran_late_before_does_not_count_once_it_runs() -> None:
 
 
 def late(world: JobWorld, name: str) -> int:
-    record = world.ledger.group_record(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
+    record = world.ledger.groups.record(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
     assert record is not None
     return record.start_timeouts
 
@@ -370,7 +370,7 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
     """Its namespace names one, too."""
     annotated = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "default"}))
     world = JobWorld(node("n0", cpu="2"), annotated)
-    world.ledger.note_kueue(True)
+    world.ledger.intake.note_kueue(True)
     world.submit(labelled("theirs", queue=named), labelled("ours", keys.LOCAL_QUEUE, queue=named)).work()
     assert world.suspended("theirs")
     assert "theirs" not in world.units
@@ -380,11 +380,11 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
 @pytest.mark.parametrize("turn", ["LocalQueue", "Kueue"])
 def test_a_job_of_kueue_becomes_ours_with_a_local_queue_or_without_kueue(turn: str) -> None:
     world = JobWorld(node("n0", cpu="2"))
-    world.ledger.note_kueue(True)
+    world.ledger.intake.note_kueue(True)
     world.submit(labelled("train", queue="")).work()
     assert "train" not in world.units
     if turn == "Kueue":
-        world.ledger.note_kueue(False)
+        world.ledger.intake.note_kueue(False)
         assert world.work().reason(unit_name("train")) is Reason.QUEUE_NOT_FOUND
     world.add(LOCAL)
     assert not world.work().suspended("train")
@@ -392,10 +392,10 @@ def test_a_job_of_kueue_becomes_ours_with_a_local_queue_or_without_kueue(turn: s
 
 def test_a_job_that_waits_goes_to_kueue_with_its_local_queue() -> None:
     world = JobWorld(node("n0", cpu="1"), LOCAL)
-    world.ledger.note_kueue(True)
+    world.ledger.intake.note_kueue(True)
     world.submit(labelled("train", queue="")).work()
     assert world.reason(unit_name("train")) is not None
-    world.ledger.drop_local_queue(f"{NAMESPACE}/lq")
+    world.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     world.add(node("n1", cpu="9"))
     assert world.work().suspended("train")
 

@@ -84,7 +84,7 @@ class Jobs(DecidedTwice):
     @invariant()
     def no_room_is_given_twice(self) -> None:
         used: dict[str, int] = {}
-        for claim in self.world.ledger._claims:
+        for claim in self.world.ledger.claims:
             used[claim.node] = used.get(claim.node, 0) + 1
         assert all(count <= CPUS / 2 for count in used.values()), used
 
@@ -92,7 +92,7 @@ class Jobs(DecidedTwice):
     def expected_pods_belong_to_a_job_that_waits_or_starts(self) -> None:
         self.world.settle()
         for name in NAMES:
-            group = self.world.ledger._registry.groups.get(_key(name))
+            group = self.world.ledger.registry.groups.get(_key(name))
             expected = [pod for pod in group.pods.values() if pod.to_be] if group else []
             if not expected:
                 continue

@@ -10,18 +10,18 @@ LEFT = frozenset({SCHEDULER})
 
 def test_groups_of_pods_that_are_left_are_not_judged() -> None:
     world = World(node("a"), gang("g", 2), pod("lonely")).settle()
-    world.ledger.leave(LEFT)
+    world.ledger.pods.leave(LEFT)
     world.settle()
     assert [len(group.waiting) for group in world.ledger.snapshot().groups.values()] == [0]
-    assert not world.ledger.owns(world.pods["g-0"])
-    assert world.ledger.leaves(SCHEDULER)
-    assert world.ledger.may_be_left(key("g"))
+    assert not world.ledger.pods.owns(world.pods["g-0"])
+    assert world.ledger.pods.leaves(SCHEDULER)
+    assert world.ledger.groups.may_be_left(key("g"))
 
 
 def test_what_they_hold_they_go_on_to_hold_and_plans_for_them_are_void() -> None:
     world = World(nodes("a", "b", cpu="1"), pod("runs", on="a"), pod("planned")).settle()
     assert world.stage("planned") is ClaimStage.PLANNED
-    world.ledger.leave(LEFT)
+    world.ledger.pods.leave(LEFT)
     world.settle()
     assert world.claim("planned") is None
     claim = world.claim("runs")
@@ -31,28 +31,28 @@ def test_what_they_hold_they_go_on_to_hold_and_plans_for_them_are_void() -> None
 
 def test_those_that_come_meanwhile_are_left_as_well() -> None:
     world = World(node("a"))
-    world.ledger.leave(LEFT)
+    world.ledger.pods.leave(LEFT)
     world.add(pod("late")).settle()
     assert not world.decisions.groups
-    assert [each.name for each in world.ledger.left_gated()] == ["late"]
+    assert [each.name for each in world.ledger.pods.left_gated()] == ["late"]
 
 
 def test_they_come_back_as_they_were() -> None:
     world = World(nodes("a", "b"), gang("g", 2), pod("lonely")).settle()
     before = world.decisions.groups
-    world.ledger.leave(LEFT)
+    world.ledger.pods.leave(LEFT)
     world.settle()
-    world.ledger.leave(OURS)
+    world.ledger.pods.leave(OURS)
     world.settle()
     assert world.decisions.groups == before
-    assert world.ledger.left_gated() == []
-    assert not world.ledger.may_be_left(key("g"))
+    assert world.ledger.pods.left_gated() == []
+    assert not world.ledger.groups.may_be_left(key("g"))
 
 
 def test_others_are_not_touched() -> None:
     world = World(node("a"), pod("p")).settle()
     version = world.ledger.version
-    world.ledger.leave(frozenset({"volcano"}))
+    world.ledger.pods.leave(frozenset({"volcano"}))
     assert world.ledger.version == version
 
 
@@ -60,5 +60,5 @@ def test_a_name_that_was_never_ours_does_not_become_ours() -> None:
     """If Muster serves only its own name, next to Volcano."""
     world = World(node("a"), pod("theirs", scheduler="volcano"))
     for left in (frozenset({"volcano"}), frozenset[str]()):
-        world.ledger.leave(left)
-        assert not world.ledger.members(key("pod:theirs"))
+        world.ledger.pods.leave(left)
+        assert not world.ledger.groups.members(key("pod:theirs"))

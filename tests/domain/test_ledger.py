@@ -193,7 +193,7 @@ def test_losing_members_above_the_minimum_stops_nobody() -> None:
 
 
 def without_its_group(world: World) -> World:
-    world.ledger.drop_group(key("g"))
+    world.ledger.intake.drop_group(key("g"))
     return world
 
 
@@ -367,7 +367,7 @@ def test_a_no_that_knows_of_a_pin_frees_it() -> None:
     world = ready()
     world.answer("g-0")
     world.hold("g-0", "a")
-    world.ledger.drop_group(world.decision("g").key)
+    world.ledger.intake.drop_group(world.decision("g").key)
     world.settle()
     assert world.reason("g") is Reason.GROUP_NOT_FOUND
     assert world.claim("g-0") is world.claim("g-1") is None
@@ -435,23 +435,23 @@ def called_twice() -> World:
     scheduler was restarted in between."""
     world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
     world.answer("p")
-    assert world.ledger.hold(Uid("uid-p"), "a", 1) is None
+    assert world.ledger.assumed.hold(Uid("uid-p"), "a", 1) is None
     assert len(world.confirm(single("p")).posting) == 1
-    assert world.ledger.hold(Uid("uid-p"), "a", 2) is None
+    assert world.ledger.assumed.hold(Uid("uid-p"), "a", 2) is None
     return world
 
 
 def test_a_second_call_that_is_given_up_leaves_the_room_of_a_binding_on_its_way(called_twice: World) -> None:
-    called_twice.ledger.release(Uid("uid-p"), 2)
+    called_twice.ledger.assumed.release(Uid("uid-p"), 2)
     assert called_twice.stage("p") is ClaimStage.POSTED
-    called_twice.ledger.release(Uid("uid-p"), 1)
+    called_twice.ledger.assumed.release(Uid("uid-p"), 1)
     assert called_twice.stage("p") is None
 
 
 def test_a_binding_that_failed_leaves_the_room_to_the_newer_call_until_that_ends(called_twice: World) -> None:
-    called_twice.ledger.release(Uid("uid-p"), 1)
+    called_twice.ledger.assumed.release(Uid("uid-p"), 1)
     assert called_twice.stage("p") is ClaimStage.HELD
-    called_twice.ledger.release(Uid("uid-p"), 2)
+    called_twice.ledger.assumed.release(Uid("uid-p"), 2)
     assert called_twice.stage("p") is None
 
 
@@ -460,11 +460,11 @@ def test_room_is_free_when_the_last_of_several_bindings_came_to_nothing(
     called_twice: World, order: tuple[int, int]
 ) -> None:
     assert len(called_twice.confirm(single("p")).posting) == 1
-    called_twice.ledger.release(Uid("uid-p"), order[0])
+    called_twice.ledger.assumed.release(Uid("uid-p"), order[0])
     assert called_twice.stage("p") is ClaimStage.POSTED
-    called_twice.ledger.release(Uid("uid-p"), order[0])
+    called_twice.ledger.assumed.release(Uid("uid-p"), order[0])
     assert called_twice.stage("p") is ClaimStage.POSTED, "each ends once"
-    called_twice.ledger.release(Uid("uid-p"), order[1])
+    called_twice.ledger.assumed.release(Uid("uid-p"), order[1])
     assert called_twice.stage("p") is None
 
 

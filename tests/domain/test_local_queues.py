@@ -146,14 +146,14 @@ def test_a_bad_local_queue_costs_its_own_groups_only(spoilt: LocalQueue, message
 @pytest.mark.parametrize("served", [True, False])
 def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool) -> None:
     world = world_with()
-    world.ledger.note_kueue(served)
+    world.ledger.intake.note_kueue(served)
     world.add(labelled(label=keys.KUEUE_QUEUE), labelled("own")).settle()
     expected = (
         (keys.DEFAULT_QUEUE, STARTS, None) if served else (f"{NAMESPACE}/lq", WAITS, Reason.QUEUE_NOT_FOUND)
     )
     assert into(world) == expected
     assert world.reason("own") is Reason.QUEUE_NOT_FOUND, "our own label is meant for nobody else"
-    world.ledger.drop_group(key("own"))
+    world.ledger.intake.drop_group(key("own"))
     world.add(local()).settle()
     assert world.decision("g").queue == "q", "a LocalQueue of ours takes the label over"
 
@@ -161,9 +161,9 @@ def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool
 def test_that_kueue_appears_or_goes_is_followed() -> None:
     world = world_with(labelled(label=keys.KUEUE_QUEUE, members=99))
     assert world.reason("g") is Reason.QUEUE_NOT_FOUND
-    world.ledger.note_kueue(True)
+    world.ledger.intake.note_kueue(True)
     assert world.settle().decision("g").queue == keys.DEFAULT_QUEUE
-    world.ledger.note_kueue(False)
+    world.ledger.intake.note_kueue(False)
     assert world.settle().reason("g") is Reason.QUEUE_NOT_FOUND
 
 
@@ -181,7 +181,7 @@ def test_a_local_queue_that_is_hung_on_another_queue_takes_its_groups_along() ->
 
 def test_what_runs_goes_on_without_its_local_queue() -> None:
     world = world_with(local(), labelled("g", 2)).start("g").run("g-0", "g-1")
-    world.ledger.drop_local_queue(f"{NAMESPACE}/lq")
+    world.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     world.settle()
     assert into(world) == (f"{NAMESPACE}/lq", RUNS, None)
     assert into(world.add(local()).settle()) == ("q", RUNS, None)
@@ -196,7 +196,7 @@ def test_a_change_touches_the_groups_of_the_local_queue_only() -> None:
         world.add(change)
         now = world.ledger.snapshot().groups
         assert {name for name in now if now[name] is not before[name]} == {key("g")}
-    world.ledger.drop_local_queue(f"{NAMESPACE}/lq")
+    world.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     after = world.ledger.snapshot().groups
     assert {name for name in now if now[name] is not after[name]} == {key("g")}
     version = world.ledger.version
@@ -206,11 +206,11 @@ def test_a_change_touches_the_groups_of_the_local_queue_only() -> None:
 
 def test_nothing_is_remembered_of_groups_and_local_queues_that_are_gone() -> None:
     world = world_with(local(), labelled())
-    world.ledger.drop_group(key("g"))
+    world.ledger.intake.drop_group(key("g"))
     world.delete("g-0")
-    world.ledger.drop_local_queue(f"{NAMESPACE}/lq")
+    world.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     world.settle()
-    routes = world.ledger._registry.routes
+    routes = world.ledger.registry.routes
     left = [value for each in (routes, routes.local_queues) for value in vars(each).values()]
     assert not [each for each in left if isinstance(each, dict) and each]
 
@@ -315,8 +315,8 @@ def test_groups_are_counted_by_local_queue() -> None:
     world.finish("done-0").settle()
     name = f"{NAMESPACE}/lq"
     assert world.decisions.local_counts == {(name, WAITING): 1, (name, ADMITTED): 1}
-    assert world.ledger.local_queue_reserved(name) == {"cpu": 1000, "pods": 1}
-    world.ledger.drop_group(key("big"))
+    assert world.ledger.queues.local_queue_reserved(name) == {"cpu": 1000, "pods": 1}
+    world.ledger.intake.drop_group(key("big"))
     world.delete(*(f"big-{n}" for n in range(99))).settle()
     assert world.decisions.local_counts == {(name, ADMITTED): 1}
 
@@ -339,7 +339,7 @@ EVENTS = {
     "held": lambda world: world.add(labelled("h", to="other")),
     "lost": lambda world: world.add(labelled("i", to="missing")),
     "plain": lambda world: world.add(group("j", 1), pod("j-0", "j")),
-    "kueue": lambda world: world.ledger.note_kueue(True),
+    "kueue": lambda world: world.ledger.intake.note_kueue(True),
     "theirs": lambda world: world.add(labelled("k", to="missing", label=keys.KUEUE_QUEUE)),
 }
 

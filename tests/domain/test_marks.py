@@ -58,8 +58,8 @@ def test_a_note_that_names_another_object_says_nothing() -> None:
 def test_what_muster_saw_itself_stays_when_marks_are_not_kept_any_more() -> None:
     world = World(nodes("a"), group("g", 1), pod("g-0", "g", on="a"), marks_kept=False)
     assert world.stood_whole("g")
-    world.ledger.trust_marks(True)
-    world.ledger.trust_marks(False)
+    world.ledger.intake.trust_marks(True)
+    world.ledger.intake.trust_marks(False)
     assert world.stood_whole("g")
 
 
@@ -67,7 +67,7 @@ def test_marks_count_from_the_moment_they_are_kept() -> None:
     world = seeded(group("g", 32, stood_whole=True), marks_kept=False)
     assert not world.stood_whole("g")
     version = world.ledger.version
-    world.ledger.trust_marks(True)
+    world.ledger.intake.trust_marks(True)
     assert world.ledger.version > version
     assert world.stood_whole("g")
 
@@ -158,22 +158,22 @@ def test_a_queue_that_was_seen_takes_its_groups_with_it_all_the_same() -> None:
     noted = group("g", 1, "q", queue_uid="uid-q")
     world = World(nodes("a"), queue("q"), noted, pod("g-0", "g"), marks_kept=False)
     assert orphans(world) == []
-    world.ledger.drop_queue("q")
+    world.ledger.intake.drop_queue("q")
     assert orphans(world) == ["g"]
-    world.ledger.drop_group(GroupKey(key("g")))
+    world.ledger.intake.drop_group(GroupKey(key("g")))
     assert orphans(world) == []
 
 
 def test_groups_of_other_kinds_are_never_taken_along() -> None:
     meta = replace(group("g", 1, "q", queue_uid="uid-q").metadata)
     world = World(nodes("a"), queue("q"), PluginsPodGroup(meta, PodGroupSpec(1)))
-    world.ledger.drop_queue("q")
+    world.ledger.intake.drop_queue("q")
     assert orphans(world) == []
 
 
 def test_a_queue_that_is_gone_is_forgotten_once_no_group_names_it() -> None:
     world = World(nodes("a"), queue("q"), group("g", 1, "q"), pod("g-0", "g"), marks_kept=False)
-    world.ledger.drop_queue("q")
+    world.ledger.intake.drop_queue("q")
     assert orphans(world) == []
     world.add(group("g", 1, "q", queue_uid="uid-q"))
     assert orphans(world) == []

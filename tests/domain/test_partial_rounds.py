@@ -54,7 +54,7 @@ def without_bystanders(world: World) -> Decisions | None:
 
 EVENTS: dict[str, Callable[[World], object]] = {
     "one comes": lambda world: world.add(gang("new", 2, queue="pa", created=timestamp(990))),
-    "one goes": lambda world: world.delete("w8-0").ledger.drop_group(key("w8")),
+    "one goes": lambda world: world.delete("w8-0").ledger.intake.drop_group(key("w8")),
     "one loses a member": lambda world: world.delete("w7-1"),
     "one wants less": lambda world: world.add(group("w7", 1, queue="pb", created=timestamp(893))),
     "one is held": lambda world: world.add(
@@ -127,7 +127,7 @@ def test_those_behind_move_up() -> None:
     line = sorted(there, key=lambda each: each.position)
     gone = line[2].key
     world.delete(*(name for name in world.pods if name.startswith(f"{gone.partition('/')[2]}-")))
-    world.ledger.drop_group(gone)
+    world.ledger.intake.drop_group(gone)
     assert without_bystanders(world) is not None
     world.settle()
     now = [world.decisions.groups[each.key].position for each in line if each.key != gone]
@@ -195,7 +195,7 @@ class Waiting(DecidedTwice):
         members = sorted(each for each in self.world.pods if each.startswith(f"{name}-"))
         self.world.delete(*(members if wholly else members[:1]))
         if wholly:
-            self.world.ledger.drop_group(key(name))
+            self.world.ledger.intake.drop_group(key(name))
 
     @rule(which=st.sampled_from(RUNNING))
     def one_that_runs_ends(self, which: str) -> None:

@@ -199,7 +199,7 @@ def test_a_group_of_a_queue_that_is_gone_is_aborted() -> None:
 def test_while_its_members_run_it_is_not() -> None:
     members = [pod(f"g-{n}", "g", on="n") for n in range(2)]
     world = World(node("n"), queue("q"), noted("uid-q"), members).settle()
-    world.ledger.drop_queue("q")
+    world.ledger.intake.drop_queue("q")
     assert (phase(world), life(world).outcome) == (Phase.RUNNING, None)
 
 

@@ -199,7 +199,7 @@ def test_own_words_cause_no_decision_and_are_known_all_the_same() -> None:
     world.refuse("g-0", refusal(Reason.NO_ROOM))
     world.refuse("g-0", refusal(Reason.FRAGMENTED))
     assert (world.ledger.version, world.changes) == (version, changes)
-    shown = {member.name: member.unscheduled for member in world.ledger.members(key("g"))}
+    shown = {member.name: member.unscheduled for member in world.ledger.groups.members(key("g"))}
     assert shown == {"g-0": unschedulable(Reason.FRAGMENTED), "g-1": None}
 
 
@@ -210,7 +210,7 @@ def test_a_newer_version_of_a_waiting_pod_is_known_and_causes_no_decision() -> N
     before, version = world.pods["g-0"], world.ledger.version
     world.add(replace(before, metadata=replace(before.metadata, resource_version="7")))
     assert world.ledger.version == version
-    assert {member.version for member in world.ledger.members(key("g"))} == {"7", ""}
+    assert {member.version for member in world.ledger.groups.members(key("g"))} == {"7", ""}
 
 
 def test_a_refusal_that_own_words_replaced_is_news_when_it_comes_again() -> None:

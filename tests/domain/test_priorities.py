@@ -73,7 +73,7 @@ def test_a_class_that_loses_globaldefault_is_the_default_no_more() -> None:
     assert priority(world) == 3
     assert priority(world.add(PriorityClass(Meta(name="usual"), 3))) == 0
     assert priority(world.add(USUAL)) == 3
-    world.ledger.drop_priority_class("usual")
+    world.ledger.intake.drop_priority_class("usual")
     assert priority(world) == 0
 
 
@@ -86,7 +86,7 @@ def test_a_class_that_says_nothing_new_costs_no_decision() -> None:
     world = World(USUAL, group("g", 1)).settle()
     before = world.ledger.version
     world.add(USUAL)
-    world.ledger.drop_priority_class("none")
+    world.ledger.intake.drop_priority_class("none")
     assert world.ledger.version == before
 
 

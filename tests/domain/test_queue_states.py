@@ -170,7 +170,7 @@ def test_whoever_waits_because_of_the_parent_starts_when_it_opens() -> None:
 
 def test_a_parent_that_is_gone_shuts_nobody() -> None:
     tree = Tree().asks("team", CLOSED)
-    tree.world.ledger.drop_queue("team")
+    tree.world.ledger.intake.drop_queue("team")
     del tree.records["team"]
     assert tree.settle().state("child") == OPEN
 
@@ -217,7 +217,7 @@ def orphans(world: World) -> list[str]:
 def test_a_queue_that_vanishes_takes_its_groups_with_it() -> None:
     world = World(nodes("a"), queue("q"), group("g", 1, "q", queue_uid="uid-q"), pod("g-0", "g"))
     assert orphans(world) == []
-    world.ledger.drop_queue("q")
+    world.ledger.intake.drop_queue("q")
     assert orphans(world) == ["g"]
 
 
@@ -249,5 +249,5 @@ def test_a_group_that_is_gone_is_no_orphan() -> None:
     world = World(nodes("a"), group("g", 1, "q", queue_uid="uid-q"))
     (orphan,) = world.settle().decisions.orphans
     assert (orphan.namespace, orphan.uid, orphan.queue) == ("team", "uid-g", "q")
-    world.ledger.drop_group(world.decision("g").key)
+    world.ledger.intake.drop_group(world.decision("g").key)
     assert orphans(world) == []

@@ -123,7 +123,7 @@ def test_a_podgroup_decides_over_its_pods() -> None:
 
 def test_a_queue_that_goes_leaves_its_groups_waiting() -> None:
     world = World(nodes("a"), queue("q"), gang("g", 5, queue="q")).settle()
-    world.ledger.drop_queue("q")
+    world.ledger.intake.drop_queue("q")
     assert world.settle().reason("g") is Reason.QUEUE_NOT_FOUND
 
 
@@ -149,7 +149,7 @@ def test_priority_then_age_then_name() -> None:
         world.settle()
         (first,) = [name for name in "abcz" if key(name) in world.decisions.groups and world.plan(name)]
         started.append(first)
-        world.ledger.drop_group(key(first))
+        world.ledger.intake.drop_group(key(first))
         world.delete(f"{first}-0")
     assert started == ["z", "b", "a", "c"]
 

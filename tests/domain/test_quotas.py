@@ -352,9 +352,9 @@ def test_what_is_changed_back_and_what_is_left() -> None:
 def test_pods_of_the_clusters_own_scheduler_are_ours_in_a_namespace_with_a_quota() -> None:
     ledger = Ledger(Ownership(frozenset({keys.DEFAULT_SCHEDULER})))
     plain = pod("p", scheduler=keys.DEFAULT_SCHEDULER, gated=False)
-    assert not ledger.owns(plain)
-    ledger.set_quota_namespaces({NAMESPACE: "q"})
-    assert ledger.owns(plain)
+    assert not ledger.pods.owns(plain)
+    ledger.intake.set_quota_namespaces({NAMESPACE: "q"})
+    assert ledger.pods.owns(plain)
 
 
 def namespace(queue_name: str) -> Namespace:
@@ -364,13 +364,13 @@ def namespace(queue_name: str) -> Namespace:
 def test_a_namespace_without_an_annotation_enters_the_queue_of_its_quota() -> None:
     world = World(queue("q"), queue("own"), group("g", 1), pod("p", group="g"))
     assert world.settle().decision("g").queue == "default"
-    world.ledger.set_quota_namespaces({NAMESPACE: "q"})
+    world.ledger.intake.set_quota_namespaces({NAMESPACE: "q"})
     assert world.settle().decision("g").queue == "q"
-    assert world.ledger.namespace_queue(NAMESPACE) == "q"
+    assert world.ledger.queues.of_namespace(NAMESPACE) == "q"
     world.add(namespace("own"))
     assert world.settle().decision("g").queue == "own"
     changes_before = world.changes
-    world.ledger.set_quota_namespaces({NAMESPACE: "default"})
+    world.ledger.intake.set_quota_namespaces({NAMESPACE: "default"})
     assert world.changes == changes_before, "its annotation counts"
     world.add(namespace(""))
     assert world.settle().decision("g").queue == "default"

@@ -269,7 +269,7 @@ def test_what_a_budget_allows_later_is_taken() -> None:
 def test_a_budget_that_is_deleted_protects_nobody() -> None:
     world = two_gangs(budget("p", 0, team="b"))
     assert not starve(world)
-    world.ledger.drop_disruption_budget("team", "p")
+    world.ledger.intake.drop_disruption_budget("team", "p")
     assert len(evicted(world.settle())) == 2
 
 

@@ -125,7 +125,7 @@ def check_shares(world: World, before: Decisions, now: Decisions) -> None:
 
 def held_afterwards(world: World, now: Decisions, queue: str) -> Counter[str]:
     """What a queue has once all has come that is planned, and others have all that it gives them."""
-    records = (world.ledger.pod(Uid(pod.metadata.uid)) for pod in world.pods.values())
+    records = (world.ledger.pods.get(Uid(pod.metadata.uid)) for pod in world.pods.values())
     shapes = {pod.uid: pod.shape for pod in records if pod is not None}
     coming, going = Counter[Any](), Counter[Any]()
     for decision in now.groups.values():

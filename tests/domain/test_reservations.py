@@ -86,7 +86,7 @@ def test_what_it_says_names_the_nodes_and_the_moment() -> None:
     [
         lambda world: world.delete("big-0"),
         lambda world: world.add(queue("default", capability={"cpu": "4"})),
-        lambda world: world.ledger.drop_group("team/big"),
+        lambda world: world.ledger.intake.drop_group("team/big"),
     ],
     ids=["a member is gone", "above the ceiling", "deleted"],
 )

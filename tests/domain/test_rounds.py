@@ -89,7 +89,7 @@ class Rounds(RuleBasedStateMachine):
         gone = self.members(name)[:members]
         self.world.delete(*gone)
         if not self.members(name):
-            self.world.ledger.drop_group(key(name))
+            self.world.ledger.intake.drop_group(key(name))
 
     @rule(name=some_gang)
     def gang_ends(self, name: str) -> None:
@@ -222,7 +222,7 @@ class Rounds(RuleBasedStateMachine):
         return self.world.plan(group) if key(group) in self.world.decisions.groups else {}
 
     def requests(self, uid: Any) -> Any:
-        record = self.world.ledger.pod(uid)
+        record = self.world.ledger.pods.get(uid)
         assert record is not None
         return record.shape.requests
 

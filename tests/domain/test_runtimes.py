@@ -25,7 +25,7 @@ class TrainWorld(JobWorld):
     def submit(self, *jobs: AnyJob) -> Self:
         for each in jobs:
             self.jobs[each.metadata.name] = each
-            self.ledger.set_job(TRAIN_JOB, each)
+            self.ledger.intake.set_job(TRAIN_JOB, each)
         return self
 
     def train(self, name: str, kind: str = "ClusterTrainingRuntime") -> Self:
@@ -33,15 +33,15 @@ class TrainWorld(JobWorld):
         return self.submit(AnyJob(job(name, queue="default").metadata, spec)).work()
 
     def set_runtime(self, name: RuntimeName, **options: Any) -> list[GroupKey]:
-        keys = self.ledger.set_runtime(name, runtime(**options))
+        keys = self.ledger.intake.set_runtime(name, runtime(**options))
         return self._read_again(keys)
 
     def drop_runtime(self, name: RuntimeName) -> list[GroupKey]:
-        return self._read_again(self.ledger.drop_runtime(name))
+        return self._read_again(self.ledger.intake.drop_runtime(name))
 
     def _read_again(self, keys: Any) -> list[GroupKey]:
         for key in keys:
-            self.ledger.read_job_again(key)
+            self.ledger.intake.read_job_again(key)
         self.work()
         return list(keys)
 
@@ -79,8 +79,8 @@ def test_what_its_podgroup_said_meanwhile_starts_no_part_of_it() -> None:
     """It is made for no pods while the runtime is missing, and changed a while after that comes."""
     world = TrainWorld(node("n0", cpu="3")).train("train")
     assert world.units["train"].spec.min_member == 0
-    for key in world.ledger.set_runtime(TORCH, runtime(nodes=4)):
-        world.ledger.read_job_again(key)
+    for key in world.ledger.intake.set_runtime(TORCH, runtime(nodes=4)):
+        world.ledger.intake.read_job_again(key)
     assert world.settle().reason(unit_name("train")) is Reason.NEVER_FITS
     assert world.work().suspended("train")
     assert world.units["train"].spec.min_member == 4
@@ -123,7 +123,7 @@ def test_one_that_is_let_go_keeps_what_its_runtime_said() -> None:
     world.change("train", numNodes=None)  # it is told again, as by its status
     assert world.needed("train") == 2
     world.drop_runtime(TORCH)
-    assert world.ledger.runtime_of(key_of("train")) == runtime(nodes=2)
+    assert world.ledger.registry.runtimes.used_by(key_of("train")) == runtime(nodes=2)
     world.set_runtime(TORCH, nodes=5)
     world.change("train", suspend=True)
     world.settle()
@@ -141,5 +141,5 @@ def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
     world = TrainWorld(node("n0", cpu="8"))
     world.set_runtime(TORCH)
     world.train("train").remove("train")
-    assert world.ledger.runtime_of(key_of("train")) is None
+    assert world.ledger.registry.runtimes.used_by(key_of("train")) is None
     assert world.set_runtime(TORCH, nodes=7) == []

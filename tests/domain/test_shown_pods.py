@@ -229,7 +229,7 @@ def test_one_that_is_refused_again_and_again_is_not_shown_in_a_loop() -> None:
 def test_pods_that_are_left_to_another_scheduler_disappear() -> None:
     world = viewed(nodes("a", "b"), gang("g", 2, gated=False))
     world.shows()
-    world.ledger.leave(frozenset({SCHEDULER}))
+    world.ledger.pods.leave(frozenset({SCHEDULER}))
     assert world.settle().shows() == {"g-0": None, "g-1": None}
     assert world.ledger.shown.of(Uid("uid-g-0")) is None
 
@@ -238,7 +238,7 @@ def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     shared = "default-scheduler"
     ledger = Ledger(Ownership(frozenset({shared})), on_shown=lambda: None)
     assert ledger.shown.of(Uid("uid-s")) is None
-    ledger.set_pod(pod("s", gated=False, scheduler=shared))
+    ledger.pods.set(pod("s", gated=False, scheduler=shared))
     assert ledger.shown.of(Uid("uid-s")) == AS_IT_IS
     assert ledger.shown.take_changes() == [("uid-s", AS_IT_IS)]
 

@@ -21,7 +21,7 @@ def space(world: World) -> Planner:
 
 
 def record(world: World, name: str) -> PodRecord:
-    found = world.ledger.pod(world.pods[name].metadata.uid)  # type: ignore[arg-type]
+    found = world.ledger.pods.get(world.pods[name].metadata.uid)  # type: ignore[arg-type]
     assert found is not None
     return found
 

@@ -156,7 +156,7 @@ def test_a_start_that_succeeds_forgets_the_failures() -> None:
     world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.refuse("g-0")
     world.pass_time(3.0)
-    world.ledger.drop_node("n")
+    world.ledger.intake.drop_node("n")
     world.pass_time(10.0)
     world.add(node("n")).start("g")
     assert world.ledger.snapshot().groups[key("g")].start.failures == 0
@@ -394,7 +394,7 @@ def test_a_seed_does_not_overtake() -> None:
     world = World(node("n", cpu="8"), queue("q"), gang("first", 6, queue="q", created="2026-01-01"))
     world.add(group("g", 4, "q", created="2026-01-02", phase="Inqueue"))
     world.add([pod(f"g-{n}", "g", queue="q") for n in range(1, 3)]).settle()
-    world.ledger.drop_node("n")
+    world.ledger.intake.drop_node("n")
     world.settle().add(node("n", cpu="8"), pod("g-0", "g", queue="q", on="n"), pod("g-3", "g", queue="q"))
     assert world.settle().verdicts("first", "g") == [STARTS, WAITS]
 
@@ -420,7 +420,7 @@ def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
     """In a queue without other groups, which takes no part in the division."""
     world = World(node("n"), queue("q"), group("g", 1, "q"), pod("g-0", "g", queue="q", on="n")).settle()
     world.add(pod("g-1", "g", queue="q")).finish("g-0")
-    world.ledger.drop_group(key("g"))
+    world.ledger.intake.drop_group(key("g"))
     assert world.settle().reason("g") is Reason.GROUP_NOT_FOUND
 
 
@@ -433,7 +433,7 @@ def test_a_gang_that_ran_is_not_undone_when_its_podgroup_is_made_anew_and_a_memb
     world = World(node("n", cpu="3"), gang("g", 3)).start("g")
     other = group("g", 3)
     acts: dict[str, Callable[[], object]] = {
-        "goes": lambda: world.ledger.drop_group(key("g")),
+        "goes": lambda: world.ledger.intake.drop_group(key("g")),
         "lost": lambda: world.delete("g-2"),
         "comes": lambda: world.add(replace(other, metadata=replace(other.metadata, uid="another"))),
     }

@@ -46,12 +46,12 @@ class Events(RuleBasedStateMachine):
         """Whatever happened before: once all calls have ended and time has passed, only decisions and pods
         on nodes hold room, and what stands in pieces is completed or undone."""
         ledger = self.world.ledger
-        for claim in list(ledger._claims):
+        for claim in list(ledger.claims):
             for token in claim.calls:
-                ledger.release(claim.pod.uid, token)
+                ledger.assumed.release(claim.pod.uid, token)
         self.world.advance(LIMITS.start_deadline + 1)
         ledger.snapshot()
-        assert {claim.stage for claim in ledger._claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
+        assert {claim.stage for claim in ledger.claims} <= {ClaimStage.PLANNED, ClaimStage.BOUND}
         self.world.settle().pass_time(LIMITS.start_deadline)
         for view in ledger.snapshot().groups.values():
             if view.is_on_nodes and not (view.stands or view.stood_whole or view.leaving):
@@ -118,7 +118,7 @@ class Events(RuleBasedStateMachine):
     @rule(name=some_group, needed=st.integers(0, 3), gone=st.booleans(), held=st.booleans())
     def group_comes_or_goes(self, name: str, needed: int, gone: bool, held: bool) -> None:
         if gone:
-            self.world.ledger.drop_group(key(name))
+            self.world.ledger.intake.drop_group(key(name))
             self.asked.pop(name, None)
         else:
             self.world.add(group(name, needed, annotations={keys.HOLD: "true"} if held else {}))
@@ -186,7 +186,7 @@ class Events(RuleBasedStateMachine):
         if self.there(name):
             claim = self.world.claim(name)
             if claim is not None and token not in claim.calls:
-                self.world.ledger.release(claim.pod.uid, token)
+                self.world.ledger.assumed.release(claim.pod.uid, token)
                 assert self.world.claim(name) is claim
 
     # ---- decisions, in time and late
@@ -221,7 +221,7 @@ class Events(RuleBasedStateMachine):
 
     @invariant()
     def sums_equal_a_recount(self) -> None:
-        claims = self.world.ledger._claims
+        claims = self.world.ledger.claims
         columns = claims.capacity.columns
         room, free = columns.allocatable.copy(), columns.allocatable.copy()
         for claim in claims:
@@ -235,7 +235,7 @@ class Events(RuleBasedStateMachine):
 
     @invariant()
     def ports_and_terms_equal_a_recount(self) -> None:
-        claims = self.world.ledger._claims
+        claims = self.world.ledger.claims
         pinned = [claim for claim in claims if claim.stage.pinned]
         occupancy = claims.capacity.occupancy()
         ports = Counter((each.node, port) for each in pinned for port in each.pod.shape.constraints.ports)
@@ -275,14 +275,14 @@ class Events(RuleBasedStateMachine):
     @invariant()
     def no_claim_outlives_its_pod(self) -> None:
         uids = {Uid(each.metadata.uid) for each in self.world.pods.values()}
-        assert {claim.pod.uid for claim in self.world.ledger._claims} <= uids
+        assert {claim.pod.uid for claim in self.world.ledger.claims} <= uids
 
     @invariant()
     def every_claim_has_an_owner(self) -> None:
         """A decision, the scheduler until its answer expires, a bind call by its token, or the pod itself."""
         ledger = self.world.ledger
         expires_at = ledger.snapshot().expires_at
-        for claim in ledger._claims:
+        for claim in ledger.claims:
             match claim.stage:
                 case ClaimStage.PLANNED:
                     assert claim.pod.group in ledger.decisions.groups
@@ -293,20 +293,20 @@ class Events(RuleBasedStateMachine):
                     assert claim.token
                 case ClaimStage.BOUND:
                     assert claim.pod.holds_room
-            assert claim in ledger._claims.at(claim.stage)
-        stages = Counter(claim.stage for claim in ledger._claims)
-        assert stages == Counter({stage: len(list(ledger._claims.at(stage))) for stage in ClaimStage})
+            assert claim in ledger.claims.at(claim.stage)
+        stages = Counter(claim.stage for claim in ledger.claims)
+        assert stages == Counter({stage: len(list(ledger.claims.at(stage))) for stage in ClaimStage})
 
     @invariant()
     def who_stands_is_who_is_placed_or_held(self) -> None:
-        for each in self.world.ledger._registry.groups.values():
+        for each in self.world.ledger.registry.groups.values():
             standing = {
                 uid
                 for uid, record in each.pods.items()
                 if record.placed
                 or (
                     record.waiting
-                    and (claim := self.world.ledger.claim(uid))
+                    and (claim := self.world.ledger.claims.get(uid))
                     and claim.stage >= ClaimStage.HELD
                 )
             }

@@ -148,10 +148,10 @@ class Sharing(RuleBasedStateMachine):
         if not keys:
             return
         key = keys[which % len(keys)]
-        members = [member.name for member in self.world.ledger.members(key)]
+        members = [member.name for member in self.world.ledger.groups.members(key)]
         if ends:
             self.world.finish(*(name for name in members if self.world.pods[name].spec.node_name))
-        self.world.delete(*members).ledger.drop_group(key)
+        self.world.delete(*members).ledger.intake.drop_group(key)
 
     def on_nodes(self) -> list[str]:
         """Members that run."""
@@ -214,7 +214,7 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(name=some_queue)
     def queue_is_deleted(self, name: str) -> None:
-        self.world.ledger.drop_queue(name)
+        self.world.ledger.intake.drop_queue(name)
 
     @rule(name=some_node, cpu=st.sampled_from(["2", "4"]), cordoned=st.booleans())
     def node_comes_or_changes(self, name: str, cpu: str, cordoned: bool) -> None:

@@ -57,7 +57,7 @@ class ViewedEvents(Events):
     @invariant()
     def only_pods_with_a_firm_claim_are_shown(self) -> None:
         for uid in self.world.ledger.shown._releases.shown:
-            record, claim = self.world.ledger.pod(uid), self.world.ledger.claim(uid)
+            record, claim = self.world.ledger.pods.get(uid), self.world.ledger.claims.get(uid)
             assert record is not None
             assert record.waiting
             assert not record.foreign_gates
@@ -70,7 +70,7 @@ class ViewedEvents(Events):
         releases = self.world.ledger.shown._releases
         for where, uids in releases._nominated.items():
             for uid in uids:
-                claim = self.world.ledger.claim(uid)
+                claim = self.world.ledger.claims.get(uid)
                 assert claim is not None
                 assert claim.stage is ClaimStage.ANSWERED
                 assert releases.shown[uid].node == where

@@ -56,7 +56,7 @@ def starting(world: World) -> list[str]:
 def end(world: World, name: str) -> World:
     """A group's only pod ends, and is gone with its group."""
     world.finish(f"{name}-0").settle().delete(f"{name}-0")
-    world.ledger.drop_group(world.decision(name).key)
+    world.ledger.intake.drop_group(world.decision(name).key)
     return world
 
 
@@ -147,7 +147,7 @@ def test_while_the_best_group_backs_off(strategy: str, starts: list[str]) -> Non
 def test_what_becomes_free_goes_to_the_best_group_only_by_strict_priority(strategy: str) -> None:
     world = world_of(strategy, stranger("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
     refused(world, "best").add(stranger("t", on="n", cpu="1"), one("low")).settle()
-    world.ledger.set_node(world.nodes["n"])
+    world.ledger.intake.set_node(world.nodes["n"])
     assert world.reason("low") is Reason.NO_ROOM
     world.advance(0.5).delete("s")
     world.add(node("m", cpu="1"), stranger("u", on="n", cpu="1"))

@@ -277,7 +277,7 @@ def test_a_queue_that_cannot_be_judged_says_so_and_stops_nobody_else(queues: lis
 
 def test_what_runs_goes_on_when_the_parent_is_gone_and_asks_for_no_more() -> None:
     world = tree(queue("p"), queue("a", parent="p"), gang("g", 2, queue="a"), cpu="8").start("g")
-    world.ledger.drop_queue("p")
+    world.ledger.intake.drop_queue("p")
     world.add(gang("more", 4, queue="a")).settle()
     assert [world.verdict("g"), world.reason("more")] == [Verdict.RUNNING, Reason.INVALID_SPEC]
     assert world.queue("a").deserved["cpu"] == 2000

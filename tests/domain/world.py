@@ -68,7 +68,7 @@ class World:
             on_shown=(lambda: None) if viewed else None,
             wall_clock=lambda: EPOCH + self.now,
         )
-        self.ledger.trust_marks(marks_kept)
+        self.ledger.intake.trust_marks(marks_kept)
         self.changes = 0
         self.add(*objects)
 
@@ -94,56 +94,56 @@ class World:
     @_set.register
     def _(self, thing: Node) -> None:
         self.nodes[thing.metadata.name] = thing
-        self.ledger.set_node(thing)
+        self.ledger.intake.set_node(thing)
 
     @_set.register
     def _(self, thing: Pod) -> None:
         self.pods[thing.metadata.name] = thing
-        self.ledger.set_pod(thing)
+        self.ledger.pods.set(thing)
 
     @_set.register
     def _(self, thing: PodGroup) -> None:
-        self.ledger.set_group(thing)
+        self.ledger.intake.set_group(thing)
 
     @_set.register
     def _(self, thing: PluginsPodGroup) -> None:
-        self.ledger.set_group(thing)
+        self.ledger.intake.set_group(thing)
 
     @_set.register
     def _(self, thing: NativePodGroup) -> None:
-        self.ledger.set_group(thing)
+        self.ledger.intake.set_group(thing)
 
     @_set.register
     def _(self, thing: Workload) -> None:
-        self.ledger.set_owner(thing)
+        self.ledger.intake.set_owner(thing)
 
     @_set.register
     def _(self, thing: Queue) -> None:
-        self.ledger.set_queue(thing)
+        self.ledger.intake.set_queue(thing)
 
     @_set.register
     def _(self, thing: LocalQueue) -> None:
-        self.ledger.set_local_queue(thing)
+        self.ledger.intake.set_local_queue(thing)
 
     @_set.register
     def _(self, thing: Namespace) -> None:
-        self.ledger.set_namespace(thing)
+        self.ledger.intake.set_namespace(thing)
 
     @_set.register
     def _(self, thing: PriorityClass) -> None:
-        self.ledger.set_priority_class(thing)
+        self.ledger.intake.set_priority_class(thing)
 
     @_set.register
     def _(self, thing: PodDisruptionBudget) -> None:
-        self.ledger.set_disruption_budget(thing)
+        self.ledger.intake.set_disruption_budget(thing)
 
     def drop_node(self, name: str) -> None:
         del self.nodes[name]
-        self.ledger.drop_node(name)
+        self.ledger.intake.drop_node(name)
 
     def delete(self, *names: str) -> Self:
         for name in names:
-            self.ledger.drop_pod(Uid(self.pods.pop(name).metadata.uid))
+            self.ledger.pods.drop(Uid(self.pods.pop(name).metadata.uid))
         return self
 
     def mark_deleted(self, name: str) -> None:
@@ -235,10 +235,10 @@ class World:
         """Do what the barrier does with the held calls of waiting groups."""
         for decision in self.decisions.groups.values():
             if decision.verdict is Verdict.WAITING:
-                for pod in self.ledger.members(decision.key):
-                    claim = self.ledger.claim(pod.uid)
+                for pod in self.ledger.groups.members(decision.key):
+                    claim = self.ledger.claims.get(pod.uid)
                     if claim is not None and claim.stage is ClaimStage.HELD:
-                        self.ledger.release(pod.uid, claim.token)
+                        self.ledger.assumed.release(pod.uid, claim.token)
 
     @property
     def decisions(self) -> Decisions:
@@ -268,11 +268,11 @@ class World:
         return {names[uid]: node for uid, node in self.decision(group).plan.items()}
 
     def claim(self, name: str) -> Claim | None:
-        return self.ledger.claim(Uid(self.pods[name].metadata.uid))
+        return self.ledger.claims.get(Uid(self.pods[name].metadata.uid))
 
     def claim_count(self) -> int:
         """Of all pods, those included that a job has still to make."""
-        return len(list(self.ledger._claims))
+        return len(list(self.ledger.claims))
 
     def stage(self, name: str) -> ClaimStage | None:
         claim = self.claim(name)
@@ -280,7 +280,7 @@ class World:
 
     def stood_whole(self, group: str) -> bool:
         self.ledger.snapshot()
-        return self.ledger.history(key(group))[0] is not None
+        return self.ledger.groups.history(key(group))[0] is not None
 
     # ---- the scheduler's side
 
@@ -308,17 +308,17 @@ class World:
         """A filter call, by default with all nodes offered."""
         uid = Uid(self.pods[name].metadata.uid)
         self.ledger.note_asked()
-        return self.ledger.answer(uid, list(self.nodes) if offered is None else offered)
+        return self.ledger.assumed.assume(uid, list(self.nodes) if offered is None else offered)
 
     def hold(self, name: str, node: str) -> Reason | None:
-        return self.ledger.hold(Uid(self.pods[name].metadata.uid), node, next(self._calls))
+        return self.ledger.assumed.hold(Uid(self.pods[name].metadata.uid), node, next(self._calls))
 
     def release(self, name: str) -> None:
         if (claim := self.claim(name)) is not None:
-            self.ledger.release(claim.pod.uid, claim.token)
+            self.ledger.assumed.release(claim.pod.uid, claim.token)
 
     def confirm(self, group: str) -> Confirmation:
-        return self.ledger.confirm(key(group))
+        return self.ledger.assumed.confirm(key(group))
 
     def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> Self:
         """The scheduler filters and binds each pod in turn, and the bind call posts all pods that may be
@@ -333,7 +333,7 @@ class World:
         return self
 
     def group_of(self, name: str) -> str:
-        record = self.ledger.pod(Uid(self.pods[name].metadata.uid))
+        record = self.ledger.pods.get(Uid(self.pods[name].metadata.uid))
         assert record is not None
         return str(record.group).partition("/")[2]
 

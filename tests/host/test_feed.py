@@ -43,7 +43,7 @@ def view(ledger: Ledger) -> GroupView | None:
 
 
 def knows(station: Station, name: str) -> bool:
-    return station.ledger.pod(Uid(f"uid-{name}")) is not None
+    return station.ledger.pods.get(Uid(f"uid-{name}")) is not None
 
 
 def fed(station: Station, *more: Pod) -> Station:
@@ -59,7 +59,7 @@ def test_everything_arrives(station: Station) -> None:
     assert group_view is not None
     assert (group_view.min_member, group_view.priority, group_view.queue) == (2, 7, "q")
     assert [each.name for each in group_view.waiting] == ["g-0"]
-    assert station.ledger.knows_node("a")
+    assert station.ledger.claims.capacity.knows("a")
     assert station.ledger.snapshot().queues["q"].record.weight == 3
 
 
@@ -78,7 +78,7 @@ def test_pods_are_read_when_everything_else_was(station: Station) -> None:
     ("plural", "gone", "known"),
     [
         ("pods", pod("g-0", "g"), lambda station: knows(station, "g-0")),
-        ("nodes", node("a"), lambda station: station.ledger.knows_node("a")),
+        ("nodes", node("a"), lambda station: station.ledger.claims.capacity.knows("a")),
     ],
 )
 def test_what_is_deleted_is_dropped(
@@ -178,7 +178,7 @@ def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) 
     station.api.served["apps/v1"] = ["replicasets"]
     station.api.objects["replicasets"] = [owner("web", "3")]
     fed(station)
-    known = station.ledger.owner_of(group_of_owner("team", "uid-web"))
+    known = station.ledger.registry.owner_of(group_of_owner("team", "uid-web"))
     assert known is not None
     assert known.min_member == 3
     assert station.api.asked.index("replicasets") < station.api.asked.index("pods")

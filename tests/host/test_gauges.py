@@ -96,9 +96,9 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Stat
     assert shown("muster_cache_synced", resource="pods") == 0
     station.api.objects["pods"] = [pod("p")]
     station.feed.start()
-    station.wait_for(lambda: station.ledger.pod(Uid("uid-p")) is not None)
+    station.wait_for(lambda: station.ledger.pods.get(Uid("uid-p")) is not None)
     station.api.send("pods", "ADDED", pod("q"))
-    station.wait_for(lambda: station.ledger.pod(Uid("uid-q")) is not None)
+    station.wait_for(lambda: station.ledger.pods.get(Uid("uid-q")) is not None)
     watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_cache_synced", resource="pods") == 1
 
@@ -121,7 +121,7 @@ def test_queues_are_shown_by_name_until_they_are_gone(station: Station) -> None:
     metrics.queue_evictions.labels("q", "Reclaim").inc()
     watch.gauges.show(watch.bench.ledger.decisions)
     assert shown("muster_queue_evictions_total", queue="q", cause="Reclaim") == 1
-    watch.bench.ledger.drop_queue("q")
+    watch.bench.ledger.intake.drop_queue("q")
     watch.bench.settle()
     watch.gauges.show(watch.bench.ledger.decisions)
     gone = {"queue": "q", "cause": "Reclaim"}

@@ -359,7 +359,7 @@ def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.Mon
     with Stage(nodes("a", "b"), gang("g", 2), gang("h", 2)).calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("h-0")]
         stage.add(group("h", 1)).settle()
-        asked = stage.ledger.is_quorate
+        asked = stage.ledger.groups.is_quorate
 
         def is_quorate(key: GroupKey) -> bool:
             return asked(key) if key == "team/h" else [True][1]

@@ -65,7 +65,7 @@ def test_a_pod_that_no_watch_has_shown_is_refused_and_not_believed() -> None:
     stage = Stage(node("a"))
     stage.api.pods["p"] = pod("p", gated=False)
     assert refusal(stage) == NOT_SEEN
-    assert (stage.api.calls, stage.settle().ledger.find_pod("team", "p")) == ([("pod", "p")], None)
+    assert (stage.api.calls, stage.settle().ledger.pods.find("team", "p")) == ([("pod", "p")], None)
 
 
 def test_an_unknown_pod_that_was_replaced_is_refused() -> None:
@@ -123,5 +123,5 @@ def test_a_taint_that_the_pod_tolerates_is_no_hindrance() -> None:
 
 def test_a_pod_that_is_left_to_another_scheduler_is_refused() -> None:
     stage = Stage(node("a"), pod("p"))
-    stage.ledger.leave(frozenset({SCHEDULER}))
+    stage.ledger.pods.leave(frozenset({SCHEDULER}))
     assert refusal(stage) == LEFT

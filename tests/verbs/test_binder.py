@@ -39,7 +39,7 @@ class Desk:
         self.released: list[Hold] = []
         self.caller = Patient()
         self.while_pausing: Callable[[], None] = lambda: None
-        record = World(pod("p")).ledger.find_pod("team", "p")
+        record = World(pod("p")).ledger.pods.find("team", "p")
         assert record is not None
         self.done = Event()
         self.hold = Hold(record, "a", self.caller, deadline=60.0, done=self.done.set)

@@ -146,7 +146,7 @@ def test_a_filter_call_after_the_end_of_its_pod_brings_nobody_back() -> None:
     stage.delete("g-1")
     stage.filter(late, ["a"])
     assert stage.settle().reason("g") is Reason.NOT_ENOUGH_MEMBERS
-    assert [member.name for member in stage.ledger.members(key("g"))] == ["g-0"]
+    assert [member.name for member in stage.ledger.groups.members(key("g"))] == ["g-0"]
 
 
 def test_a_pod_with_a_quantity_that_does_not_parse_is_refused_not_failed() -> None:
@@ -171,7 +171,7 @@ def test_a_pod_that_is_not_ours_passes_with_whole_nodes_too() -> None:
 def test_a_pod_that_is_not_ours_is_not_remembered() -> None:
     stage = Stage(node("a"))
     stage.verbs.filter(ExtenderArgs(stranger("s"), node_names=raw(["a"])))
-    assert stage.ledger.find_pod("team", "s") is None
+    assert stage.ledger.pods.find("team", "s") is None
 
 
 # ---- schedulers that are not configured as they must be
@@ -191,7 +191,7 @@ def test_neither_nodes_nor_names_means_no_nodes() -> None:
 
 def test_pods_that_are_left_to_another_scheduler_are_refused_and_neither_scored_nor_let_evict() -> None:
     stage = Stage(nodes("a", "b"), pod("p"))
-    stage.ledger.leave(frozenset({SCHEDULER}))
+    stage.ledger.pods.leave(frozenset({SCHEDULER}))
     args = ExtenderArgs(stage.pods["p"], node_names=raw(["b", "a"]))
     assert stage.verbs.filter(args) == FilterResult(node_names=[], failed_and_unresolvable_nodes={"b": LEFT})
     assert stage.verbs.prioritize(args) == []

@@ -15,7 +15,7 @@ from tests.verbs.stage import PATIENCE, Patient
 
 
 def record(ledger: Ledger) -> PodRecord:
-    found = ledger.find_pod("team", "p")
+    found = ledger.pods.find("team", "p")
     assert found is not None
     return found
 

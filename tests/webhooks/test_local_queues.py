@@ -49,10 +49,10 @@ every_kind = pytest.mark.parametrize(("path", "thing", "more"), KINDS)
 @pytest.fixture
 def desk() -> Desk:
     desk = Desk()
-    desk.ledger.set_queue(queue("open"))
-    desk.ledger.set_queue(queue("shut", spec_state="Closed"))
-    desk.ledger.set_queue(queue("private", restricted=True))
-    desk.ledger.set_queue(queue("chosen", namespace_selector=NAMESPACED))
+    desk.ledger.intake.set_queue(queue("open"))
+    desk.ledger.intake.set_queue(queue("shut", spec_state="Closed"))
+    desk.ledger.intake.set_queue(queue("private", restricted=True))
+    desk.ledger.intake.set_queue(queue("chosen", namespace_selector=NAMESPACED))
     return desk
 
 
@@ -70,7 +70,7 @@ def desk() -> Desk:
 def test_work_is_judged_by_the_queue_of_its_local_queue(
     path: str, thing: Json, more: Json, to: str, faults: list[str], desk: Desk
 ) -> None:
-    desk.ledger.set_local_queue(local(to))
+    desk.ledger.intake.set_local_queue(local(to))
     assert desk.faults(path, thing, **more) == faults
 
 
@@ -106,15 +106,15 @@ def test_the_message_says_what_to_do(desk: Desk) -> None:
 
 
 def test_another_label_is_judged_like_another_queue(desk: Desk) -> None:
-    desk.ledger.set_local_queue(local("open"))
-    desk.ledger.set_local_queue(local("private", "secret"))
+    desk.ledger.intake.set_local_queue(local("open"))
+    desk.ledger.intake.set_local_queue(local("private", "secret"))
     before, now = labelled(pod_group()), labelled(pod_group(), "secret")
     assert desk.faults("/podgroups/validate", now, "UPDATE", oldObject=before) == ["UseNotGranted"]
     assert desk.faults("/podgroups/validate", before, "UPDATE", oldObject=before) == []
 
 
 def test_a_group_with_a_label_does_not_get_the_queue_of_its_namespace(desk: Desk) -> None:
-    desk.ledger.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "open"})))
+    desk.ledger.intake.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: "open"})))
     named = [
         each
         for each in desk.patch("/podgroups/mutate", labelled(pod_group()))

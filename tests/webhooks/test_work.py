@@ -32,15 +32,15 @@ def desk() -> Desk:
         queue("parent"),
         queue("leaf", parent="parent"),
     ):
-        made.ledger.set_queue(each)
-    made.ledger.set_group(group("there", 1, queue="closing"))
-    made.ledger.set_group(group("podgroup-owner", 1, queue="closing"))
+        made.ledger.intake.set_queue(each)
+    made.ledger.intake.set_group(group("there", 1, queue="closing"))
+    made.ledger.intake.set_group(group("podgroup-owner", 1, queue="closing"))
     made.ledger.snapshot()
     return made
 
 
 def annotate(desk: Desk, value: str) -> None:
-    desk.ledger.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={QUEUE: value})))
+    desk.ledger.intake.set_namespace(Namespace(Meta(name=NAMESPACE, annotations={QUEUE: value})))
 
 
 # ---- what is filled in
@@ -285,7 +285,7 @@ def test_parents_that_were_made_a_moment_ago_are_looked_up(desk: Desk) -> None:
 
 
 def test_a_parent_that_was_raised_a_moment_ago_has_room(desk: Desk) -> None:
-    desk.ledger.set_queue(queue("team", capability={"cpu": "2"}))
+    desk.ledger.intake.set_queue(queue("team", capability={"cpu": "2"}))
     child = {"metadata": {"name": "child"}, "spec": {"parent": "team", "capability": {"cpu": "3"}}}
     assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
     desk.newest["team"] = queue("team", capability={"cpu": "3"})
@@ -317,9 +317,9 @@ def test_a_new_queue_is_restricted_from_its_first_moment(desk: Desk) -> None:
 @pytest.fixture
 def private(desk: Desk) -> Desk:
     record = queue("private")
-    desk.ledger.set_queue(type(record)(record.metadata, type(record.spec)(restricted=True)))
-    desk.ledger.set_group(group("secret", 1, queue="private"))
-    desk.ledger.set_group(group("podgroup-secret", 1, queue="private"))
+    desk.ledger.intake.set_queue(type(record)(record.metadata, type(record.spec)(restricted=True)))
+    desk.ledger.intake.set_group(group("secret", 1, queue="private"))
+    desk.ledger.intake.set_group(group("podgroup-secret", 1, queue="private"))
     return desk
 
 
@@ -397,11 +397,11 @@ def test_a_job_of_a_cronjob_needs_its_account_to_be_granted(private: Desk) -> No
 
 def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Desk) -> None:
     granted(private, "alice")
-    private.ledger.set_pod(builders.pod("early", "g"))
+    private.ledger.pods.set(builders.pod("early", "g"))
     answer = private.ask("/podgroups/validate", pod_group("private"))
     assert "pods that named this group before it existed are waiting (early)" in answer["status"]["message"]
     assert private.faults("/podgroups/validate", pod_group("open")) == []
-    private.ledger.drop_pod(Uid("uid-early"))
+    private.ledger.pods.drop(Uid("uid-early"))
     assert private.faults("/podgroups/validate", pod_group("private")) == []
 
 
@@ -425,7 +425,7 @@ def test_groups_of_other_kinds_name_their_queue_themselves(place: str, group: st
 def test_groups_of_other_kinds_that_did_not_move_or_name_no_queue_pass(private: Desk) -> None:
     path, plain = "/other-podgroups/validate", {"metadata": {"name": "g"}}
     named = {"metadata": {"name": "g", "annotations": {QUEUE: "private"}}}
-    private.ledger.set_queue(queue("default", spec_state="Closed"))
+    private.ledger.intake.set_queue(queue("default", spec_state="Closed"))
     assert private.faults(path, plain) == []
     assert private.faults(path, named, "UPDATE", oldObject=named) == []
     annotate(private, "private")
@@ -443,8 +443,8 @@ def resized(desk: Desk, to: str, name: str = "open", node: str = "n", **more: An
 
 
 def test_a_pod_grows_within_the_capability_of_its_queue(desk: Desk) -> None:
-    desk.ledger.set_queue(queue("open", capability={"cpu": "3"}))
-    desk.ledger.set_pod(builders.pod("p", queue="open", on="n"))
+    desk.ledger.intake.set_queue(queue("open", capability={"cpu": "3"}))
+    desk.ledger.pods.set(builders.pod("p", queue="open", on="n"))
     desk.ledger.snapshot()
     assert resized(desk, "3") == []
     assert resized(desk, "4") == ["ResizeAboveCapability"]
@@ -464,7 +464,7 @@ def test_who_grows_a_pod_of_a_restricted_queue_is_asked_about(private: Desk) -> 
 
 
 def test_a_job_that_names_no_queue_is_taken_while_default_is_closed(desk: Desk) -> None:
-    desk.ledger.set_queue(queue("default", spec_state="Closed"))
+    desk.ledger.intake.set_queue(queue("default", spec_state="Closed"))
     unnamed = {"metadata": {"name": "j"}, "spec": {"schedulerName": "muster"}}
     assert desk.faults("/jobs/validate", job(), kind=BATCH) == []
     assert desk.faults("/jobs/validate", unnamed, kind=VOLCANO) == []
@@ -477,7 +477,7 @@ def test_a_job_that_names_no_queue_is_taken_while_default_is_closed(desk: Desk) 
 
 def test_a_job_that_names_no_queue_needs_the_right_to_a_restricted_default(desk: Desk) -> None:
     plain = queue("default")
-    desk.ledger.set_queue(type(plain)(plain.metadata, type(plain.spec)(restricted=True)))
+    desk.ledger.intake.set_queue(type(plain)(plain.metadata, type(plain.spec)(restricted=True)))
     assert desk.faults("/jobs/validate", job(), kind=BATCH) == ["UseNotGranted"]
 
 

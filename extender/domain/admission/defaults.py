@@ -4,7 +4,7 @@ from typing import Any
 
 from extender.api import keys
 from extender.api.objects.queues import PodGroup, Queue
-from extender.domain.admission.submission import Cluster
+from extender.domain.admission.submission import Queues
 from extender.domain.model.queue_of_group import explicit_queue
 
 Operation = dict[str, Any]
@@ -42,12 +42,12 @@ def _path_defaults(queue: Queue) -> list[Operation]:
     ]
 
 
-def group_defaults(group: PodGroup, namespace: str, user: str, cluster: Cluster) -> list[Operation]:
+def group_defaults(group: PodGroup, namespace: str, user: str, queues: Queues) -> list[Operation]:
     """The user who makes it, whatever it says itself, and the namespace's own queue, in place of the
     `default` that a schema filled in. A group that names a LocalQueue gets none: that may lead elsewhere
     tomorrow."""
-    queue, patch = cluster.namespace_queue(namespace), _submitter(group, user)
-    by_label = cluster.named_local_queue(namespace, group.metadata) is not None
+    queue, patch = queues.of_namespace(namespace), _submitter(group, user)
+    by_label = queues.local_queue_named_by(namespace, group.metadata) is not None
     if queue and not by_label and not explicit_queue(group.spec.queue):
         patch.append(_add(queue, "spec", "queue"))
     return patch

@@ -29,19 +29,19 @@ from extender.domain.queues.tree import QueueTree, QueueView
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
 
-class Cluster(Protocol):
-    """The part of the ledger that these rules need."""
+class Queues(Protocol):
+    """The queues that these rules need: those of the ledger, or as the API server has them now."""
 
-    def queue_view(self, name: str) -> QueueView | None:
+    def view(self, name: str) -> QueueView | None:
         """None if there is no such queue."""
 
-    def namespace_queue(self, namespace: str) -> str:
+    def of_namespace(self, namespace: str) -> str:
         """The queue that the namespace's annotation or its quota names, or empty."""
 
-    def group_queue(self, namespace: str, name: str) -> str | None:
+    def of_podgroup(self, namespace: str, name: str) -> str | None:
         """The queue of a PodGroup; None if there is no PodGroup of this name."""
 
-    def named_local_queue(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
+    def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
         """What an object names by a label, whether it exists or not; None: nothing."""
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
@@ -59,29 +59,29 @@ class Destination(msgspec.Struct, frozen=True):
     leads_nowhere: bool = False  # whether a LocalQueue names it that does not exist: the group will wait
 
 
-def destination_of_pod(pod: NewPod, cluster: Cluster, path: str = "") -> Destination | None:
+def destination_of_pod(pod: NewPod, queues: Queues, path: str = "") -> Destination | None:
     """`path` is put before field names, because a Job's pod is its template. None: not to be judged."""
     meta = pod.metadata
     if named := group_name(pod):
-        queue = cluster.group_queue(meta.namespace, named)
+        queue = queues.of_podgroup(meta.namespace, named)
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
-        return _named_by(pod, cluster, path)
-    own, joined = _named_by(pod, cluster, path), _group_of_owner(pod, cluster)
+        return _named_by(pod, queues, path)
+    own, joined = _named_by(pod, queues, path), _group_of_owner(pod, queues)
     if joined is not None and (own is None or own.queue == joined.queue):
         return joined
-    return own or by_namespace(meta.namespace, cluster)
+    return own or by_namespace(meta.namespace, queues)
 
 
-def _group_of_owner(pod: NewPod, cluster: Cluster) -> Destination | None:
+def _group_of_owner(pod: NewPod, queues: Queues) -> Destination | None:
     owner = pod.controller
-    queue = cluster.group_queue(pod.metadata.namespace, group_name_of(owner.uid)) if owner else None
+    queue = queues.of_podgroup(pod.metadata.namespace, group_name_of(owner.uid)) if owner else None
     return Destination(queue, "metadata.ownerReferences", joined=True) if queue is not None else None
 
 
-def _named_by(pod: Pod, cluster: Cluster, path: str) -> Destination | None:
+def _named_by(pod: Pod, queues: Queues, path: str) -> Destination | None:
     meta = pod.metadata
-    return _queue_named_in(meta, path) or _by_label(meta, meta.namespace, cluster, path)
+    return _queue_named_in(meta, path) or _by_label(meta, meta.namespace, queues, path)
 
 
 def _queue_named_in(meta: Meta, path: str = "") -> Destination | None:
@@ -91,52 +91,52 @@ def _queue_named_in(meta: Meta, path: str = "") -> Destination | None:
     return None
 
 
-def _by_label(meta: Meta, namespace: str, cluster: Cluster, path: str = "") -> Destination | None:
+def _by_label(meta: Meta, namespace: str, queues: Queues, path: str = "") -> Destination | None:
     """The queue that a LocalQueue leads to."""
-    local, label = cluster.named_local_queue(namespace, meta), local_queue_label(meta)
+    local, label = queues.local_queue_named_by(namespace, meta), local_queue_label(meta)
     if local is None or label is None:
         return None
     field = f"{path}metadata.labels[{label.key}]"
     return Destination(local.leads_to, field, namespace=namespace, leads_nowhere=not local.exists)
 
 
-def by_namespace(namespace: str, cluster: Cluster) -> Destination:
-    queue = cluster.namespace_queue(namespace)
+def by_namespace(namespace: str, queues: Queues) -> Destination:
+    queue = queues.of_namespace(namespace)
     if queue:
         return Destination(queue, _BY_NAMESPACE, namespace=namespace)
     return Destination(keys.DEFAULT_QUEUE, "spec.queue", named=False, namespace=namespace)
 
 
-def destination_of_other_group(group: NewOtherGroup, namespace: str, cluster: Cluster) -> Destination | None:
+def destination_of_other_group(group: NewOtherGroup, namespace: str, queues: Queues) -> Destination | None:
     """The queue of a PodGroup of scheduler-plugins or of Kubernetes. None if neither it nor its namespace
     names one: it may be meant for a scheduler without queues."""
     meta = group.metadata
-    own = _queue_named_in(meta) or _by_label(meta, namespace, cluster)
-    to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, cluster)
+    own = _queue_named_in(meta) or _by_label(meta, namespace, queues)
+    to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, queues)
     return to if to.named else None
 
 
-def destination_of_group(meta: Meta, namespace: str, queue: str, cluster: Cluster) -> Destination:
+def destination_of_group(meta: Meta, namespace: str, queue: str, queues: Queues) -> Destination:
     """The queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
-    to = _by_label(meta, namespace, cluster) or by_namespace(namespace, cluster)
+    to = _by_label(meta, namespace, queues) or by_namespace(namespace, queues)
     return replace(to, named=to.named or bool(queue))
 
 
-def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
+def judge_entry(to: Destination, queues: Queues) -> list[Fault]:
     """Faults unless the queue exists and takes new work of the namespace. What names a LocalQueue that does
     not exist yet may come before it, and waits."""
     if to.leads_nowhere:
         return []
-    view = cluster.queue_view(to.queue)
+    view = queues.view(to.queue)
     if view is None:
         text = f"there is no queue {to.queue!r}: create it, or name an existing one"
         return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
     if to.joined:
         return []
     if view.state == "Open":
-        return _judge_namespace(to, cluster)
+        return _judge_namespace(to, queues)
     text = (
         f"queue {to.queue!r} is {view.state} and takes no new work: "
         f"name another queue, or set spec.state of {view.to_open} to Open"
@@ -144,8 +144,8 @@ def judge_entry(to: Destination, cluster: Cluster) -> list[Fault]:
     return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
 
 
-def _judge_namespace(to: Destination, cluster: Cluster) -> list[Fault]:
-    if not to.namespace or cluster.takes_namespace(to.queue, to.namespace):
+def _judge_namespace(to: Destination, queues: Queues) -> list[Fault]:
+    if not to.namespace or queues.takes_namespace(to.queue, to.namespace):
         return []
     text = (
         f"queue {to.queue!r} takes no work of namespace {to.namespace!r}: name another queue, or label the "
@@ -154,13 +154,13 @@ def _judge_namespace(to: Destination, cluster: Cluster) -> list[Fault]:
     return [Fault(Code.NAMESPACE_NOT_ALLOWED, to.field, text)]
 
 
-def judge_job_entry(to: Destination, cluster: Cluster, tree: Callable[[], QueueTree]) -> list[Fault]:
+def judge_job_entry(to: Destination, queues: Queues, tree: Callable[[], QueueTree]) -> list[Fault]:
     """As `judge_entry`; in addition, work goes only to queues without children.
 
     A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
     `default` is open.
     """
-    faults = judge_entry(to, cluster) if to.named else []
+    faults = judge_entry(to, queues) if to.named else []
     if faults or to.joined or not to.named:
         return faults
     if to.queue == keys.ROOT_QUEUE:
@@ -219,10 +219,10 @@ def growth(before: Pod, now: Pod) -> Resources:
     return {name: amount - had.get(name, 0) for name, amount in has.items() if amount > had.get(name, 0)}
 
 
-def judge_growth(more: Resources, to: Destination, cluster: Cluster) -> list[Fault]:
+def judge_growth(more: Resources, to: Destination, queues: Queues) -> list[Fault]:
     """Faults unless the queue's capability has room for `more`. A resource that it does not list is
     unlimited."""
-    view = cluster.queue_view(to.queue)
+    view = queues.view(to.queue)
     return list(_faults(more, view)) if view else []
 
 

@@ -7,21 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, allows
+from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage, Posting, allows
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.registry import Registry
+from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.queues.spec import flavor_on
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_view import Refusal
-
-# ---- Preemptions that were granted to pods that are not ours, and what they may still take.
-#
-# The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until
-# the watch shows that, the next preemption is judged as if the victims were gone: those of the
-# nominated node or, while that is not known, the worst case over all granted nodes.
 
 Losses = Counter[tuple[GroupKey, str]]  # members by group and role
 Options = Mapping[str, Iterable[PodRecord]]  # victims by node
@@ -44,20 +38,17 @@ class Grant(msgspec.Struct, frozen=True):
         return worst
 
 
-class PreemptionGrants:
-    """Callers hold the ledger's lock."""
+class Preemptions:
+    """Preemptions that were granted to pods that are not ours, and what they may still take.
 
-    def __init__(
-        self,
-        pods: Mapping[Uid, PodRecord],
-        registry: Registry,
-        claims: Claims,
-        clock: Callable[[], float],
-    ) -> None:
-        self._pods = pods
-        self._registry = registry
-        self._claims = claims
-        self._clock = clock
+    The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until the
+    watch shows that, the next preemption is judged as if the victims were gone: those of the nominated node
+    or, while that is not known, the worst case over all granted nodes."""
+
+    def __init__(self, parts: Parts, pods: Pods) -> None:
+        self._registry, self._claims = parts.registry, parts.claims
+        self._clock, self._lock = parts.clock, parts.lock
+        self._pods = pods.by_uid
         self._grants: dict[Uid, Grant] = {}
 
     def may_clear(
@@ -66,22 +57,23 @@ class PreemptionGrants:
         """The nodes whose victims a pod that is not ours may evict without breaking a gang or a start under
         way. A pod that neither the watch has shown nor the API server has confirmed may evict none of ours:
         any caller of the port could have invented it."""
-        is_real = is_confirmed or claimant in self._pods
-        now = self._clock()
-        promised = self._losses(claimant, now)
-        options = {
-            node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
-            for node, uids in victims.items()
-        }
-        granted = {
-            node: pods
-            for node, pods in options.items()
-            if not pods or (is_real and self._could_lose(pods, promised))
-        }
-        self._grants.pop(claimant, None)
-        if any(granted.values()):
-            self._grants[claimant] = Grant(granted, now + _PATIENCE)
-        return set(granted)
+        with self._lock:
+            is_real = is_confirmed or claimant in self._pods
+            now = self._clock()
+            promised = self._losses(claimant, now)
+            options = {
+                node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
+                for node, uids in victims.items()
+            }
+            granted = {
+                node: pods
+                for node, pods in options.items()
+                if not pods or (is_real and self._could_lose(pods, promised))
+            }
+            self._grants.pop(claimant, None)
+            if any(granted.values()):
+                self._grants[claimant] = Grant(granted, now + _PATIENCE)
+            return set(granted)
 
     def _losses(self, but: Uid, now: float) -> Losses:
         """The members that all claimants except one may still evict."""
@@ -109,11 +101,6 @@ def losses(victims: Iterable[PodRecord]) -> Losses:
     return Counter((victim.group, victim.role) for victim in victims if victim.placed)
 
 
-# ---- Reservations, for the verbs: which nodes a pod may use, and how its claim advances.
-#
-# Filter answers it, a bind call holds it, and it is posted with the whole group.
-
-
 class Confirmation(msgspec.Struct, frozen=True):
     """The last check before binding."""
 
@@ -121,98 +108,107 @@ class Confirmation(msgspec.Struct, frozen=True):
     lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
 
 
-class Reservations:
-    """`decided`: returns the decisions published last. Callers hold the ledger's lock."""
+class AssumedPods:
+    """Which nodes a pod may use, and how its claim advances: filter assumes the pod on a node, a bind call
+    holds it there, and it is posted with the whole group. `decided`: returns the decisions published last."""
 
-    def __init__(self, parts: Parts, pods: Mapping[Uid, PodRecord], decided: Callable[[], Decisions]) -> None:
+    def __init__(self, parts: Parts, pods: Pods, decided: Callable[[], Decisions]) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
-        self._clock = parts.clock
-        self._pods = pods
+        self._clock, self._lock = parts.clock, parts.lock
+        self._pods = pods.by_uid
         self._decided = decided
 
-    def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
+    def assume(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
         """The offered `nodes` that a pod of ours may use; the claim moves with the answer.
 
         A member of a gang gets its planned node or, if that is not offered, any other that fits; a group of
         one gets every node that fits.
         """
-        pod = self._pods.get(uid)
-        claim = self._claims.get(uid)
-        if pod is not None:
-            self._releases.note_call(pod)
-        if pod is None or claim is None:
-            return self._why_not(pod)
-        if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
-            return [claim.node] if claim.node in nodes else Reason.NO_ROOM
-        group = self._registry.group(pod.group)
-        if group.needs_no_barrier:
-            return self._all_that_fit(pod, self._same_flavor(claim, nodes)) or Reason.NO_ROOM
-        if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
-            return self._pin(pod, claim.node)
-        return self._another(pod, group, claim, nodes)
+        with self._lock:
+            pod = self._pods.get(uid)
+            claim = self._claims.get(uid)
+            if pod is not None:
+                self._releases.note_call(pod)
+            if pod is None or claim is None:
+                return self._why_not(pod)
+            if claim.posting or claim.stage is ClaimStage.BOUND:  # a binding may have reached the API server
+                return [claim.node] if claim.node in nodes else Reason.NO_ROOM
+            group = self._registry.group(pod.group)
+            if group.needs_no_barrier:
+                return self._all_that_fit(pod, self._same_flavor(claim, nodes)) or Reason.NO_ROOM
+            if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
+                return self._pin(pod, claim.node)
+            return self._another(pod, group, claim, nodes)
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
         """A bind call arrived for a pod: the pod's claim is now held by this call, which `token` identifies.
         Returns a reason if the call must be refused."""
-        pod, claim = self._pods.get(uid), self._claims.get(uid)
-        if pod is not None:
-            self._releases.note_call(pod)
-        if pod is None or claim is None:
-            return self._why_not(pod)
-        if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
-            return Reason.NOT_READY
-        if not allows(ClaimEvent.HOLD, claim.stage):
-            return Reason.NO_ROOM
-        if claim.node != node and claim.posting:  # a binding may have reached the API server
-            return Reason.NO_ROOM
-        if claim.node != node and not (self._claims.fits(pod, node) and self._same_flavor(claim, [node])):
-            return Reason.NO_ROOM
-        self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
-        self._changes.mark()
-        return None
+        with self._lock:
+            pod, claim = self._pods.get(uid), self._claims.get(uid)
+            if pod is not None:
+                self._releases.note_call(pod)
+            if pod is None or claim is None:
+                return self._why_not(pod)
+            if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
+                return Reason.NOT_READY
+            if not allows(ClaimEvent.HOLD, claim.stage):
+                return Reason.NO_ROOM
+            if claim.node != node and claim.posting:  # a binding may have reached the API server
+                return Reason.NO_ROOM
+            if claim.node != node and not (self._claims.fits(pod, node) and self._same_flavor(claim, [node])):
+                return Reason.NO_ROOM
+            self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
+            self._changes.mark()
+            return None
 
     def confirm(self, key: GroupKey) -> Confirmation:
         """Once bound and held members make a group whole: check every held node once more, and let the
         members that still have theirs be posted, provided that they still make the group whole.
 
         No member is posted before a decision that the group starts, made on its PodGroup as it is now."""
-        group = self._registry.groups.get(key)
-        if group is None or not self._starts(group) or not group.is_quorate():
-            return Confirmation()
-        held = [
-            claim for uid in group.pods if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.HELD
-        ]
-        lost = tuple(claim for claim in held if self._loses_node(claim))
-        posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
-        for claim in posting:
-            self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
-        return Confirmation(posting, lost)
+        with self._lock:
+            group = self._registry.groups.get(key)
+            if group is None or not self._starts(group) or not group.is_quorate():
+                return Confirmation()
+            held = [
+                claim
+                for uid in group.pods
+                if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.HELD
+            ]
+            lost = tuple(claim for claim in held if self._loses_node(claim))
+            posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
+            for claim in posting:
+                self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
+            return Confirmation(posting, lost)
 
     def release(self, uid: Uid, token: int) -> None:
         """A bind call for a pod ends without a binding: it was abandoned, refused or failed. The claim ends
         with the last one: that of a newer call stays, and so does that of a binding which is on its way,
         because it may still take effect."""
-        pod, claim = self._pods.get(uid), self._claims.get(uid)
-        if pod is None or claim is None or token not in claim.calls:
-            return
-        posting = tuple(each for each in claim.posting if each.token != token)
-        if claim.token != token:
-            self._pass_to(claim, claim.token, posting)
-        elif posting:
-            self._pass_to(claim, posting[-1].token, posting)
-        elif allows(ClaimEvent.RELEASE, claim.stage):
-            self._moves.end(pod, ClaimEvent.RELEASE)
-        self._changes.mark()
+        with self._lock:
+            pod, claim = self._pods.get(uid), self._claims.get(uid)
+            if pod is None or claim is None or token not in claim.calls:
+                return
+            posting = tuple(each for each in claim.posting if each.token != token)
+            if claim.token != token:
+                self._pass_to(claim, claim.token, posting)
+            elif posting:
+                self._pass_to(claim, posting[-1].token, posting)
+            elif allows(ClaimEvent.RELEASE, claim.stage):
+                self._moves.end(pod, ClaimEvent.RELEASE)
+            self._changes.mark()
 
     def posted_before(self, moment: float) -> list[Claim]:
         """Claims of which all bindings were posted before `moment`, and that no watch has confirmed since."""
-        return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
+        with self._lock:
+            return [claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < moment]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
         """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
-        pod = self._pods.get(uid)
-        return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
+        with self._lock:
+            pod = self._pods.get(uid)
+            return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
     # ---- inside
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from extender.domain.ledger.claims import ClaimEvent
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.intake import PodIntake
+from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.queues.spec import START_TIMEOUT
@@ -90,7 +90,7 @@ class ExpectedMembers:
     """`most`: how many pods the jobs of one namespace may wait for. A job costs its author one object,
     however many pods it asks for, so what is beyond waits until others have started or are gone."""
 
-    def __init__(self, parts: Parts, pods: PodIntake, rules: JobRules, most: int) -> None:
+    def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._changes, self._clock = parts.changes, parts.clock
         self._pods = pods

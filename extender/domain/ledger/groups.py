@@ -3,10 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.ownership import OwnerRecord
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape
+from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Refusal, Start
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.quorum import whole
@@ -153,6 +157,42 @@ class Group:
             return True
         enough = len(self.standing) >= self.needs[0]
         return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
+
+    def start_after(self, decision: GroupDecision, now: float) -> Start:
+        """The history of its starts after a decision, published `now`."""
+        start = self.start
+        lap = start.lap if decision.lap is None else decision.lap
+        if decision.failed:
+            return Start(
+                failures=start.failures + 1,
+                retry_at=decision.retry_at,
+                failure=decision.failed,
+                admitted=start.admitted and bool(decision.undo),
+                lap=lap,
+                claims_since=start.claims_since,
+            )
+        match decision.verdict:
+            case Verdict.STARTING if start.admitted_at is None:
+                return replace(start, admitted_at=now, admitted=True, lap=lap, reservation=None, reclaim=None)
+            case Verdict.RUNNING if self.stood_whole and not decision.retry_at:
+                return Start()
+            case Verdict.ENDED:
+                return Start()
+            case Verdict.RUNNING:
+                admitted = start.admitted or (self.view is not None and self.view.resumes)
+                return replace(start, admitted_at=None, admitted=admitted, reservation=None, reclaim=None)
+            case Verdict.WAITING if not decision.undo:
+                since = start.claims_since
+                return replace(
+                    start,
+                    admitted_at=None,
+                    admitted=False,
+                    lap=lap,
+                    claims_since=now if since is None and decision.claims_room else since,
+                    reservation=decision.reservation,
+                    reclaim=decision.reclaim,
+                )
+        return start
 
     def note_started(self, pod: PodRecord) -> None:
         """Note that a member runs or has run. A group counts as having stood whole even if it did so only

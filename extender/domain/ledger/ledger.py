@@ -1,34 +1,51 @@
-"""The ledger: everything that Muster knows, updated event by event, and every claim on room."""
+"""The ledger: everything that Muster knows, updated event by event, and every claim on room.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+    watches ──► pods, intake ──┐                ┌──► snapshot ──► decide()
+                               ├──►   claims   ─┤                    │
+    verbs  ◄──► assumed ───────┘                └──◄ publish ◄───────┘
+
+One lock guards it, and nothing in here blocks. Durable facts are in the API: after a restart, the watches
+rebuild all of it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
-from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
-from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, NativePodGroup, PluginsPodGroup, PodGroup, Queue
-from extender.api.workloads.runtimes import RuntimeName
-from extender.api.workloads.shape import Json
-from extender.domain.ledger.assumed_pods import Confirmation, PreemptionGrants, Reservations
-from extender.domain.ledger.claims import Claim
+from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
+from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
 from extender.domain.ledger.expected_members import ExpectedMembers
 from extender.domain.ledger.group_views import GroupViews
-from extender.domain.ledger.intake import DisruptionBudgets, Intake, PodIntake
-from extender.domain.ledger.publishing import Publishing
-from extender.domain.ledger.queries import LedgerQueries
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.intake import Intake
+from extender.domain.ledger.nodes import NodeCapacity
+from extender.domain.ledger.pods import Pods
+from extender.domain.ledger.queries import GroupQueries, QueueQueries
+from extender.domain.ledger.registry import Registry
+from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.domain.ledger.state import Parts
+from extender.domain.ledger.state import Changes, ClaimMoves, Parts, Refusals
+from extender.domain.model.evictions import Reclaim
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.reasons import Reason
-from extender.domain.model.records import GroupKey, Origin, Uid
-from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
+from extender.domain.model.reasons import Outcome, Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import Resources
+from extender.domain.model.run_history import RunHistory
+from extender.domain.queues.spec import START_TIMEOUT
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.group_view import Start, kind_of
+from extender.domain.snapshot.job_suspension import ManagedJob
+from extender.domain.snapshot.jobs import JobRules
+from extender.domain.snapshot.quorum import running_since
 from extender.domain.snapshot.snapshot import Limits, Snapshot
 
 __all__ = ["Confirmation", "Ledger"]
 
 
-class Ledger(LedgerQueries):
-    """`clock` is monotonic, in seconds; `wall_clock` counts them since 1970. `on_change` is called, under the
+class Ledger:
+    """`snapshot`, then decide(), then `publish`; the cost of each is proportional to what changed. The
+    watches and the verbs work with its parts.
+
+    `clock` is monotonic, in seconds; `wall_clock` counts them since 1970. `on_change` is called, under the
     lock, when a decision may change, `on_shown` when the scheduler is to be shown something else; None: it
     reads its pods from the API."""
 
@@ -44,213 +61,310 @@ class Ledger(LedgerQueries):
         jobs: JobRules | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        parts = Parts.of(self.limits, clock, on_change, on_shown)
-        lock, jobs = lock or nullcontext(), jobs or JobRules()
-        pods = PodIntake(parts, ownership)
-        views = GroupViews(parts.registry, parts.claims)
-        budgets = DisruptionBudgets(parts.changes)
-        self._expected = ExpectedMembers(parts, pods, jobs, self.limits.expected_pods)
-        publishing = Publishing(parts, self.limits, views, self._expected, budgets, wall_clock, pods.others)
-        self._attendance = parts.attendance
-        self._disruption_budgets = budgets
-        self._intake = Intake(parts, pods, jobs)
-        self._reservations = Reservations(parts, pods.pods, lambda: publishing.decisions)
-        self._grants = PreemptionGrants(pods.pods, parts.registry, parts.claims, clock)
-        self.shown = ShownPods(parts, lock, pods)
-        super().__init__(lock, parts.registry, views, parts.claims, pods, publishing, parts.changes)
+        self.decisions = Decisions()
+        """The decisions published last."""
+        self.claims = Claims()
+        self.registry = Registry()
+        self._clock, self._wall_clock = clock, wall_clock
+        self._lock = lock or nullcontext()
+        self._releases = Releases(on_shown, clock)
+        self._changes = Changes(on_change, clock, self.limits.asking_pause)
+        self._moves = ClaimMoves(self.claims, self.registry, self._releases, self._changes, clock)
+        self._refusals = Refusals(self.claims)
+        parts = Parts(
+            registry=self.registry,
+            claims=self.claims,
+            moves=self._moves,
+            releases=self._releases,
+            changes=self._changes,
+            refusals=self._refusals,
+            clock=clock,
+            lock=self._lock,
+        )
+        jobs = jobs or JobRules()
+        self._views = GroupViews(self.registry, self.claims)
+        self.pods = Pods(parts, ownership)
+        self.intake = Intake(parts, self.pods, jobs)
+        self.groups = GroupQueries(parts, self.pods)
+        self.queues = QueueQueries(parts, self._views)
+        self.assumed = AssumedPods(parts, self.pods, lambda: self.decisions)
+        self.preemptions = Preemptions(parts, self.pods)
+        self.shown = ShownPods(parts, self.pods)
+        self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
+        self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity)
+        self._spared: dict[Uid, float] = {}  # until when
+        self._history = RunHistory()
+        self._moment: Callable[[str], float] = lambda _: clock()  # reads timestamps, as the last snapshot did
+        self._unpublished: set[GroupKey] = set()  # touched since decisions were last published
 
-    # ---- from the watches
+    @property
+    def version(self) -> int:
+        """It grows with every change that a decision may depend on."""
+        return self._changes.version
 
-    def set_node(self, node: Node) -> None:
-        """Raises BadQuantity."""
-        with self._lock:
-            self._intake.set_node(node)
-
-    def drop_node(self, name: str) -> None:
-        with self._lock:
-            self._intake.drop_node(name)
-
-    def set_pod(self, pod: Pod) -> None:
-        """Raises BadQuantity."""
-        with self._lock:
-            self._pod_intake.set_pod(pod)
-
-    def drop_pod(self, uid: Uid) -> None:
-        with self._lock:
-            self._pod_intake.drop_pod(uid)
-
-    def leave(self, schedulers: frozenset[str]) -> None:
-        """From now on pods of these schedulers are left to another scheduler; all others are ours again."""
-        with self._lock:
-            self._pod_intake.leave(schedulers)
-
-    def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
-        with self._lock:
-            self._intake.set_group(group)
-
-    def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
-        with self._lock:
-            self._intake.drop_group(key, origin)
-
-    def set_owner(self, workload: Workload) -> bool:
-        """A controller of pods. True if anything changed that matters for their group."""
-        with self._lock:
-            return self._intake.set_owner(workload)
-
-    def drop_owner(self, namespace: str, uid: str) -> None:
-        with self._lock:
-            self._intake.drop_owner(namespace, uid)
-
-    def set_job(self, kind: JobKind, job: AnyJob) -> None:
-        with self._lock:
-            self._intake.set_job(kind, job)
-
-    def drop_job(self, namespace: str, uid: str) -> None:
-        with self._lock:
-            self._intake.drop_job(namespace, uid)
-
-    def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
-        """An object that has the templates of jobs. Returns the jobs that are to be read again."""
-        with self._lock:
-            return self._registry.runtimes.put(name, spec)
-
-    def drop_runtime(self, name: RuntimeName) -> Collection[GroupKey]:
-        """Returns the jobs that are to be read again."""
-        with self._lock:
-            return self._registry.runtimes.drop(name)
-
-    def read_job_again(self, key: GroupKey) -> None:
-        """A job whose runtime has changed: one at a time, since there may be many."""
-        with self._lock:
-            self._intake.read_again(key)
-
-    def give_up_start(self, key: GroupKey, why: str) -> None:
-        """The job of a group did not get going in time: the group waits again, and backs off."""
-        with self._lock:
-            self._publishing.give_up_start(key, why)
-
-    def set_queue(self, queue: Queue) -> None:
-        with self._lock:
-            self._intake.set_queue(queue)
-
-    def drop_queue(self, name: str) -> None:
-        with self._lock:
-            self._intake.drop_queue(name)
-
-    def set_local_queue(self, local: LocalQueue) -> None:
-        with self._lock:
-            self._intake.set_local_queue(local)
-
-    def drop_local_queue(self, key: str) -> None:
-        """`key`: namespace/name."""
-        with self._lock:
-            self._intake.drop_local_queue(key)
-
-    def note_kueue(self, is_served: bool) -> None:
-        """Whether the cluster has Kueue's own LocalQueues, so that its labels may be meant for those."""
-        with self._lock:
-            self._intake.note_kueue(is_served)
-
-    def set_namespace(self, namespace: Namespace) -> None:
-        with self._lock:
-            self._intake.set_namespace(namespace)
-
-    def drop_namespace(self, name: str) -> None:
-        with self._lock:
-            self._intake.drop_namespace(name)
-
-    def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
-        """By namespace: the queue that its quota gives it, which counts where its annotation names none."""
-        with self._lock:
-            self._intake.set_quota_namespaces(queues)
-
-    def set_priority_class(self, priority: PriorityClass) -> None:
-        with self._lock:
-            self._intake.set_priority_class(priority)
-
-    def drop_priority_class(self, name: str) -> None:
-        with self._lock:
-            self._intake.drop_priority_class(name)
-
-    def set_disruption_budget(self, budget: PodDisruptionBudget) -> None:
-        with self._lock:
-            self._disruption_budgets.put(budget)
-
-    def drop_disruption_budget(self, namespace: str, name: str) -> None:
-        with self._lock:
-            self._disruption_budgets.drop(namespace, name)
-
-    def trust_marks(self, kept: bool) -> None:
-        """Whether marks on PodGroups count: only if `kept`, that is, if the API server lets only Muster write
-        them."""
-        with self._lock:
-            self._intake.trust_marks(kept)
+    # ---- whether decisions take effect
 
     def note_asked(self) -> None:
         """The scheduler asks about a pod, so it is running."""
-        if self._attendance.note_asked():
+        if self._changes.note_asked():
             with self._lock:
                 self._changes.mark()
 
     def set_leading(self, leading: bool) -> None:
         """Whether decisions made here take effect."""
-        if self._attendance.set_leading(leading):
+        if self._changes.set_leading(leading):
             with self._lock:
                 self._changes.mark()
 
-    # ---- for the verbs
-
-    def answer(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
-        """The offered `nodes` that a pod of ours may use; its claim moves with the answer."""
-        with self._lock:
-            return self._reservations.answer(uid, nodes)
-
-    def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """A bind call, identified by `token`, arrived for a pod. A reason if it must be refused."""
-        with self._lock:
-            return self._reservations.hold(uid, node, token)
-
-    def confirm(self, key: GroupKey) -> Confirmation:
-        """The last check of a group whose bound and held members make it whole."""
-        with self._lock:
-            return self._reservations.confirm(key)
-
-    def release(self, uid: Uid, token: int) -> None:
-        """The bind call identified by `token` ended without a binding."""
-        with self._lock:
-            self._reservations.release(uid, token)
-
-    def posted_before(self, moment: float) -> list[Claim]:
-        """Claims whose binding was posted before `moment` and that no watch has confirmed since."""
-        with self._lock:
-            return self._reservations.posted_before(moment)
-
-    def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
-        """By node: the part of its scarcest resource that would be taken with the pod on it, 0 … 1."""
-        with self._lock:
-            return self._reservations.fullness(uid, nodes)
-
-    def may_clear(
-        self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
-    ) -> set[str]:
-        """The nodes whose victims a pod that is not ours may evict without breaking a gang or a start under
-        way. `is_confirmed`: the API server has the pod, whether the watch has shown it or not."""
-        with self._lock:
-            return self._grants.may_clear(claimant, victims, is_confirmed)
-
-    # ---- for decisions
+    # ---- snapshots out
 
     def snapshot(self) -> Snapshot:
         with self._lock:
-            return self._publishing.snapshot()
+            self._end_answers()
+            self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
+            self._expected.settle()
+            touched, groups, queues = self._views.refresh()
+            refused = self._refusals.rows(self._clock())
+            self._unpublished.update(touched)
+            capacity = self.claims.capacity
+            snapshot = Snapshot(
+                version=self._changes.version,
+                now=self._clock(),
+                epoch=self._wall_clock() - self._clock(),
+                limits=self.limits,
+                dimensions=capacity.columns.names,
+                nodes=capacity.table(),
+                room=capacity.columns.room.copy(),
+                allocatable=capacity.columns.allocatable.copy(),
+                occupancy=capacity.occupancy(),
+                refused=refused,
+                queues=queues,
+                groups=groups,
+                expires_at=min(self._expiries(), default=None),
+                orphans=self.registry.orphans(),
+                touched=frozenset(self._unpublished),
+                others=self.pods.others(),
+                spared=dict(self._spared),
+                disruption_budgets=self.intake.disruption_budgets(),
+                attention=self._changes.attention,
+                history=self._history,
+                freed=self._changes.freed,
+                changed_at=self._changes.changed_at,
+            )
+            self._moment = snapshot.moment
+            return snapshot
+
+    def _end_answers(self) -> None:
+        """End answers of filter that no bind call followed within the longest time that a start may take
+        (volumes are bound before bind is called). They would hold their room indefinitely."""
+        oldest = self._clock() - self.limits.start_deadline
+        for claim in [claim for claim in self.claims.at(ClaimStage.ANSWERED) if claim.since <= oldest]:
+            self._moves.end(claim.pod, ClaimEvent.EXPIRE)
+            self._changes.mark()
+
+    def _expiries(self) -> Iterator[float]:
+        if (until := self._refusals.until()) is not None:
+            yield until
+        yield from self._spared.values()
+        yield from self._expected.later.expiries()
+        for claim in self.claims.at(ClaimStage.ANSWERED):
+            yield claim.since + self.limits.start_deadline
+
+    # ---- decisions in
+
+    def publish(self, decisions: Decisions) -> None:
+        """Turn plans into claims. Claims that filter has pinned since the snapshot was taken are newer than
+        any decision made on it, and stay."""
+        with self._lock:
+            before, self.decisions = self.decisions, decisions
+            version, moved = decisions.version, self._moves.moved_since(decisions.version)
+            self._unpublished.difference_update(decisions.turned)
+            for key in dict.fromkeys((*decisions.turned_since(before), *moved)):
+                was, decision = before.groups.get(key), decisions.groups.get(key)
+                self._reclaimed.put(key, decision.reclaim if decision is not None else None)
+                group = self.registry.groups.get(key)
+                if decision is None or group is None:
+                    continue
+                if was is not decision:
+                    self._note_run(group, was, decision)
+                    self._apply(group, decision)
+                if key in moved or not _plan_alike(was, decision):
+                    for pod in group.pods.values():
+                        self._replan(group, pod, decision, version)
+
+    def _note_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
+        """Remember how long a group ran that has just completed."""
+        if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
+            return
+        since = running_since(group.view, self._moment) if group.view is not None else None
+        if group.view is not None and since is not None:
+            ran = max(self._clock() - since, 0.0)
+            self._history = self._history.with_run(kind_of(group.view), ran, group.view.run_time)
+
+    def _apply(self, group: Group, decision: GroupDecision) -> None:
+        """What its group remembers of a decision."""
+        now, turned = self._clock(), False
+        for uid, node in decision.moved.items():  # where the scheduler refuses a shape
+            if (pod := group.pods.get(uid)) is not None:
+                self._refusals.learn(pod.shape, node, now + self.limits.refusal_memory)
+        if decision.reclaim is not None and decision.reclaim != group.start.reclaim:
+            # From whom a group took room: each gives back to the same group once.
+            kept = {key: at for key, at in group.took_from.items() if at + self.limits.reclaim_memory > now}
+            victims = decision.reclaim.victims
+            group.took_from = kept | {victim.group: now for victim in victims if victim.group}
+            self.registry.touch(group.key)
+        # With how many members a job starts counts until it waits again, or makes so many.
+        keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
+        if not keeps and group.reduced_to != decision.reduced_to:
+            group.reduced_to, turned = decision.reduced_to, True
+        group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
+        if decision.stood_whole and not group.stood_whole:
+            group.stood_with, turned = group.view.needs if group.view else group.needs, True
+        if (start := group.start_after(decision, now)) != group.start:
+            group.start, turned = start, True
+        if turned:
+            self.registry.touch(group.key)
+            self._changes.mark()
+
+    def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
+        """Bring a waiting member's claim in line with its group's decision, made on `version`. A claim that a
+        bind call holds ends with that call; the scheduler is to forget the pod before the call fails."""
+        claim, node = self.claims.get(pod.uid), decision.plan.get(pod.uid)
+        if claim is not None and claim.stage >= ClaimStage.HELD:
+            if claim.stage is ClaimStage.HELD and decision.verdict is Verdict.WAITING:
+                self._releases.take_back(pod.uid, was_called=True)
+            return
+        is_newer = claim is not None and claim.version > version
+        if claim is not None and claim.stage.pinned and (is_newer or decision.verdict is not Verdict.WAITING):
+            return
+        if node is None and claim is not None:
+            self._moves.end(pod, ClaimEvent.WITHDRAW)
+            self._changes.mark()
+        elif node is not None and (claim is None or claim.node != node):
+            self._moves.put(pod, ClaimEvent.PLAN, node)
+            group.refusals.pop(pod.uid, None)
+            group.expected_since.pop(pod.uid, None)
+            if self._releases.sees(pod):
+                group.expected_since[pod.uid] = self._clock()
+            self._changes.mark()
+
+    # ---- what came of decisions
 
     def spare(self, uid: Uid) -> None:
         """The eviction of a pod was refused: for a while it is no victim."""
         with self._lock:
-            self._publishing.spare(uid)
+            self._spared[uid] = self._clock() + self.limits.spared
+            self._changes.mark()
 
-    def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. Claims that filter has pinned since the snapshot was taken stay as they
-        are."""
+    def give_up_start(self, key: GroupKey, why: str) -> None:
+        """The job of a group did not get going in time: the group waits again, and backs off, whatever
+        decisions say; if they say so, too, it is counted once."""
         with self._lock:
-            self._publishing.publish(decisions)
+            group = self.registry.groups.get(key)
+            if group is None or group.start.retry_at > self._clock():
+                return
+            failures = group.start.failures
+            retry_at = self._clock() + self.limits.retry_after(failures)
+            group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, lap=group.start.lap)
+            group.waited = True
+            self.registry.touch(key)
+            self._changes.mark()
+
+    # ---- reading
+
+    def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
+        """Claims that are planned but not yet answered, so that the scheduler still has to look at their
+        pods: those of `groups`, None: of all groups."""
+        with self._lock:
+            decided = self.decisions.groups
+            return [
+                claim
+                for key in (decided if groups is None else groups)
+                for uid in (decided[key].plan if key in decided else ())
+                if (claim := self.claims.get(uid)) and claim.stage is ClaimStage.PLANNED
+            ]
+
+    def awaits_the_scheduler(self) -> bool:
+        """Whether any pod is planned and has no gate of ours, so that the scheduler should ask about it."""
+        return any(not claim.pod.gated for claim in self.to_release())
+
+    def managed_job(self, key: GroupKey) -> ManagedJob | None:
+        """The job that makes a group's pods; None if there is none, or it is not managed."""
+        with self._lock:
+            group = self.registry.groups.get(key)
+            if group is None or (job := group.job) is None:
+                return None
+            queue = self.registry.routes.queue_of_job(job) or self.registry.queue_of(group)
+            record = self.registry.queues.get(queue)
+            # A decision may be older than a change of the job: room counts that was claimed for the job as it
+            # is, for all pods with which it starts.
+            claimed = sum(1 for pod in group.pods.values() if pod.to_be and self.claims.get(pod.uid))
+            starts_with = job.needed if group.reduced_to is None else group.reduced_to
+            is_current = self.registry.jobs.get(key) == job
+            let_go = group.job_let_go
+            return ManagedJob(
+                job,
+                queue,
+                group.record,
+                self.decisions.groups.get(key),
+                let_go,
+                is_current and claimed > 0 and claimed >= starts_with,
+                group.reduced_to,
+                group.got_going,
+                any(pod.holds_room for pod in group.pods.values()),
+                record.start_timeout if record is not None else START_TIMEOUT,
+                is_victim=any(uid in self.decisions.evictions for uid in group.pods),
+                runs_since=min(let_go, self._moment(job.started_at)) if let_go is not None else None,
+                max_run_time=record.max_run_time if record is not None else None,
+                finished_at=group.job_finished_at,
+            )
+
+    def suits(self, pod: PodRecord, node: str) -> bool:
+        """Whether a node's labels and taints admit a pod."""
+        with self._lock:
+            return self.claims.capacity.suits(pod, node)
+
+    def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
+        """For each node its name, what it offers, what is idle net of all claims, and the claims."""
+        with self._lock:
+            capacity = self.claims.capacity
+            return [
+                (node.name, node.allocatable, capacity.idle(node.name), list(self.claims.on_node(node.name)))
+                for node in capacity.table().nodes
+                if node
+            ]
+
+
+class ReclaimedRoom:
+    """Room that is being taken back, kept from everybody but those who have it planned already. Its members
+    have no claims yet: what they will claim is still in use. So it is counted beside the claims."""
+
+    def __init__(self, registry: Registry, capacity: NodeCapacity) -> None:
+        self._registry = registry
+        self._capacity = capacity
+        self._kept: dict[GroupKey, tuple[Reclaim, list[tuple[str, Resources]]]] = {}
+
+    def put(self, key: GroupKey, reclaim: Reclaim | None) -> None:
+        """What is being taken back for a group now; None: nothing."""
+        before, parts = self._kept.get(key, (None, []))
+        if before is reclaim:
+            return
+        for node, amounts in parts:
+            self._capacity.keep(node, amounts, -1)
+        self._kept.pop(key, None)
+        group = self._registry.groups.get(key)
+        if reclaim is None or group is None:
+            return
+        parts = [
+            (node, group.pods[uid].shape.requests) for uid, node in reclaim.plan.items() if uid in group.pods
+        ]
+        self._kept[key] = (reclaim, parts)
+        for node, amounts in parts:
+            self._capacity.keep(node, amounts)
+
+
+def _plan_alike(was: GroupDecision | None, decision: GroupDecision) -> bool:
+    """Whether claims in line with `was` are in line with `decision` too: both are the same, or neither lets
+    any member start."""
+    waits = decision.verdict is Verdict.WAITING and not decision.plan
+    return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.plan)

@@ -3,11 +3,10 @@ reports about them is taken in.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.intake import PodIntake
+from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.releases import Detours, ReleaseCounts
 from extender.domain.ledger.state import Parts
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances, Change
@@ -21,16 +20,13 @@ _ERRORS = "attempts to bind the pod failed"
 class ShownPods(Appearances):
     """Implements Appearances for the view, and releases what decisions have planned."""
 
-    def __init__(self, parts: Parts, lock: AbstractContextManager[object], pods: PodIntake) -> None:
+    def __init__(self, parts: Parts, pods: Pods) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
-        self._attendance, self._refusals = parts.attendance, parts.refusals
-        self._clock = parts.clock
-        self._lock = lock
+        self._refusals = parts.refusals
+        self._clock, self._lock = parts.clock, parts.lock
         self._pods = pods
-        self._minds_gangs = (
-            False  # gangs have claims that the scheduler cannot see; looked up once for all due
-        )
+        self._minds_gangs = False  # gangs have claims that the scheduler cannot see
 
     @property
     def is_on(self) -> bool:
@@ -49,7 +45,7 @@ class ShownPods(Appearances):
     # ---- for the view
 
     def of(self, uid: Uid) -> Appearance | None:
-        pod = self._pods.pods.get(uid)
+        pod = self._pods.get(uid)
         if pod is None or self._pods.leaves(pod.scheduler):
             return None
         return self._releases.shown.get(uid) if pod.group else AS_IT_IS
@@ -77,10 +73,10 @@ class ShownPods(Appearances):
     def note_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         with self._lock:
             uid = self._releases.named(f"{namespace}/{name}")
-            pod = self._pods.pods.get(uid) if uid else None
+            pod = self._pods.get(uid) if uid else None
             if pod is None or not pod.group:
                 return None
-            self._attendance.note_asked()
+            self._changes.note_asked()
             self._releases.note_ended(pod.uid)
             self._note_refusal(pod, unschedulable)
             self._changes.mark()

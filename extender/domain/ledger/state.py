@@ -1,8 +1,9 @@
-"""What all parts of the ledger work with: the version, claims and how they move, refusals, and whether
-decisions take effect.
+"""What all parts of the ledger share: its version, lock and clock, the claims and how they move, and what the
+scheduler refused.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, after
@@ -11,20 +12,25 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, Limits
-
-# ---- The ledger's version, which grows with every change that a decision may depend on, and when it
-# last did.
+from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed
 
 
 class Changes:
-    """`on_change` is called, under the ledger's lock, when a decision may change."""
+    """The ledger's version, which grows with every change that a decision may depend on.
 
-    def __init__(self, on_change: Callable[[], None], clock: Callable[[], float]) -> None:
+    `on_change` is called, under the ledger's lock, when a decision may change. `clock` is monotonic, in
+    seconds. `pause`: seconds without a question after which the scheduler counts as having started anew."""
+
+    def __init__(self, on_change: Callable[[], None], clock: Callable[[], float], pause: float) -> None:
         self.version = 0
         self.changed_at = clock()
+        self.attention = Attention()
+        """Whether decisions take effect."""
+        self.freed = Freed()
+        """When something last became free."""
         self._clock = clock
         self._on_change = on_change
+        self._pause = pause
 
     @property
     def next_version(self) -> int:
@@ -41,39 +47,28 @@ class Changes:
         self.version += 1
         self.changed_at = self._clock()
 
-
-# ---- Whether decisions take effect: whether this replica leads, and when the scheduler last asked.
-
-
-class Attendance:
-    """`pause`: seconds of silence after which the scheduler counts as having started to ask again."""
-
-    def __init__(self, pause: float, clock: Callable[[], float]) -> None:
-        self._pause = pause
-        self._clock = clock
-        self.attention = Attention()
+    def note_freed(self, by: GroupKey = OF_OTHERS) -> None:
+        """Something that belonged to a group, or to others, is free now."""
+        self.freed = self.freed.noted(self._clock(), by)
 
     def note_asked(self) -> bool:
         """The scheduler asks about a pod or reports on one, so it is running. True if it had paused
         before."""
-        before, now = self.attention, self._clock()
-        self.attention = before.asked(now, self._pause)
+        before = self.attention
+        self.attention = before.asked(self._clock(), self._pause)
         return self.attention.asked_since != before.asked_since
 
     def set_leading(self, leading: bool) -> bool:
-        """Set whether decisions take effect; True if that is a change."""
+        """Whether decisions of this replica take effect; True if that is a change."""
         before = self.attention
         self.attention = before.led(self._clock(), leading)
         return self.attention is not before
 
 
-# ---- The scheduler's refusals, remembered for a while: which shape, on which node.
-#
-# Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or
-# after a time.
-
-
 class Refusals:
+    """The scheduler's refusals, remembered for a while: which shape, on which node. Otherwise the same plan
+    would be tried endlessly. A refusal is forgotten when its node changes, or after a time."""
+
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
         self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and until when
@@ -84,12 +79,16 @@ class Refusals:
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
         """By shape the rows of nodes that still refuse it; refusals that no longer count are forgotten."""
-        self._forget(now)
         rows: dict[Shape, set[int]] = {}
-        for node, shapes in self._known.items():
-            row = self._claims.capacity.row(node)
+        for node, shapes in list(self._known.items()):
+            epoch, row = self._claims.capacity.epochs.get(node, 0), self._claims.capacity.row(node)
+            left = {shape: known for shape, known in shapes.items() if known[0] == epoch and known[1] > now}
+            if not left:
+                del self._known[node]
+                continue
+            self._known[node] = left
             if row is not None:
-                for shape in shapes:
+                for shape in left:
                     rows.setdefault(shape, set()).add(row)
         return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
 
@@ -101,24 +100,10 @@ class Refusals:
         """When the next refusal expires; None: there is none."""
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
-    def _forget(self, now: float) -> None:
-        for node, shapes in list(self._known.items()):
-            epoch = self._claims.capacity.epochs.get(node, 0)
-            left = {shape: known for shape, known in shapes.items() if known[0] == epoch and known[1] > now}
-            if left:
-                self._known[node] = left
-            else:
-                del self._known[node]
-
-
-# ---- The moves of claims, together with what follows from them: sums, standing members, groups to look
-# at again.
-#
-# Everything that happens to a claim happens here, by the table of `claim_stages`.
-
 
 class ClaimMoves:
-    """`clock` is monotonic, in seconds."""
+    """Everything that happens to a claim happens here, by the table of transitions, together with what
+    follows from it: sums, standing members, groups to look at again."""
 
     def __init__(
         self,
@@ -133,8 +118,6 @@ class ClaimMoves:
         self._releases = releases
         self._changes = changes
         self._clock = clock
-        self.freed = Freed()
-        """When something last became free."""
         self._moved: dict[GroupKey, int] = {}  # by group: the version at which one of its claims last moved
 
     def put(
@@ -158,7 +141,7 @@ class ClaimMoves:
         stage = after(event, self._stage(pod.uid))
         assert stage is None, event
         before = self._claims.drop(pod.uid)
-        self.note_freed(pod.group)
+        self._changes.note_freed(pod.group)
         self._registry.group(pod.group).expected_since.pop(pod.uid, None)
         self._note(pod, before)
 
@@ -183,19 +166,15 @@ class ClaimMoves:
             )
         now = self._claims.get(pod.uid)
         if before is not None and (now is None or now.stage is not before.stage):  # its room, or its place
-            self.note_freed(pod.group)
+            self._changes.note_freed(pod.group)
         if pod.group:
             self._releases.follow(pod, before, now)
 
     def drop(self, pod: PodRecord) -> None:
         """The pod is gone."""
         if self._claims.drop(pod.uid) is not None:
-            self.note_freed(pod.group)
+            self._changes.note_freed(pod.group)
         self._releases.forget(pod)
-
-    def note_freed(self, by: GroupKey = OF_OTHERS) -> None:
-        """Something that belonged to a group, or to others, is free now."""
-        self.freed = self.freed.noted(self._clock(), by)
 
     def restand(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, or no longer."""
@@ -211,7 +190,7 @@ class ClaimMoves:
         return moved
 
     def _stage(self, uid: Uid) -> ClaimStage | None:
-        claim: Claim | None = self._claims.get(uid)
+        claim = self._claims.get(uid)
         return claim.stage if claim else None
 
     def _note(self, pod: PodRecord, before: Claim | None) -> None:
@@ -222,30 +201,15 @@ class ClaimMoves:
             self._releases.follow(pod, before, self._claims.get(pod.uid))
 
 
-# ---- The parts of the ledger with which all others work.
-
-
 class Parts(NamedTuple):
+    """What the classes of the ledger work with. Every public method of theirs that changes anything, or reads
+    more than one thing, takes `lock`, which is reentrant."""
+
     registry: Registry
     claims: Claims
     moves: ClaimMoves
     releases: Releases
     changes: Changes
-    attendance: Attendance
     refusals: Refusals
     clock: Callable[[], float]
-
-    @classmethod
-    def of(
-        cls,
-        limits: Limits,
-        clock: Callable[[], float],
-        on_change: Callable[[], None],
-        on_shown: Callable[[], None] | None,
-    ) -> "Parts":
-        """Those of a new ledger; arguments as there."""
-        registry, claims = Registry(), Claims()
-        changes, releases = Changes(on_change, clock), Releases(on_shown, clock)
-        moves = ClaimMoves(claims, registry, releases, changes, clock)
-        attendance = Attendance(limits.asking_pause, clock)
-        return cls(registry, claims, moves, releases, changes, attendance, Refusals(claims), clock)
+    lock: AbstractContextManager[object]

@@ -51,18 +51,18 @@ class VirtualCluster:
 
     def _load(self, workload: VirtualWorkload) -> None:
         for node in workload.nodes:
-            self.ledger.set_node(node)
+            self.ledger.intake.set_node(node)
         for queue in workload.queues:
-            self.ledger.set_queue(queue)
+            self.ledger.intake.set_queue(queue)
         for priority in workload.priority_classes:
-            self.ledger.set_priority_class(priority)
+            self.ledger.intake.set_priority_class(priority)
         for namespace in workload.namespaces:
-            self.ledger.set_namespace(namespace)
+            self.ledger.intake.set_namespace(namespace)
         for local in workload.local_queues:
-            self.ledger.set_local_queue(local)
-        self.ledger.set_quota_namespaces(dict(workload.entering))
+            self.ledger.intake.set_local_queue(local)
+        self.ledger.intake.set_quota_namespaces(dict(workload.entering))
         for owner in workload.owners:
-            self.ledger.set_owner(owner)
+            self.ledger.intake.set_owner(owner)
 
     # ---- pods
 
@@ -73,7 +73,7 @@ class VirtualCluster:
         uid = Uid(pod.metadata.uid)
         self._pods[uid] = pod
         self._present.setdefault(key_of_group(pod), []).append(uid)
-        self.ledger.set_pod(pod)
+        self.ledger.pods.set(pod)
         return self._record(uid)
 
     def end(self, uid: Uid, status: PodStatus) -> PodRecord | None:
@@ -81,7 +81,7 @@ class VirtualCluster:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
-        self.ledger.set_pod(msgspec.structs.replace(pod, status=status))
+        self.ledger.pods.set(msgspec.structs.replace(pod, status=status))
         record = self._record(uid)
         self._one_less(key_of_group(pod))
         return record
@@ -90,11 +90,11 @@ class VirtualCluster:
         self._left[group] -= 1
         if not self._left[group]:
             for uid in self._present.pop(group):
-                self.ledger.drop_pod(uid)
-            self.ledger.drop_group(group)
+                self.ledger.pods.drop(uid)
+            self.ledger.intake.drop_group(group)
 
     def _record(self, uid: Uid) -> PodRecord:
-        record = self.ledger.pod(uid)
+        record = self.ledger.pods.get(uid)
         assert record is not None
         return record
 
@@ -128,12 +128,12 @@ class VirtualCluster:
         """The scheduler asks for every planned pod and binds it to the planned node; the barrier lets go."""
         planned = self.ledger.to_release()
         for claim in planned:
-            if isinstance(self.ledger.answer(claim.pod.uid, [claim.node]), list):
-                self.ledger.hold(claim.pod.uid, claim.node, token=1)
+            if isinstance(self.ledger.assumed.assume(claim.pod.uid, [claim.node]), list):
+                self.ledger.assumed.hold(claim.pod.uid, claim.node, token=1)
         return [
             claim
             for key in dict.fromkeys(claim.pod.group for claim in planned)
-            for claim in self._bind(self.ledger.confirm(key).posting)
+            for claim in self._bind(self.ledger.assumed.confirm(key).posting)
         ]
 
     def _bind(self, posting: Sequence[Claim]) -> Iterable[Claim]:
@@ -141,13 +141,13 @@ class VirtualCluster:
             pod = self._pods[claim.pod.uid]
             spec = msgspec.structs.replace(pod.spec, node_name=claim.node)
             self._pods[claim.pod.uid] = pod = msgspec.structs.replace(pod, spec=spec, status=RUNNING)
-            self.ledger.set_pod(pod)
+            self.ledger.pods.set(pod)
         return posting
 
     def _evict(self, uid: Uid) -> PodRecord | None:
         """A pod of a start that failed finally; nothing creates it again."""
         record = self.end(uid, FAILED)
-        self.ledger.drop_pod(uid)
+        self.ledger.pods.drop(uid)
         return record
 
     def _take_away(self, uid: Uid) -> PodRecord | None:
@@ -156,7 +156,7 @@ class VirtualCluster:
             return None
         record = self._record(uid)
         self._present[key_of_group(pod)].remove(uid)
-        self.ledger.drop_pod(uid)
+        self.ledger.pods.drop(uid)
         return record
 
 
@@ -207,7 +207,7 @@ class Simulation:
         self._order = count()
         self._due: list[tuple[float, int, Act]] = []
         for at, group in workload.groups:
-            self._plan(at, partial(self.cluster.ledger.set_group, group))
+            self._plan(at, partial(self.cluster.ledger.intake.set_group, group))
         for member in workload.members:
             self._plan(member.at, partial(self._come, member))
 

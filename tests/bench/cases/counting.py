@@ -86,7 +86,7 @@ def _with_strangers(nodes: int) -> Row:
     started = time.perf_counter()
     for daemon_set in range(_DAEMON_SETS):
         for number in range(nodes):
-            world.ledger.set_pod(_daemon(daemon_set, number))
+            world.ledger.pods.set(_daemon(daemon_set, number))
     spent = _since(started)
     gc.collect()
     each = tracemalloc.get_traced_memory()[0] / (nodes * _DAEMON_SETS)

@@ -64,7 +64,7 @@ class FlavorWorld:
         if not self.starts(workload):
             return {}
         self.world.start(workload)
-        running = [pod.role for pod in self.world.ledger.members(key(workload)) if pod.node]
+        running = [pod.role for pod in self.world.ledger.groups.members(key(workload)) if pod.node]
         plan = self.world.decision(workload).plan
         return dict(Counter([*running, *(self._role(uid) for uid in plan)]))
 
@@ -78,7 +78,7 @@ class FlavorWorld:
         return used
 
     def _role(self, uid: Uid) -> str:
-        pod = self.world.ledger.pod(uid)
+        pod = self.world.ledger.pods.get(uid)
         assert pod is not None
         return pod.role
 

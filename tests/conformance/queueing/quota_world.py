@@ -117,7 +117,7 @@ class QuotaWorld:
         return group.queue if group is not None else ""
 
     def _requests(self, workload: str) -> Resources:
-        return requests_of(Counter(pod.shape for pod in self.world.ledger.members(key(workload))))
+        return requests_of(Counter(pod.shape for pod in self.world.ledger.groups.members(key(workload))))
 
     # ---- nodes and queues
 

@@ -133,14 +133,14 @@ def _reviewer(case: Case) -> Reviewer:
 
 def _put(ledger: Ledger, given: Mapping[str, Any]) -> None:
     """What a queue has allocated are pods that run in it."""
-    ledger.set_queue(msgspec.convert(queue_object(given), Queue))
+    ledger.intake.set_queue(msgspec.convert(queue_object(given), Queue))
     for number in range(int((given.get("allocated") or {}).get("pods", 0))):
         name = f"{given['name']}-{number}"
-        ledger.set_pod(pod(name, queue=given["name"], on=SOMEWHERE, scheduler="volcano"))
+        ledger.pods.set(pod(name, queue=given["name"], on=SOMEWHERE, scheduler="volcano"))
 
 
 def _annotate(ledger: Ledger, namespace: str, name: str, value: str) -> None:
-    ledger.set_namespace(Namespace(Meta(name=namespace, annotations={name: value})))
+    ledger.intake.set_namespace(Namespace(Meta(name=namespace, annotations={name: value})))
 
 
 # ---- judging

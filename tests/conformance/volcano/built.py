@@ -68,14 +68,14 @@ def check_build(case: Case) -> Iterator[str]:
     specs = [given["pod"]] if "pod" in given else given["pods"]
     pods = [_pod(each, number) for number, each in enumerate(specs)]
     if given.get("owner") and given.get("inheritOwnerAnnotations", True):
-        ledger.set_owner(_owner(given["owner"], pods))
+        ledger.intake.set_owner(_owner(given["owner"], pods))
     if given.get("existingGroup"):
         for pod in pods[:1]:
             _exists(given, pod, api, ledger)
     for pod in pods:
         if named := own_queue(pod):
-            ledger.set_queue(queue(named))
-        ledger.set_pod(pod)
+            ledger.intake.set_queue(queue(named))
+        ledger.pods.set(pod)
         grouper.see_pod(pod)
     grouper.look(ledger.decisions)
     yield from _differences(case.expect, api.made)
@@ -87,7 +87,7 @@ def _exists(given: Given, pod: Pod, api: _Groups, ledger: Ledger) -> None:
     references = [msgspec.to_builtins(reference) for reference in pod.metadata.owner_references or ()]
     group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(given["existingGroup"])}
     api.made[meta["name"]] = group
-    ledger.set_group(msgspec.convert(group, PodGroup))
+    ledger.intake.set_group(msgspec.convert(group, PodGroup))
 
 
 def _pod(given: Given, number: int) -> Pod:

@@ -35,12 +35,12 @@ def _take(world: World, pod: Pod, planned: Claim) -> Sequence[Claim]:
     """Filter and bind one pod; returns whose bindings may be posted with it."""
     uid = planned.pod.uid
     world.add(replace(pod, spec=replace(pod.spec, scheduling_gates=None)))
-    answer = world.ledger.answer(uid, list(world.nodes))
+    answer = world.ledger.assumed.assume(uid, list(world.nodes))
     if not isinstance(answer, list):
         return ()
     node = planned.node if planned.node in answer else answer[0]
-    refused = world.ledger.hold(uid, node, token=1)
-    return () if refused else world.ledger.confirm(planned.pod.group).posting
+    refused = world.ledger.assumed.hold(uid, node, token=1)
+    return () if refused else world.ledger.assumed.confirm(planned.pod.group).posting
 
 
 def _on(pod: Pod, node: str) -> Pod:

@@ -1,0 +1,206 @@
+"""The pods that exist, as far as the watch has shown: whether they are ours, what they hold, and what the
+scheduler reports on them.
+
+An unchanged pod costs only a comparison.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from extender.api.objects.pods import Pod
+from extender.domain.ledger.groups import Group
+from extender.domain.ledger.state import Parts
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.reasons import REFUSAL_PREFIX
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import foreign_record, pod_record
+from extender.domain.snapshot.group_view import Refusal
+
+_FEW_SHAPES = 1000
+
+
+class Pods:
+    """`left`: the scheduler names whose pods are left to another scheduler for now. Single look-ups are made
+    without the lock: a dict's are atomic."""
+
+    def __init__(self, parts: Parts, ownership: Ownership) -> None:
+        self.by_uid: dict[Uid, PodRecord] = {}
+        self.left: frozenset[str] = frozenset()
+        self.ownership = ownership
+        self.shapes = Shapes()
+        self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
+        self._releases, self._changes = parts.releases, parts.changes
+        self._clock, self._lock = parts.clock, parts.lock
+        self._others: dict[Uid, PodRecord] = {}
+        self._others_now: Mapping[Uid, PodRecord] | None = None  # a copy that does not change
+        self._most_shapes = _FEW_SHAPES
+
+    # ---- reading
+
+    def get(self, uid: Uid) -> PodRecord | None:
+        return self.by_uid.get(uid)
+
+    def find(self, namespace: str, name: str) -> PodRecord | None:
+        """A pod by name, for the debug pages. Everything else looks pods up by UID."""
+        with self._lock:
+            pods = self.by_uid.values()
+            return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
+
+    def owns(self, pod: Pod) -> bool:
+        """Whether a pod is ours."""
+        if self.leaves(pod.spec.scheduler_name):
+            return False
+        return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
+
+    def leaves(self, scheduler: str) -> bool:
+        """Whether pods of this scheduler name are left to another scheduler, although they would be ours."""
+        return scheduler in self.left
+
+    def left_gated(self) -> list[PodRecord]:
+        """Pods that are left to another scheduler, which cannot schedule them while our gate is on."""
+        with self._lock:
+            pods = self.by_uid.values() if self.left else ()
+            return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
+
+    def others(self) -> Mapping[Uid, PodRecord]:
+        """The pods on nodes that are not ours; the same mapping until that changes."""
+        if self._others_now is None:
+            self._others_now = dict(self._others)
+        return self._others_now
+
+    # ---- from the watch
+
+    def set(self, pod: Pod) -> None:
+        """Raises BadQuantity."""
+        with self._lock:
+            ours = self.owns(pod)
+            if ours or self.leaves(pod.spec.scheduler_name):
+                self._set(pod_record(pod, self.shapes, ours, self.ownership.auto_groups))
+            else:
+                self._set(foreign_record(pod, self.shapes))
+
+    def drop(self, uid: Uid) -> None:
+        with self._lock:
+            record = self.by_uid.pop(uid, None)
+            if record is None:
+                return
+            self._moves.drop(record)
+            self._count_among_others(record, is_other=False)
+            if record.group:
+                self._claims.capacity.unwatch_terms(record)
+                self._registry.group(record.group).note_vacated(record)
+                self.leave_group(record)
+            if record.group or record.node:
+                self._changes.mark()
+
+    def leave(self, schedulers: frozenset[str]) -> None:
+        """From now on pods of these schedulers are left to another scheduler; all others are ours again. A
+        pod that is left keeps what it holds on a node, but a plan for it is void."""
+        with self._lock:
+            changed = (self.left ^ schedulers) & self.ownership.schedulers
+            self.left = schedulers
+            for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed]:
+                if self.leaves(pod.scheduler):
+                    self.drop(pod.uid)
+                    self._set(replace(pod, group=GroupKey("")))
+                else:
+                    self._set(replace(pod, group=pod.own_group))
+
+    # ---- inside: callers hold the lock
+
+    def leave_group(self, pod: PodRecord) -> None:
+        """It is a member no more, whatever becomes of it."""
+        group = self._registry.group(pod.group)
+        group.forget(pod.uid)
+        if group.record is None and not group.pods:
+            group.forget_history()
+            group.last_record = None
+        self._registry.touch(pod.group)
+
+    def forget_old_shapes(self) -> None:
+        """Forget shapes that no pod has any more, each time the number of shapes has doubled."""
+        if len(self.shapes) > self._most_shapes:
+            used = {pod.shape for pod in self.by_uid.values()} | self._registry.jobs.shapes
+            self.shapes.keep_only(used)
+            self._claims.capacity.keep_only(used)
+            self._most_shapes = 2 * len(used) + _FEW_SHAPES
+
+    def _set(self, record: PodRecord) -> None:
+        before = self.by_uid.get(record.uid)
+        if record == before:
+            return
+        # The thousands of conditions that Muster writes itself must not cause a single decision.
+        if before is not None and _is_alike(before, record):
+            self.by_uid[record.uid] = record
+            if record.group:
+                self._registry.group(record.group).pods[record.uid] = record
+            return
+        try:
+            self._take_in(record, before)
+        except Exception:  # better unknown than half-recorded: the watch delivers the pod again
+            self.drop(record.uid)
+            raise
+
+    def _take_in(self, record: PodRecord, before: PodRecord | None) -> None:
+        if before is not None and before.group and before.group != record.group:
+            self.leave_group(before)
+        self.by_uid[record.uid] = record
+        self._count_among_others(record, is_other=record.holds_room and not record.group)
+        self.forget_old_shapes()
+        if record.group:
+            self._claims.capacity.watch_terms(record)
+        elif before is not None and before.group:
+            self._claims.capacity.unwatch_terms(before)
+        self._moves.show(record)
+        if record.group:
+            self._join_group(record, before)
+        elif record.scheduler in self.ownership.schedulers and not record.node:
+            self._releases.note_stranger(record.uid, is_left=self.leaves(record.scheduler))
+        was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
+        has_moved = was != (record.node, record.holds_room, record.shape) and (record.node != "" or was[1])
+        if record.group or has_moved:  # of pods that are not ours, only room taken or freed matters
+            self._changes.mark()
+
+    def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
+        if is_other:
+            self._others[pod.uid] = pod
+        elif self._others.pop(pod.uid, None) is None:
+            return
+        self._others_now = None
+
+    def _join_group(self, pod: PodRecord, before: PodRecord | None) -> None:
+        group = self._registry.group(pod.group)
+        group.pods[pod.uid] = pod
+        if before is not None and not pod.holds_room:
+            group.note_vacated(before)
+        group.note_started(pod)
+        group.note_bound(pod, self._clock())
+        self._note_refusal(group, pod, before)
+        if pod.node or not pod.waiting:
+            group.refusals.pop(pod.uid, None)
+            group.expected_since.pop(pod.uid, None)
+        elif self._releases.sees(pod) and self._claims.get(pod.uid) is not None:
+            group.expected_since.setdefault(pod.uid, self._clock())
+        self._moves.restand(group, pod)
+        self._registry.touch(pod.group)
+
+    def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
+        """Note a new refusal of a pod by the scheduler, unless it repeats Muster's own. A claim that filter
+        had answered may be moved again."""
+        text = pod.unschedulable
+        if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
+            return
+        if self._changes.note_asked():
+            self._changes.mark()
+        group.refusals[pod.uid] = Refusal(text, self._clock())
+        self._moves.refuse(pod)
+
+
+def _is_alike(before: PodRecord, now: PodRecord) -> bool:
+    """Whether the two differ only in what no decision depends on: a version, and what a pod says of itself
+    without the scheduler having said it."""
+    if before.unschedulable != now.unschedulable:
+        return False
+    return replace(before, version=now.version, unscheduled=now.unscheduled) == now
