@@ -364,7 +364,7 @@ def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.Mon
         def is_quorate(key: GroupKey) -> bool:
             return asked(key) if key == "team/h" else [True][1]
 
-        monkeypatch.setattr(stage.ledger, "is_quorate", is_quorate)
+        monkeypatch.setattr(stage.ledger.groups, "is_quorate", is_quorate)
         with capture_logs() as logs:
             stage.barrier.follow(stage.decisions)
         assert started(calls[1]) == [""]
