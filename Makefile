@@ -59,6 +59,9 @@ soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muste
 fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
+shape: $(READY)  ## figures of the shape of the code, beside their goals (ARGS=--arrows lists the arrows of the domain)
+	@$(BIN)/python -m tools.shape $(ARGS)
+
 conformance: $(READY)  ## cases known from other schedulers, as data (CASES=PATH for those of another file or folder)
 	@$(BIN)/python -m tests.conformance $(if $(CASES),"$(CASES)")
 
@@ -79,4 +82,4 @@ release:  ## render the installs into dist/, one file each (IMAGE=registry.examp
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm soak fuzz conformance chart hashes image release clean
+.PHONY: help run test lint control-plane e2e bench storm soak fuzz conformance shape chart hashes image release clean

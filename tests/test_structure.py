@@ -1,67 +1,64 @@
-"""The folders of the domain: arrows go down, and there are few of them."""
+"""What is imported: arrows go down, and there are few of them. `make shape` prints the figures."""
 
-import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-DOMAIN = Path(__file__).parent.parent / "extender" / "domain"
-PREFIX = "extender.domain."
-MOST_ARROWS = 20
+import pytest
 
-Arrow = tuple[str, str]
+from tools.shape import Arrow, arrows, folder_arrows, modules, only_siblings, reach_of_decide
 
-
-def imports(module: Path) -> Iterator[str]:
-    """All that a module imports, also under TYPE_CHECKING and inside functions."""
-    for statement in ast.walk(ast.parse(module.read_text())):
-        if isinstance(statement, ast.ImportFrom):
-            yield statement.module or ""
-        elif isinstance(statement, ast.Import):
-            yield from (name.name for name in statement.names)
+MOST_ARROWS = 54
+MOST_FILES, DEEPEST = 63, 19  # of decide() for a gang of three
 
 
-def modules() -> dict[str, Path]:
-    """By name below the domain, as `scheduling.decide`."""
-    return {
-        ".".join(path.relative_to(DOMAIN).with_suffix("").parts): path
-        for path in DOMAIN.rglob("*.py")
-        if path.name != "__init__.py"
-    }
+@pytest.fixture(scope="module")
+def pairs() -> set[Arrow]:
+    return arrows(modules())
 
 
-def arrows() -> set[Arrow]:
-    """Which module imports which."""
-    known = modules()
-    return {
-        (module, target)
-        for module, path in known.items()
-        for target in (name.removeprefix(PREFIX) for name in imports(path) if name.startswith(PREFIX))
-        if target in known
-    }
-
-
-def folders() -> set[Arrow]:
-    pairs = {(module.split(".")[0], target.split(".")[0]) for module, target in arrows()}
-    return {(folder, target) for folder, target in pairs if folder != target}
-
-
-def order_of(pairs: set[Arrow]) -> list[str]:
-    """Raises CycleError."""
+def order_of(pairs: Iterable[Arrow]) -> list[str]:
+    """Those that import nothing first. Raises CycleError."""
     graph: dict[str, set[str]] = {}
     for one, other in pairs:
         graph.setdefault(one, set()).add(other)
     return list(TopologicalSorter(graph).static_order())
 
 
-def test_folders_form_no_circle() -> None:
-    assert order_of(folders())[-1] in {"explain", "ledger", "admission"}
+def test_modules_form_no_circle(pairs: set[Arrow]) -> None:
+    assert order_of(pairs)
 
 
-def test_modules_form_no_circle() -> None:
-    assert order_of(arrows())
+def test_folders_of_the_domain_form_no_circle(pairs: set[Arrow]) -> None:
+    assert order_of(folder_arrows(pairs))
 
 
-def test_there_are_few_arrows_between_folders() -> None:
-    pairs = sorted(folders())
-    assert len(pairs) <= MOST_ARROWS, pairs
+def test_there_are_few_arrows_between_folders_of_the_domain(pairs: set[Arrow]) -> None:
+    found = sorted(folder_arrows(pairs))
+    assert len(found) <= MOST_ARROWS, found
+
+
+def test_imports_in_functions_and_of_modules_by_name_are_arrows(tmp_path: Path) -> None:
+    write(tmp_path, "extender/domain/model/pods.py", "")
+    write(tmp_path, "extender/domain/queues/tree.py", "def f():\n  from extender.domain.model import pods\n")
+    write(tmp_path, "extender/domain/queues/shares.py", "import extender.domain.queues.tree\n")
+    known = modules(tmp_path)
+    found = arrows(known)
+    assert found == {
+        ("extender.domain.queues.tree", "extender.domain.model.pods"),
+        ("extender.domain.queues.shares", "extender.domain.queues.tree"),
+    }
+    assert folder_arrows(found) == {("queues", "model")}
+    assert only_siblings(found, known) == ["extender.domain.queues.tree"]
+
+
+def test_a_decision_about_one_gang_stays_in_few_files() -> None:
+    reach = reach_of_decide()
+    assert 1 < reach.files <= MOST_FILES
+    assert 1 < reach.depth <= DEEPEST
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

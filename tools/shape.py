@@ -1,0 +1,217 @@
+"""What the code looks like from afar: prints the figures of its shape beside what they should be.
+
+    python -m tools.shape [--arrows]
+
+Sizes and imports are read from the source. How far decide() goes for one gang is watched while it decides, in
+a process that has decided nothing before.
+"""
+
+import argparse
+import ast
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+CODE = "extender"
+DOMAIN = f"{CODE}.domain"
+SMALL, LONG = 40, 40  # lines of a module and of a function
+
+Arrow = tuple[str, str]
+
+
+@dataclass
+class Module:
+    """`name` has dots; that of a package is its own, without `__init__`."""
+
+    name: str
+    path: Path
+
+    @property
+    def package(self) -> str:
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @cached_property
+    def lines(self) -> int:
+        return len(self.path.read_text().splitlines())
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text())
+
+    @property
+    def import_lines(self) -> int:
+        return sum(
+            _last(node) - node.lineno + 1
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        )
+
+    @property
+    def functions(self) -> list[int]:
+        """The lines of the body of each function and method, its docstring included."""
+        return [
+            _last(node) - node.body[0].lineno + 1
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+
+    def imports(self) -> Iterator[str]:
+        """All that it imports, also under TYPE_CHECKING and inside functions: what could be a module."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _last(node: ast.stmt) -> int:
+    assert node.end_lineno is not None  # what the parser makes has one
+    return node.end_lineno
+
+
+def modules(root: Path = ROOT) -> dict[str, Module]:
+    """All of the code below a folder, by name."""
+    found: dict[str, Module] = {}
+    for path in sorted((root / CODE).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = Module(name, path)
+    return found
+
+
+def arrows(known: Mapping[str, Module]) -> set[Arrow]:
+    """Which of these modules imports which. Packages are left out: they only hand on what is in them."""
+    inner = {name: module for name, module in known.items() if not module.is_package}
+    return {
+        (name, target)
+        for name, module in inner.items()
+        for target in module.imports()
+        if target in inner and target != name
+    }
+
+
+def folder_arrows(pairs: set[Arrow]) -> set[Arrow]:
+    """Which folder of the domain imports from which."""
+    prefix = f"{DOMAIN}."
+    folders = {
+        (one.removeprefix(prefix).split(".")[0], other.removeprefix(prefix).split(".")[0])
+        for one, other in pairs
+        if one.startswith(prefix) and other.startswith(prefix)
+    }
+    return {(one, other) for one, other in folders if one != other}
+
+
+def only_siblings(pairs: set[Arrow], known: Mapping[str, Module]) -> list[str]:
+    """The modules that one module alone imports, which is of the same package."""
+    importers = Counter(target for _, target in pairs)
+    return sorted(
+        target
+        for name, target in pairs
+        if importers[target] == 1 and known[name].package == known[target].package
+    )
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Of one call: the files of the code that it touches, and how deep they call each other below it."""
+
+    files: int
+    depth: int
+
+
+def watch(work: Callable[[], Any]) -> Reach:
+    inside = f"{ROOT / CODE}/"
+    files: set[str] = set()
+    known: dict[CodeType, bool] = {}
+    depth = deepest = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal depth, deepest
+        ours = known.get(frame.f_code)
+        if ours is None:
+            ours = known[frame.f_code] = frame.f_code.co_filename.startswith(inside)
+        if not ours:
+            return
+        if event == "call":
+            files.add(frame.f_code.co_filename)
+            depth += 1
+            deepest = max(deepest, depth)
+        elif event == "return":
+            depth -= 1
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return Reach(len(files), deepest)
+
+
+def reach_of_decide() -> Reach:
+    """Of the first decide() about a gang of three for which there is room."""
+    from extender.domain.scheduling.decide import decide
+    from tests.domain.world import World, gang, nodes
+
+    snapshot = World(nodes("n0", "n1", "n2", cpu="4"), gang("a", 3, cpu="1")).ledger.snapshot()
+    reach = watch(lambda: decide(snapshot))
+    return Reach(reach.files, reach.depth - 1)  # decide() itself is not below it
+
+
+@dataclass(frozen=True)
+class Figure:
+    what: str
+    now: str
+    goal: str
+
+
+def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
+    plain = [module for module in known.values() if not module.is_package]
+    domain = {name for name in known if name.startswith(f"{DOMAIN}.")}
+    pairs = arrows(known)
+    lines = [module.lines for module in plain]
+    functions = sorted(length for module in known.values() for length in module.functions)
+    total = sum(module.lines for module in known.values())
+    yield Figure("modules, without __init__", f"{len(plain):,}", "<= 280")
+    yield Figure("  median lines", f"{statistics.median(lines):g}", "130-220")
+    yield Figure(f"  below {SMALL} lines", _share(lines, lambda length: length < SMALL), "<= 8 %")
+    yield Figure("domain: modules", f"{sum(not known[name].is_package for name in domain)}", "<= 95")
+    yield Figure("  folders", f"{len({name.split('.')[2] for name in domain})}", "<= 9")
+    yield Figure("  arrows between folders", f"{len(folder_arrows(pairs))}", "<= 20")
+    yield Figure("functions: p90 lines", f"{functions[len(functions) * 9 // 10]}", "14-30")
+    yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), "<= 3 %")
+    yield Figure("modules with one importer, a sibling", f"{len(only_siblings(pairs, known))}", "<= 40")
+    yield Figure("decide(), one gang of 3, cold: files", f"{reach.files}", "<= 25")
+    yield Figure("  depth", f"{reach.depth}", "<= 12")
+    yield Figure("import lines", f"{sum(m.import_lines for m in known.values()) / total:.1%}", "<= 7 %")
+    yield Figure(f"lines of {CODE}/", f"{total:,}", "<= 50,000")
+
+
+def _share(lengths: Sequence[int], counts: Callable[[int], bool]) -> str:
+    return f"{sum(map(counts, lengths)) / len(lengths):.1%}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.shape", description="The shape of the code.")
+    parser.add_argument("--arrows", action="store_true", help="list the arrows between the domain's folders")
+    chosen = parser.parse_args()
+    known = modules()
+    for figure in figures(known, reach_of_decide()):
+        sys.stdout.write(f"{figure.what:<38}{figure.now:>8}   {figure.goal}\n")
+    if chosen.arrows:
+        sys.stdout.writelines(f"{one} -> {other}\n" for one, other in sorted(folder_arrows(arrows(known))))
+
+
+if __name__ == "__main__":
+    main()
