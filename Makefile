@@ -12,6 +12,7 @@ READY := $(VENV)/.ready
 INSTALLER ?= uv
 KUBERNETES ?= 1.36
 ARGS ?=
+E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
     --custom-compile-command "make hashes"
 
@@ -41,9 +42,8 @@ lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
-e2e: $(READY)  ## the tests on a real control plane (needs Go; KUBERNETES=1.35 for another release)
-	MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest $(if $(filter tests/%,$(ARGS)),,tests/e2e tests/sim/scenarios) \
-	    -o addopts="--strict-markers --strict-config -ra" $(ARGS)
+e2e: $(READY)  ## the tests on real control planes, one for each of 3 WORKERS (needs Go; KUBERNETES=1.35 for another release)
+	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly") -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -55,6 +55,11 @@ storm: $(READY)  ## random gangs and faults on a real control plane (SECONDS=600
 soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muster (SECONDS=3600 SEED=1; needs Go)
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) --view --seed $(or $(SEED),1) \
 	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
+
+nightly: $(READY)  ## the e2e tests' own tools, the embedded server beside a real one, and make soak (needs Go)
+	$(E2E) tests/e2e -m nightly -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
+	$(E2E) tests/sim/scenarios -n $(or $(WORKERS),2) --dist worksteal $(ARGS)
+	$(MAKE) soak ARGS=
 
 fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
@@ -82,4 +87,4 @@ release:  ## render the installs into dist/, one file each (IMAGE=registry.examp
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm soak fuzz conformance shape chart hashes image release clean
+.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz conformance shape chart hashes image release clean

@@ -64,9 +64,10 @@ def tool(module: Path, package: str) -> Path:
     if not (target / name).is_file():
         go = _go(module)
         with _one_builder_at_a_time():
-            show(f"building {name} (a minute or two the first time)")
-            flags = ["-trimpath", "-mod=readonly", "-ldflags", "-s -w"]
-            _run([go, "build", *flags, "-o", f"{target}/", package], module)
+            if not (target / name).is_file():
+                show(f"building {name} (a minute or two the first time)")
+                flags = ["-trimpath", "-mod=readonly", "-ldflags", "-s -w"]
+                _run([go, "build", *flags, "-o", f"{target}/", package], module)
     return target / name
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the e2e tests: one control plane for the session, an empty cluster for each test.
+"""Fixtures of the e2e tests: one control plane for each worker, an empty cluster for each test.
 
 `stage` gives a test its namespace, kubelets and observer; `muster` and `scheduler` start the sidecar pair on
 it. The observer judges every test that passed, whether it asks for that or not.
@@ -34,6 +34,9 @@ NUMBERS = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "nightly: of the harness itself, or of the embedded server beside a real one: make nightly"
+    )
     config.addinivalue_line("markers", "muster_flags(*flags): what `muster serve` is told besides")
     config.addinivalue_line(
         "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"

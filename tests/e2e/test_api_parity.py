@@ -33,6 +33,8 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.embedded import EmbeddedControlPlane
 from tools.schemas import published, sent
 
+pytestmark = pytest.mark.nightly
+
 # What the API server adds when it could not evaluate all rules in CEL; nobody is helped by it.
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
 PLAYED = "1.36"

@@ -10,6 +10,8 @@ from tests.e2e.harness.resources import LEASES, PODS
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 STOCK = "default-scheduler"
 
 

@@ -27,6 +27,8 @@ from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 
 

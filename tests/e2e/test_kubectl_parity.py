@@ -12,6 +12,8 @@ from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.embedded import EmbeddedControlPlane
 
+pytestmark = pytest.mark.nightly
+
 PLAYED, NAMESPACE = "1.36", "shell"
 COMMANDS = (
     f"create namespace {NAMESPACE}",

@@ -17,6 +17,8 @@ from tests.e2e.harness.resources import NAMESPACES
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 SPACE = "observed"
 IMPATIENT = 0.2
 

@@ -21,6 +21,8 @@ from tests.e2e.harness.resources import NAMESPACES, NODES, POD_GROUPS, PODS, QUE
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
 NEVER_STARTED = 3  # the exit status of `muster run`

@@ -27,6 +27,8 @@ from tests.e2e.harness.scheduler import MARKED, for_everybody
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 Json = dict[str, Any]
 EVERYBODY = "default-scheduler"
 REFUSED = "refused"

@@ -17,6 +17,8 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.test_workloads import FOLDER
 
+pytestmark = pytest.mark.nightly
+
 Json = dict[str, Any]
 FILES: dict[str, Resource] = {
     "job": JOBS,

@@ -15,7 +15,10 @@ from pathlib import Path
 
 LEASH = Path(__file__).with_name("leash.py")
 LONGEST_STOP = 30.0
-OUR_PORTS = range(10_000, 32_000)
+# Each worker of pytest-xdist has its own: a port that is free while its server restarts stays that server's.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+OUR_PORTS = range(10_000, 32_000)[WORKER::WORKERS]
 STARTED: list["Process"] = []
 
 
