@@ -30,8 +30,8 @@ $(READY): $(RUNS)
 run: $(RUNS)  ## the main job: show a cluster with queues and gangs (ARGS="..." passes arguments on)
 	@$(BIN)/muster run $(ARGS)
 
-test: $(READY)  ## the fast tests: no cluster, no network
-	$(BIN)/pytest $(ARGS)
+test: $(READY)  ## the fast tests, on all cores: no cluster, no network (WORKERS=0 for one process)
+	$(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal $(ARGS)
 
 lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 	$(BIN)/ruff check .

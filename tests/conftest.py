@@ -1,5 +1,8 @@
 """Settings that all tests share."""
 
+from collections.abc import Iterable
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.property_examples import TIMES, examples
@@ -15,3 +18,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("muster")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """A property that does not end ends its process. Hypothesis would take the timeout for an example that
+    fails, and try that again with nothing to end it."""
+    for item in items:
+        if item.get_closest_marker("hypothesis"):
+            item.add_marker(pytest.mark.timeout(method="thread"))
