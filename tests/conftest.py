@@ -1,11 +1,15 @@
 """Settings that all tests share."""
 
+import os
 from collections.abc import Iterable
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.property_examples import TIMES, examples
+
+# What one program has compiled, the hundreds after it read: a start takes half the time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Repeatable: a red property test is red again in the next run, on any machine.
 settings.register_profile(
