@@ -114,6 +114,14 @@ def test_files_that_are_named_exist(page: Path) -> None:
             assert list(ROOT.glob(path.rstrip("/"))), f"{span}: no such file"
 
 
+def test_classes_and_tables_that_recipes_name_are_in_the_code() -> None:
+    page = ROOT / "docs" / "contributing" / "how-to-add.md"
+    named = {span for span in spans(page) if re.fullmatch(r"[A-Z][A-Za-z]+|[A-Z_]{4,}", span)}
+    code = "\n".join(path.read_text() for top in ("extender", "tests") for path in (ROOT / top).rglob("*.py"))
+    defined = set(re.findall(r"^class (\w+)|^([A-Z_]+)(?=[ :])", code, re.MULTILINE))
+    assert named - {name for names in defined for name in names} == set()
+
+
 @each_page
 def test_tasks_and_commands_exist(page: Path) -> None:
     tasks = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
