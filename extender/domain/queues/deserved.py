@@ -1,6 +1,15 @@
-"""What each queue deserves: the division of a cluster over the tree of queues, and what queues
-hold, summed up
-the tree.
+"""What each queue deserves: a cluster divided over the tree of queues, kept from round to round. After a
+change only the levels that it concerns are divided again.
+
+Requests, guarantees and who takes part are summed up from the leaves to root; then each level divides, from
+root down, what the parent deserves. Ceilings go down as well: of what its parent may hold, a queue may hold
+all that is not kept for its siblings.
+
+A level is divided by weighted max-min fairness ("water filling") over every resource at once. Source of the
+rule: Volcano's proportion plugin. A share rises in proportion to its weight until the queue has what it asks
+for or reaches its ceiling; what it leaves is divided again among its siblings. A share never exceeds the
+request, unless the guarantee is larger, and never the ceiling. What a queue is given by name comes before the
+rest is divided; where there is less than all are given, each gets the same part of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +18,10 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
-from extender.domain.queues.guarantees_and_ceilings import Mask, Siblings, Specified, pour, sums_by_parent
+from extender.domain.queues.guarantees_and_ceilings import EPSILON, Specified
 from extender.domain.queues.share_tree import (
     TOP,
+    Mask,
     Nodes,
     Portion,
     PortionRows,
@@ -19,14 +29,10 @@ from extender.domain.queues.share_tree import (
     ShareTree,
     dimensions_of,
     put_row,
+    sums_by_parent,
 )
 
-# ---- The division of a cluster over the tree of queues, kept from round to round: after a change only
-# the levels that it concerns are divided again.
-#
-# Requests, guarantees and who takes part are summed up from the leaves to root; then each level
-# divides, from root down, what the parent deserves. Ceilings go down as well: of what its parent may
-# hold, a queue may hold all that is not kept for its siblings.
+_ROUNDS = 200  # convergence is geometric where queues want different resources
 
 Demands = Mapping[str, QueueDemand]
 
@@ -113,34 +119,27 @@ class Division:
         self._divide(dirty)
 
     def _sum_up(self, dirty: Mask) -> None:
-        """From the leaves up; marks the nodes that changed."""
+        """From the leaves up; marks the nodes that changed. A child asks its parent for no more than it may
+        hold, and always for what is kept for it."""
+        said = self.specified
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
             inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
-            self._take_over(nodes[~inner])
-            if inner.any():
-                self._sum(nodes[inner])
+            leaves, parents = nodes[~inner], nodes[inner]
+            self.asked[leaves] = said.requests[leaves]
+            self.takes_part[leaves] = said.groups[leaves]
+            self.kept[leaves] = said.kept[leaves]
+            if len(parents):
+                rows, of = self.tree.children(parents)
+                kept = self.kept[rows]
+                asked = np.maximum(np.minimum(self.asked[rows], said.limits[rows]), kept)
+                asked = np.where(self.takes_part[rows][:, None], asked, kept)
+                self.asked[parents] = sums_by_parent(asked, of, len(parents))
+                self.takes_part[parents] = np.bincount(of, self.takes_part[rows], len(parents)) > 0
+                sums = sums_by_parent(kept, of, len(parents))
+                self.kept[parents] = np.maximum(said.kept[parents], sums)
             if level[0] != TOP:
                 dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
-
-    def _take_over(self, leaves: Nodes) -> None:
-        self.asked[leaves] = self.specified.requests[leaves]
-        self.takes_part[leaves] = self.specified.groups[leaves]
-        self.kept[leaves] = self.specified.kept[leaves]
-
-    def _sum(self, parents: Nodes) -> None:
-        """A child asks its parent for no more than it may hold, and always for what is kept for it."""
-        rows, of = self.tree.children(parents)
-        kept = self.kept[rows]
-        asked = np.maximum(np.minimum(self.asked[rows], self.specified.limits[rows]), kept)
-        asked = np.where(self.takes_part[rows][:, None], asked, kept)
-        self.asked[parents] = sums_by_parent(asked, of, len(parents))
-        taking = np.bincount(of, self.takes_part[rows], len(parents))
-        self.takes_part[parents] = taking > 0
-        sums = sums_by_parent(kept, of, len(parents))
-        self.kept[parents] = np.maximum(self.specified.kept[parents], sums)
-
-    # ---- dividing it
 
     def _divide(self, dirty: Mask) -> None:
         """From root down, below each node that `dirty` marks or whose own share changed."""
@@ -156,10 +155,18 @@ class Division:
                 self._divide_below(np.array(inner, dtype=np.intp), dirty)
 
     def _divide_below(self, parents: Nodes, dirty: Mask) -> None:
+        """At the top there is all to divide that root may hold, else what the parents deserve. What is kept
+        for those that take no part stays out of it."""
         rows, of = self.tree.children(parents)
+        said, kept, taking = self.specified, self.kept[rows], self.takes_part[rows]
         may_hold = self._below(self.ceilings[parents], rows, of)
-        shares = self._shares(parents, rows, of, may_hold)
-        ceilings = np.minimum(may_hold, shares + self.specified.borrowing[rows])
+        most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
+        siblings = Siblings(of, said.weights[rows], self.asked[rows], most, kept, said.given[rows])
+        room = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
+        idle = sums_by_parent(np.where(taking[:, None], 0.0, kept), of, len(parents))
+        shares = np.zeros_like(most)
+        shares[taking] = pour(np.maximum(room - idle, 0.0), siblings.only(taking))
+        ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
         potential = self._below(self.potential[parents], rows, of)
         now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
         for before, after in now:
@@ -174,28 +181,6 @@ class Division:
         below: PortionRows = np.minimum(unclaimed[of] + kept, self.specified.most(rows))
         return below
 
-    def _shares(self, parents: Nodes, rows: Nodes, of: Nodes, may_hold: PortionRows) -> PortionRows:
-        most = np.minimum(np.minimum(may_hold, self.specified.limits[rows]), self.asked[rows])
-        siblings = Siblings(
-            of,
-            self.specified.weights[rows],
-            self.asked[rows],
-            most,
-            self.kept[rows],
-            self.specified.given[rows],
-        )
-        taking, shares = self.takes_part[rows], np.zeros_like(most)
-        shares[taking] = pour(self._room(parents, rows, of), siblings.only(taking))
-        return shares
-
-    def _room(self, parents: Nodes, rows: Nodes, of: Nodes) -> PortionRows:
-        """What there is to divide: at the top all that root may hold. What is kept for those that take no
-        part stays out of it."""
-        room = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
-        idle = np.where(self.takes_part[rows][:, None], 0.0, self.kept[rows])
-        left: Portion = np.maximum(room - sums_by_parent(idle, of, len(parents)), 0.0)
-        return left
-
 
 def _changed(before: Division, total: Resources, demands: Demands) -> list[str] | None:
     """The queues that ask for something else than before; None where the rows are not the same any more."""
@@ -208,25 +193,75 @@ def _changed(before: Division, total: Resources, demands: Demands) -> list[str] 
     return changed if dimensions_of(total, demands.values()) == before.names else None
 
 
-# ---- Deserved shares of queues: of a whole cluster, divided over their tree.
+class Siblings(msgspec.Struct, eq=False):
+    """Queues that divide something, a row each: those of one parent are next to each other."""
+
+    of: Nodes
+    """The position of its parent among the parents."""
+    weights: Portion
+    asked: PortionRows
+    most: PortionRows
+    """What they ask for, as far as their ceilings allow."""
+    guarantees: PortionRows
+    given: PortionRows
+
+    def only(self, rows: Mask) -> "Siblings":
+        """Some of them."""
+        return Siblings(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
-def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:
-    """The share of `total` of each queue that takes part. The time grows with the number of queues."""
-    division = Division.of(total, {demand.name: demand for demand in demands})
-    shares = {demand.name: division.share(division.tree.node[demand.name]) for demand in demands}
-    return {name: share for name, share in shares.items() if share is not None}
+def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
+    """The share of each sibling of what its parent has: `room`, a row for each parent."""
+    held = _given(room, siblings)
+    shares, unmet = held.copy(), np.arange(len(held))
+    left = np.maximum(room - sums_by_parent(held, siblings.of, len(room)), 0.0)
+    every = siblings
+    for _ in range(_ROUNDS):
+        heaviness = np.bincount(siblings.of, siblings.weights, len(room))
+        portion = siblings.weights / np.maximum(heaviness, 1.0)[siblings.of]
+        risen = np.minimum(held + portion[:, None] * left[siblings.of], siblings.most)
+        risen = np.maximum(risen, siblings.guarantees)
+        shares[unmet] = risen
+        remaining = np.maximum(left - sums_by_parent(risen - held, siblings.of, len(room)), 0.0)
+        goes_on = np.any(remaining >= EPSILON, axis=1) & np.any(remaining != left, axis=1)
+        still = np.any(siblings.asked > risen + EPSILON, axis=1) & np.any(risen != held, axis=1)
+        still &= goes_on[siblings.of]
+        if not still.any():
+            break
+        left, held, unmet = remaining, risen[still], unmet[still]
+        siblings = siblings.only(still)
+    return _trimmed(shares, room, every)
 
 
-# ---- What queues hold, summed up the tree: of everything that the queues below one hold, and of its
-# own.
-#
-# What is kept for a queue counts at its parent whether it is held or not, so that others do not take
-# it. Source of the rule: Kueue's local quota, of which only what exceeds it is taken from the parent.
+def _given(room: PortionRows, siblings: Siblings) -> PortionRows:
+    """What each is given by name, as far as it asks for it and may hold it. Where that is more than there is,
+    each has the same part."""
+    wanted = np.minimum(siblings.given, siblings.asked)
+    sums = sums_by_parent(wanted, siblings.of, len(room))
+    parts = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
+    rows: PortionRows = np.minimum(wanted * parts[siblings.of], siblings.most)
+    return rows
+
+
+def _trimmed(shares: PortionRows, room: PortionRows, siblings: Siblings) -> PortionRows:
+    """What guarantees took beyond the room, taken from what others have above theirs. Guarantees themselves
+    stay, even if they are more than there is."""
+    sums = sums_by_parent(shares, siblings.of, len(room))
+    firm = sums_by_parent(siblings.guarantees, siblings.of, len(room))
+    allowed, over = np.maximum(room, firm), sums - firm
+    parts = np.divide(allowed - firm, over, out=np.ones_like(sums), where=sums > allowed + EPSILON)
+    if np.all(parts == 1.0):
+        return shares
+    rows: PortionRows = siblings.guarantees + (shares - siblings.guarantees) * parts[siblings.of]
+    return rows
 
 
 class Holdings:
-    """By node of the tree. The sums of a node are replaced, never changed, so a copy is cheap."""
+    """What queues hold, summed up the tree: of everything that the queues below one hold, and of its own.
+    What is kept for a queue counts at its parent whether it is held or not, so that others do not take it.
+    Source of the rule: Kueue's local quota, of which only what exceeds it is taken from the parent.
+
+    By node of the tree. The sums of a node are replaced, never changed, so a copy is cheap."""
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
         """`own`: what the groups of each queue itself hold."""

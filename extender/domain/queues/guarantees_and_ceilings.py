@@ -1,116 +1,30 @@
-"""What each queue is guaranteed, and its ceiling: the most that it may ever hold."""
+"""What each queue is guaranteed, and its ceiling: the most that it may ever hold.
+
+Source of the rule: Volcano's real capability. A queue may hold its own guarantee and everything that is not
+guaranteed to its siblings, limited by its capability.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import inf
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from extender.domain.model.resources import CPU, MEMORY, Resources
-from extender.domain.queues.share_tree import EPSILON, Nodes, Portion, PortionRows, QueueDemand, put_row
+from extender.domain.model.resources import CPU, MEMORY, Resources, show
+from extender.domain.queues.share_tree import Mask, Nodes, Portion, PortionRows, QueueDemand, put_row
 
-# ---- Weighted max-min fairness ("water filling") over every resource at once, below many parents at
-# the same time.
-#
-# Source of the rule: Volcano's proportion plugin. A share rises in proportion to its weight until the
-# queue has what it asks for or reaches its ceiling; what it leaves is divided again among its siblings.
-# A share never exceeds the request, unless the guarantee is larger, and never the ceiling. What a queue
-# is given by name comes before the rest is divided; where there is less than all are given, each gets
-# the same part of it.
+Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
 
-Mask = npt.NDArray[np.bool_]
-_ROUNDS = 200  # convergence is geometric where queues want different resources
-
-
-class Siblings(msgspec.Struct, eq=False):
-    """Queues that divide something, a row each: those of one parent are next to each other."""
-
-    of: Nodes
-    """The position of its parent among the parents."""
-    weights: Portion
-    asked: PortionRows
-    most: PortionRows
-    """What they ask for, as far as their ceilings allow."""
-    guarantees: PortionRows
-    given: PortionRows
-
-    def only(self, rows: Mask) -> "Siblings":
-        """Some of them."""
-        return Siblings(
-            self.of[rows],
-            self.weights[rows],
-            self.asked[rows],
-            self.most[rows],
-            self.guarantees[rows],
-            self.given[rows],
-        )
-
-
-def sums_by_parent(rows: PortionRows, of: Nodes, parents: int) -> PortionRows:
-    """The sum of the rows of each parent."""
-    columns = rows.shape[1]
-    cells = (of[:, None] * columns + np.arange(columns)).ravel()
-    sums = np.bincount(cells, rows.ravel(), parents * columns)
-    return sums.astype(np.float64).reshape(parents, columns)
-
-
-def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
-    """The share of each sibling of what its parent has: `room`, a row for each parent."""
-    held = _given(room, siblings)
-    shares, unmet = held.copy(), np.arange(len(held))
-    left = np.maximum(room - sums_by_parent(held, siblings.of, len(room)), 0.0)
-    every = siblings
-    for _ in range(_ROUNDS):
-        heaviness = np.bincount(siblings.of, siblings.weights, len(room))
-        portion = siblings.weights / np.maximum(heaviness, 1.0)[siblings.of]
-        risen = np.minimum(held + portion[:, None] * left[siblings.of], siblings.most)
-        risen = np.maximum(risen, siblings.guarantees)
-        shares[unmet] = risen
-        remaining = np.maximum(left - sums_by_parent(risen - held, siblings.of, len(room)), 0.0)
-        goes_on = np.any(remaining >= EPSILON, axis=1) & np.any(remaining != left, axis=1)
-        still = np.any(siblings.asked > risen + EPSILON, axis=1) & np.any(risen != held, axis=1)
-        still &= goes_on[siblings.of]
-        if not still.any():
-            break
-        left, held, unmet = remaining, risen[still], unmet[still]
-        siblings = siblings.only(still)
-    return _trimmed(shares, room, every)
-
-
-def _given(room: PortionRows, siblings: Siblings) -> PortionRows:
-    """What each is given by name, as far as it asks for it and may hold it. Where that is more than there is,
-    each has the same part."""
-    wanted = np.minimum(siblings.given, siblings.asked)
-    sums = sums_by_parent(wanted, siblings.of, len(room))
-    parts = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
-    rows: PortionRows = np.minimum(wanted * parts[siblings.of], siblings.most)
-    return rows
-
-
-def _trimmed(shares: PortionRows, room: PortionRows, siblings: Siblings) -> PortionRows:
-    """What guarantees took beyond the room, taken from what others have above theirs. Guarantees themselves
-    stay, even if they are more than there is."""
-    sums = sums_by_parent(shares, siblings.of, len(room))
-    firm = sums_by_parent(siblings.guarantees, siblings.of, len(room))
-    allowed, over = np.maximum(room, firm), sums - firm
-    parts = np.divide(allowed - firm, over, out=np.ones_like(sums), where=sums > allowed + EPSILON)
-    if np.all(parts == 1.0):
-        return shares
-    rows: PortionRows = siblings.guarantees + (shares - siblings.guarantees) * parts[siblings.of]
-    return rows
-
-
-# ---- Ceilings: the most that a queue may ever hold.
-#
-# Source of the rule: Volcano's real capability. A queue may hold its own guarantee and everything that
-# is not guaranteed to its siblings, limited by its capability.
+EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not count
 
 
 def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     """What limits a queue by its specification alone: its capability, and what it deserves by name and may
     borrow. A resource that is not listed is unlimited; so are a capability's cpu and memory given as zero."""
-    limits = {name: _limit(name, amount) for name, amount in (demand.capability or {}).items()}
+    limits = {
+        name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)
+        for name, amount in (demand.capability or {}).items()
+    }
     for name, more in (demand.borrowing_limit or {}).items():
         if name in (demand.deserved or {}):
             limits[name] = min(limits.get(name, inf), _own(demand.deserved, name) + max(more, 0))
@@ -139,13 +53,6 @@ def given_to(demand: QueueDemand) -> Mapping[str, float]:
 
 def _own(deserved: Resources | None, name: str) -> float:
     return float(max((deserved or {}).get(name, 0), 0))
-
-
-def _limit(name: str, amount: int) -> float:
-    return inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)
-
-
-# ---- What queues say of themselves, a row for each node of their tree.
 
 
 class Specified(msgspec.Struct, eq=False):
@@ -199,3 +106,33 @@ class Specified(msgspec.Struct, eq=False):
         put_row(self.kept, node, kept_for(demand), names)
         put_row(self.given, node, given_to(demand), names)
         self.oversell[node] = demand.oversell
+
+
+# ---- what a queue holds, compared with what it deserves and may hold at most
+
+
+def share(allocated: Resources, deserved: Portions) -> float:
+    """The part of its deserved amount that a queue holds, in its dominant resource. For a queue that deserves
+    nothing it is 1 if the queue holds anything, otherwise 0."""
+    ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
+    return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
+
+
+def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
+    """A sentence on how `asked` on top of `allocated` would exceed `limit`; empty when it would not."""
+    return ", ".join(
+        f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
+        f" > {show(name, limit.get(name, 0))}"
+        for name in exceeded(asked, allocated, limit)
+    )
+
+
+def exceeded(
+    asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
+) -> list[str]:
+    """The asked-for dimensions in which `limit` would be exceeded."""
+    return [
+        name
+        for name, amount in asked.items()
+        if amount > 0 and name not in but and allocated.get(name, 0) + amount > limit.get(name, 0.0) + EPSILON
+    ]

@@ -1,4 +1,8 @@
-"""The tree of queues as the division walks it: numbered nodes, level by level, with amounts as arrays."""
+"""The tree of queues as the division walks it: numbered nodes, level by level, and what each queue asks for,
+as arrays of one row per node and one column per resource.
+
+A queue with others below it may have groups of its own, too. They count as one more child of it, its seat.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.api.keys import ROOT_QUEUE
-from extender.domain.model.resources import Resources, show
-
-# ---- A queue as the division sees it, and amounts as arrays: one row per queue, one column per
-# resource.
+from extender.domain.model.resources import Resources
 
 Portion = npt.NDArray[np.float64]  # one number per resource
 PortionRows = npt.NDArray[np.float64]  # one row per queue
+Mask = npt.NDArray[np.bool_]
+Nodes = npt.NDArray[np.intp]
+TOP = 0  # the node of root
 
 
 class QueueDemand(msgspec.Struct, frozen=True, gc=False):
@@ -56,57 +60,12 @@ def put_row(
     rows[row] = [amounts.get(name, otherwise) for name in names] if amounts else otherwise
 
 
-# ---- Comparisons of what a queue holds with what it deserves, and with the most that it may hold.
-
-Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
-
-EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not count
-
-
-def share(allocated: Resources, deserved: Portions) -> float:
-    """The part of its deserved amount that a queue holds, in its dominant resource. For a queue that deserves
-    nothing it is 1 if the queue holds anything, otherwise 0."""
-    ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
-    return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
-
-
-def within(
-    asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
-) -> bool:
-    """Whether `asked` on top of `allocated` stays within `limit`, in the dimensions that are asked for.
-
-    Names in `but` are not compared; for a name that `limit` lacks, the limit is 0.
-    """
-    return not exceeded(asked, allocated, limit, but)
-
-
-def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
-    """A sentence on how `asked` on top of `allocated` would exceed `limit`; empty when it would not."""
-    return ", ".join(
-        f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
-        f" > {show(name, limit.get(name, 0))}"
-        for name in exceeded(asked, allocated, limit)
-    )
-
-
-def exceeded(
-    asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
-) -> list[str]:
-    """The asked-for dimensions in which `limit` would be exceeded."""
-    return [
-        name
-        for name, amount in asked.items()
-        if amount > 0 and name not in but and allocated.get(name, 0) + amount > limit.get(name, 0.0) + EPSILON
-    ]
-
-
-# ---- The tree of queues as the division walks it: numbered nodes, level by level.
-#
-# A queue with others below it may have groups of its own, too. They count as one more child of it, its
-# seat.
-
-Nodes = npt.NDArray[np.intp]
-TOP = 0  # the node of root
+def sums_by_parent(rows: PortionRows, of: Nodes, parents: int) -> PortionRows:
+    """The sum of the rows of each parent."""
+    columns = rows.shape[1]
+    cells = (of[:, None] * columns + np.arange(columns)).ravel()
+    sums = np.bincount(cells, rows.ravel(), parents * columns)
+    return sums.astype(np.float64).reshape(parents, columns)
 
 
 class ShareTree:
@@ -200,7 +159,12 @@ class ShareTree:
 def _children(parents: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
     """By name; every queue is reached from root."""
     below = _grouped(parents)
-    lost = parents.keys() - _reached(below) - {ROOT_QUEUE}
+    reached, left = {ROOT_QUEUE}, [ROOT_QUEUE]
+    while left:
+        more = below.get(left.pop(), ())
+        reached.update(more)
+        left += more
+    lost = parents.keys() - reached
     return _grouped({**parents, **dict.fromkeys(lost, ROOT_QUEUE)}) if lost else below
 
 
@@ -210,12 +174,3 @@ def _grouped(parents: Mapping[str, str]) -> dict[str, list[str]]:
         if name != ROOT_QUEUE:
             below[parents[name] if parents[name] in parents else ROOT_QUEUE].append(name)
     return below
-
-
-def _reached(below: Mapping[str, Sequence[str]]) -> set[str]:
-    reached, left = {ROOT_QUEUE}, [ROOT_QUEUE]
-    while left:
-        more = below.get(left.pop(), ())
-        reached.update(more)
-        left += more
-    return reached

@@ -14,7 +14,7 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, total
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import Journal
-from extender.domain.queues.share_tree import exceeded, excess
+from extender.domain.queues.guarantees_and_ceilings import exceeded, excess
 from extender.domain.queues.spec import Flavor, flavor_on
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import Missing, Signature, binding_roles, missing

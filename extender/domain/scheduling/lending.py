@@ -9,7 +9,7 @@ from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.placement.planner import Planner
-from extender.domain.queues.share_tree import EPSILON, Portions
+from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_view import GroupView

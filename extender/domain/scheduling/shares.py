@@ -14,7 +14,8 @@ import numpy as np
 from extender.domain.model.resources import PODS, Resources, show
 from extender.domain.placement.planner import Journal
 from extender.domain.queues.deserved import Division, Holdings
-from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
+from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions, exceeded, share
+from extender.domain.queues.share_tree import TOP, QueueDemand
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.snapshot import Snapshot
 

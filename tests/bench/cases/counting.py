@@ -14,13 +14,13 @@ from random import Random
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
-from extender.domain.queues.deserved import divide
 from extender.domain.queues.share_tree import QueueDemand
 from extender.domain.scheduling.decide import decide
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
 from tests.domain.builders import apart, node, on_nodes, pod, stranger
 from tests.domain.world import World, gang
+from tests.sharing import divide
 
 _GIB = 2**30
 _EVENTS = 100

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.queues.deserved import divide
 from extender.domain.queues.share_tree import QueueDemand
 from extender.domain.scheduling.shares import QueueShares
 from tests.conformance.amounts import unequal
@@ -14,6 +13,7 @@ from tests.conformance.queueing.needs import in_family
 from tests.conformance.verdicts import Check, Skip
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import World, gang
+from tests.sharing import divide
 
 Given = Mapping[str, Any]
 _PLENTY = "1000000"  # cpus and GPUs of the only node: it limits nothing

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import add
-from extender.domain.queues.deserved import divide
 from extender.domain.queues.share_tree import QueueDemand, exceeded, within
 from tests.conformance.amounts import amounts, differing, unequal, whole
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart
+from tests.sharing import divide
 
 _INFINITE = float("inf")
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import asked, offered
-from extender.domain.queues.deserved import Share, divide
+from extender.domain.queues.deserved import Share
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.share_tree import QueueDemand, exceeded, share
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import queue
+from tests.sharing import divide
 
 
 def check_deserved(case: Case) -> Iterator[str]:

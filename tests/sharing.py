@@ -1,0 +1,14 @@
+"""A cluster divided over queues once, for tests of the rule of division."""
+
+from collections.abc import Sequence
+
+from extender.domain.model.resources import Resources
+from extender.domain.queues.deserved import Division, Share
+from extender.domain.queues.share_tree import QueueDemand
+
+
+def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:
+    """The share of `total` of each queue that takes part."""
+    division = Division.of(total, {demand.name: demand for demand in demands})
+    shares = {demand.name: division.share(division.tree.node[demand.name]) for demand in demands}
+    return {name: share for name, share in shares.items() if share is not None}
