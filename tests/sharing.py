@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from extender.domain.model.resources import Resources
 from extender.domain.queues.deserved import Division, Share
+from extender.domain.queues.guarantees_and_ceilings import Portions, exceeded
 from extender.domain.queues.share_tree import QueueDemand
 
 
@@ -12,3 +13,10 @@ def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]
     division = Division.of(total, {demand.name: demand for demand in demands})
     shares = {demand.name: division.share(division.tree.node[demand.name]) for demand in demands}
     return {name: share for name, share in shares.items() if share is not None}
+
+
+def within(
+    asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
+) -> bool:
+    """Whether `asked` on top of `allocated` stays within `limit`."""
+    return not exceeded(asked, allocated, limit, but)

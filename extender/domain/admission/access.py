@@ -59,7 +59,7 @@ def _acts_for_all(user: UserInfo) -> bool:
 
 
 def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
-    names = " nor ".join(repr(each.user) for each in subjects)
+    names = " nor ".join(repr(subject.user) for subject in subjects)
     text = (
         f"queue {to.queue!r} is restricted and neither {names} may use it"
         if len(subjects) > 1

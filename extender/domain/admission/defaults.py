@@ -76,7 +76,7 @@ def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
 
 def _of_daemonset(pod: dict[str, Any]) -> bool:
     owners = pod.get("metadata", {}).get("ownerReferences") or []
-    return any(each.get("kind") == "DaemonSet" and each.get("controller") for each in owners)
+    return any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
 
 
 def _gate(spec: dict[str, Any]) -> list[Operation]:

@@ -96,11 +96,11 @@ def _moved(queue: Queue, before: Queue | None) -> bool:
 def _misfits(queue: Queue, own: _Amounts, tree: QueueTree) -> Iterator[Fault]:
     name, parent = queue.metadata.name, _parent_of(queue)
     if parent:
-        siblings = [tree.queues[each] for each in tree.children(parent) if each != name]
+        siblings = [tree.queues[sibling] for sibling in tree.children(parent) if sibling != name]
         yield from _above_ancestor(own.capability, parent, tree)
         yield from _sums_above_parent(own, siblings, tree.queues[parent])
     yield from _below_descendant(own.capability, name, tree)
-    yield from _sums_above_own(own, [tree.queues[each] for each in tree.children(name)])
+    yield from _sums_above_own(own, [tree.queues[child] for child in tree.children(name)])
 
 
 def _above_ancestor(capability: Resources, parent: str, tree: QueueTree) -> Iterator[Fault]:
@@ -142,9 +142,9 @@ def _sums_above_parent(own: _Amounts, siblings: list[QueueRecord], parent: Queue
         sum_of = f"together with its siblings that makes {show(resource, amount)}"
         return f"{sum_of}; allowed is at most {show(resource, limit)}, that of their parent {parent.name!r}"
 
-    guarantees = [own.guarantee, *(each.guarantee for each in siblings)]
+    guarantees = [own.guarantee, *(sibling.guarantee for sibling in siblings)]
     yield from _above(_GUARANTEE, guarantees, parent.guarantee, text)
-    deserved = [own.deserved, *(each.deserved or {} for each in siblings)]
+    deserved = [own.deserved, *(sibling.deserved or {} for sibling in siblings)]
     yield from _above(_DESERVED, deserved, parent.deserved or {}, text)
 
 
@@ -153,8 +153,8 @@ def _sums_above_own(own: _Amounts, children: list[QueueRecord]) -> Iterator[Faul
         got = f"got {show(resource, limit)}"
         return f"{got}; allowed is at least {show(resource, amount)}, the sum of the queues directly below it"
 
-    yield from _above(_GUARANTEE, [each.guarantee for each in children], own.guarantee, text)
-    yield from _above(_DESERVED, [each.deserved or {} for each in children], own.deserved, text)
+    yield from _above(_GUARANTEE, [child.guarantee for child in children], own.guarantee, text)
+    yield from _above(_DESERVED, [child.deserved or {} for child in children], own.deserved, text)
 
 
 def _above(

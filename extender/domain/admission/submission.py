@@ -192,8 +192,8 @@ def judge_budgets(pod: Pod) -> Iterator[Fault]:
 
 def judge_topologies(group: NewPodGroup) -> Iterator[Fault]:
     yield from _judge_topology("spec.networkTopology", group.spec.network_topology)
-    for number, each in enumerate(group.spec.sub_group_policy or ()):
-        yield from _judge_topology(f"spec.subGroupPolicy[{number}].networkTopology", each.network_topology)
+    for number, policy in enumerate(group.spec.sub_group_policy or ()):
+        yield from _judge_topology(f"spec.subGroupPolicy[{number}].networkTopology", policy.network_topology)
 
 
 def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:

@@ -97,7 +97,7 @@ class _LabelSets:
             return self._sets.values()
         having = self._index()
         fewest = min(required, key=lambda pairs: sum(len(having.get(pair, ())) for pair in pairs))
-        return [self._sets[each] for pair in fewest for each in having.get(pair, ())]
+        return [self._sets[identity] for pair in fewest for identity in having.get(pair, ())]
 
     def _learn(self, labels: Labels) -> tuple[Labels, dict[str, int]]:
         known = self._sets[id(labels)] = (labels, {})

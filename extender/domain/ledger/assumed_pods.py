@@ -190,7 +190,7 @@ class AssumedPods:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is None or claim is None or token not in claim.calls:
                 return
-            posting = tuple(each for each in claim.posting if each.token != token)
+            posting = tuple(binding for binding in claim.posting if binding.token != token)
             if claim.token != token:
                 self._pass_to(claim, claim.token, posting)
             elif posting:
@@ -214,7 +214,7 @@ class AssumedPods:
 
     def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
         """The call `token` has the claim from now on, with the bindings of `posting` on their way."""
-        is_posted = any(each.token == token for each in posting)
+        is_posted = any(binding.token == token for binding in posting)
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
         self._moves.put(claim.pod, event, claim.node, token, posting)
 

@@ -148,7 +148,7 @@ class ExpectedMembers:
         self.later.forget(group.key)
         if job is None or not _expects(group, job, there):
             return {}
-        left = [each.count for each in job.pods]
+        left = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
         for pod in there:
             index = _part_of(pod, job, left)
@@ -225,7 +225,7 @@ class ExpectedMembers:
 
     def _forget_ended(self, group: Group) -> None:
         """What an earlier start of the job has left does not count for its next one."""
-        for pod in [each for each in group.pods.values() if each.phase in ("Succeeded", "Failed")]:
+        for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
             self._pods.leave_group(pod)
 
 
@@ -245,7 +245,7 @@ def _expected(group: Group) -> Iterator[PodRecord]:
 
 
 def _templates(job: JobRecord | None) -> list[PodRecord]:
-    return [each.pod for each in job.pods] if job is not None else []
+    return [part.pod for part in job.pods] if job is not None else []
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:

@@ -72,7 +72,7 @@ class Jobs:
     @property
     def shapes(self) -> set[Shape]:
         """Those of the pods that they will make."""
-        return {each.pod.shape for job in self._records.values() for each in job.pods}
+        return {part.pod.shape for job in self._records.values() for part in job.pods}
 
 
 # ---- The objects that have the templates of jobs, and the jobs that name each: a change of one touches

@@ -98,7 +98,7 @@ class Priorities:
 
     def _settle_default(self) -> bool:
         """If several classes are the default, the lowest counts, as for pods."""
-        self._default = min((each.value for each in self._classes.values() if each.is_default), default=0)
+        self._default = min((kind.value for kind in self._classes.values() if kind.is_default), default=0)
         return True
 
     def of_group(self, name: str, pods: Iterable[int]) -> int:

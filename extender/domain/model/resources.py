@@ -60,8 +60,8 @@ def _scale(name: str) -> int:
 
 def total(amounts: Iterable[Resources]) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for each in amounts:
-        add(sums, each)
+    for some in amounts:
+        add(sums, some)
     return sums
 
 
@@ -173,13 +173,16 @@ def counted_spec(pod: Pod) -> PodSpec:
     BadQuantity."""
     spec, status = pod.spec, pod.status
     given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    statuses = {each.name: each for each in given if each.resources is not None}
+    statuses = {status.name: status for status in given if status.resources is not None}
     if not statuses:
         return spec
     infeasible = _is_infeasible(pod)
-    containers = [_counted(each, statuses, infeasible) for each in spec.containers]
+    containers = [_counted(container, statuses, infeasible) for container in spec.containers]
     before = spec.init_containers or []
-    sidecars = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in before]
+    sidecars = [
+        _counted(container, statuses, infeasible) if container.is_sidecar else container
+        for container in before
+    ]
     if containers == spec.containers and sidecars == before:
         return spec
     return replace(spec, containers=containers, init_containers=sidecars or None)
@@ -187,7 +190,9 @@ def counted_spec(pod: Pod) -> PodSpec:
 
 def _is_infeasible(pod: Pod) -> bool:
     conditions = pod.status.conditions or ()
-    return any(each.type == "PodResizePending" and each.reason == "Infeasible" for each in conditions)
+    return any(
+        condition.type == "PodResizePending" and condition.reason == "Infeasible" for condition in conditions
+    )
 
 
 def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:

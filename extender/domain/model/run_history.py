@@ -52,7 +52,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
 def _with(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
     """With one more value; the key comes last, and the first one goes where there are too many."""
     values = (*known.get(key, ()), value)[-_MOST_RUNS:]
-    later = {each: values for each, values in known.items() if each != key}
+    later = {kind: values for kind, values in known.items() if kind != key}
     if len(later) >= _MOST_KINDS:
         del later[next(iter(later))]
     return {**later, key: values}

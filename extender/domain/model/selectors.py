@@ -60,7 +60,7 @@ def _compares(comparison: str, value: str | None, values: list[str]) -> bool:
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     """Whether a taint lets the pod onto the node; one that only discourages always does."""
-    return taint.effect not in _REPELLING or any(_tolerates(each, taint) for each in tolerations)
+    return taint.effect not in _REPELLING or any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -105,8 +105,8 @@ class NodePart:
 
 def parts_of(labels: list[Mapping[str, str]]) -> list[NodePart]:
     """Parts by their labels, in order: each node belongs to the first whose labels it has."""
-    pairs = [tuple(sorted(each.items())) for each in labels]
-    return [NodePart(each, tuple(pairs[:number])) for number, each in enumerate(pairs)]
+    pairs = [tuple(sorted(part.items())) for part in labels]
+    return [NodePart(own, tuple(pairs[:number])) for number, own in enumerate(pairs)]
 
 
 def _agree(pairs: LabelPairs, labels: Labels) -> bool:

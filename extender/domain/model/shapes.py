@@ -350,19 +350,26 @@ class TermIndex:
     def _places_in(self, namespace: str, selector: LabelSelector) -> Iterable[_Place]:
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
         if choices:
-            return min(choices, key=lambda places: sum(len(self._filed.get(each, ())) for each in places))
+            return min(choices, key=lambda places: sum(len(self._filed.get(place, ())) for place in places))
         return [(namespace, next(iter(_required_labels(selector)), ""), None)]
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
     """Lists of label pairs; every pod that the selector selects has one pair of each list."""
     pairs = [[pair] for pair in (selector.match_labels or {}).items()]
-    chosen = [each for each in selector.match_expressions or () if each.operator == "In"]
-    return pairs + [[(each.key, value) for value in dict.fromkeys(each.values or ())] for each in chosen]
+    chosen = [requirement for requirement in selector.match_expressions or () if requirement.operator == "In"]
+    return pairs + [
+        [(requirement.key, value) for value in dict.fromkeys(requirement.values or ())]
+        for requirement in chosen
+    ]
 
 
 def _required_labels(selector: LabelSelector) -> Iterator[str]:
-    return (each.key for each in selector.match_expressions or () if each.operator == "Exists")
+    return (
+        requirement.key
+        for requirement in selector.match_expressions or ()
+        if requirement.operator == "Exists"
+    )
 
 
 def _places_of(namespace: str, labels: Labels) -> Iterator[_Place]:

@@ -43,8 +43,8 @@ def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
 def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
     """`quotas`: all of one namespace, the first by name first. All of them hold at once, so of each resource
     the smallest amount counts. Those with scopes are about some pods only, and are left out."""
-    whole = [each for each in quotas if not each.spec.scopes and not each.spec.scope_selector]
-    read = [(each, amounts_of(None, _requests(each.spec.hard or {}))) for each in whole]
+    whole = [quota for quota in quotas if not quota.spec.scopes and not quota.spec.scope_selector]
+    read = [(quota, amounts_of(None, _requests(quota.spec.hard or {}))) for quota in whole]
     for quota, amounts in read:
         yield from _faults(QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata), amounts)
     if read:
@@ -86,8 +86,8 @@ def _requests(hard: Mapping[str, Any]) -> dict[str, Any]:
 
 def _smallest(amounts: Iterable[Written]) -> Written:
     found: Written = {}
-    for each in amounts:
-        for name, amount in each.items():
+    for part in amounts:
+        for name, amount in part.items():
             if name not in found or at_most(amount, 1000) < at_most(found[name], 1000):
                 found[name] = amount
     return found
@@ -180,7 +180,7 @@ class TreeReader:
     def _queue(
         self, node: QuotaNode, name: str, place: _Place, amounts: QuotaAmounts, kept: bool
     ) -> QuotaQueue:
-        entering = frozenset(each for each in node.namespaces or () if each)
+        entering = frozenset(namespace for namespace in node.namespaces or () if namespace)
         if entering and node.children:
             self._fault(f"node {node.name!r}: namespaces", "only nodes without children have namespaces")
             entering = frozenset()
@@ -228,8 +228,8 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
 
 def _promised(below: Iterable[QuotaQueue], root: str) -> Written:
     """What the nodes directly below the root are guaranteed together."""
-    ours = (each for each in below if each.parent == root and not each.kept)
-    return {**quantities(total(offered(each.guarantee) for each in ours))}
+    ours = (queue for queue in below if queue.parent == root and not queue.kept)
+    return {**quantities(total(offered(queue.guarantee) for queue in ours))}
 
 
 # ---- All quotas together: of two that claim the same name or namespace, the first counts.
@@ -277,12 +277,12 @@ def plan_of(quotas: Quotas, max_depth: int, judge: Judge = _bare) -> QuotaPlan:
     return made.done()
 
 
-def _age(each: _Object) -> tuple[str, str, str]:
-    return each.metadata.creation_timestamp or "", *_place(each)
+def _age(quota: _Object) -> tuple[str, str, str]:
+    return quota.metadata.creation_timestamp or "", *_place(quota)
 
 
-def _place(each: _Object) -> tuple[str, str]:
-    return each.metadata.namespace, each.metadata.name
+def _place(quota: _Object) -> tuple[str, str]:
+    return quota.metadata.namespace, quota.metadata.name
 
 
 class _Plan:
@@ -312,11 +312,11 @@ class _Plan:
         return iter([*read.faults, *read.found])
 
     def _add(self, found: Found) -> None:
-        for each in found:
-            if isinstance(each, QuotaFault):
-                self._faults.append(each)
+        for item in found:
+            if isinstance(item, QuotaFault):
+                self._faults.append(item)
             else:
-                self._add_queue(each)
+                self._add_queue(item)
 
     def _add_queue(self, queue: QuotaQueue) -> None:
         other = self._queues.get(queue.name)
@@ -325,7 +325,7 @@ class _Plan:
             if other is not None and queue.source.kind != RESOURCE_KIND:
                 self._refuse(queue, f"queue {queue.name!r} is made from {other.source}")
             return
-        entering = tuple(each for each in queue.namespaces if self._enters(queue, each))
+        entering = tuple(namespace for namespace in queue.namespaces if self._enters(queue, namespace))
         if queue.source.kind in _NAMESPACED and not entering:
             return
         self._queues[queue.name] = replace(queue, namespaces=entering)

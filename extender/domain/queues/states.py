@@ -185,7 +185,7 @@ def command_record(command: Command) -> CommandRecord | None:
 
 def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord]:
     heads: dict[str, CommandRecord] = {}
-    for command in sorted(commands, key=lambda each: (each.created, each.version, each.name)):
+    for command in sorted(commands, key=lambda command: (command.created, command.version, command.name)):
         heads.setdefault(command.queue, command)
     return list(heads.values())
 

@@ -217,7 +217,7 @@ class QueueTree:
         if own is not None or name in seen:
             return name, own or 0
         below = (self.largest(resource, child, seen | {name}) for child in self.children(name))
-        return max(below, key=lambda each: each[1], default=(name, 0))
+        return max(below, key=lambda found: found[1], default=(name, 0))
 
 
 # ---- Which groups each queue took in, so that they can be found when the queue is gone.

@@ -30,7 +30,7 @@ def unit_queue(job: JobRecord, queue: str) -> str:
 
 def min_resources(job: JobRecord) -> dict[str, str]:
     """What all pods that it makes at once request."""
-    asked = requests_of(Counter({each.pod.shape: each.count for each in job.pods}))
+    asked = requests_of(Counter({part.pod.shape: part.count for part in job.pods}))
     return quantities({name: amount for name, amount in asked.items() if name != PODS})
 
 

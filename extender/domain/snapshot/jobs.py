@@ -66,7 +66,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     @property
     def needed(self) -> int:
         """How many pods it makes at once."""
-        return sum(each.count for each in self.pods)
+        return sum(part.count for part in self.pods)
 
     @property
     def unit(self) -> str:
@@ -165,7 +165,7 @@ def job_record(
         sets = _first_sets(obj, table)
         declared = sets if not job.status else _first_sets({**obj, "status": {}}, table)
         completions = at(obj, row.completions) if row.completions else None
-        record = replace(record, declared=sum(each.count for each in declared), completions=completions)
+        record = replace(record, declared=sum(part.count for part in declared), completions=completions)
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
@@ -178,7 +178,7 @@ def owner_of_pods(job: AnyJob) -> Workload:
 
 def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
     """Those that come at the start: nothing is kept for pods that are made once others have ended."""
-    return [each for each in pod_sets(obj, table) if not each.later]
+    return [part for part in pod_sets(obj, table) if not part.later]
 
 
 def _is_part(meta: Meta, table: Kinds) -> bool:
@@ -200,24 +200,24 @@ def as_json(kind: JobKind, job: AnyJob) -> Json:
 def _with_pods(
     record: JobRecord, sets: list[JobPodSet], shapes: Shapes, schedulers: frozenset[str], auto_groups: bool
 ) -> JobRecord:
-    needed = sum(each.count for each in sets)
-    pods = [_pod_of(record, each) for each in sets]
+    needed = sum(part.count for part in sets)
+    pods = [_pod_of(record, part) for part in sets]
     fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
     expected = zip(sets, pods, strict=True) if not fault else ()
     return replace(
         record,
         queue=record.queue or next((queue_named_by(pod.metadata) for pod in pods), ""),
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
-        pods=tuple(_expected(record, each, pod, shapes, auto_groups) for each, pod in expected),
+        pods=tuple(_expected(record, part, pod, shapes, auto_groups) for part, pod in expected),
         fault=fault,
         ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
         named_group=any(group_name(pod) not in ("", record.unit) for pod in pods),
     )
 
 
-def _pod_of(record: JobRecord, each: JobPodSet) -> Pod:
+def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
     """As the API server will take it in: with its defaults, and what admission adds."""
-    spec, meta = {**each.template["spec"]}, {**(each.template.get("metadata") or {})}
+    spec, meta = {**part.template["spec"]}, {**(part.template.get("metadata") or {})}
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_default_tolerations(spec)]
     for kind in ("containers", "initContainers"):
         spec[kind] = [_with_requests(container) for container in spec.get(kind) or ()]
@@ -234,17 +234,21 @@ def _with_requests(container: Json) -> Json:
 
 def _default_tolerations(spec: Json) -> list[Json]:
     """Kubernetes' admission plugin DefaultTolerationSeconds."""
-    given = [each for each in spec.get("tolerations") or () if each.get("effect") in (None, "", "NoExecute")]
+    given = [
+        toleration
+        for toleration in spec.get("tolerations") or ()
+        if toleration.get("effect") in (None, "", "NoExecute")
+    ]
     return [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
         for key in _AWAY
-        if not any(each.get("key") in (None, "", key) for each in given)
+        if not any(toleration.get("key") in (None, "", key) for toleration in given)
     ]
 
 
 def _expected(
-    record: JobRecord, each: JobPodSet, pod: Pod, shapes: Shapes, auto_groups: bool
+    record: JobRecord, part: JobPodSet, pod: Pod, shapes: Shapes, auto_groups: bool
 ) -> ExpectedPods:
     waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
     expected = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
-    return ExpectedPods(each.role, each.count, expected)
+    return ExpectedPods(part.role, part.count, expected)

@@ -18,7 +18,7 @@ from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import requests_of
-from extender.domain.queues.share_tree import EPSILON
+from extender.domain.queues.guarantees_and_ceilings import EPSILON
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.decisions import GroupDecision
 from tests.conformance.queueing.quota_trees import limits

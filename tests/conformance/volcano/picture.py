@@ -5,10 +5,10 @@ from typing import Any
 
 from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import PODS, Resources, add, offered, pod_requests, total
-from extender.domain.queues.share_tree import within
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key, objects, pod
 from tests.domain.world import World
+from tests.sharing import within
 
 Given = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import PODS
-from extender.domain.queues.share_tree import share, within
+from extender.domain.queues.guarantees_and_ceilings import share
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key, objects
 from tests.conformance.volcano.picture import queue_of, requests
 from tests.domain.world import World
+from tests.sharing import within
 
 Given = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})

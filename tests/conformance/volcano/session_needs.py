@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import PODS, offered
-from extender.domain.queues.share_tree import within
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key
 from tests.conformance.volcano.picture import After, idle, pending, queue_of, requests, running
 from tests.conformance.volcano.session import SCHEDULED
+from tests.sharing import within
 
 Given = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})
