@@ -111,7 +111,9 @@ class VerbsConnection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
-        transport.set_write_buffer_limits(0)  # an answer has been taken when nothing of it is left
+        # An answer has been taken when nothing of it is left. Not 0: with TLS, asyncio takes an empty buffer
+        # for one that is full to such a limit, and says so after every other piece that is written.
+        transport.set_write_buffer_limits(high=1, low=0)
         self.caller = Caller(transport.get_extra_info("socket").fileno())
         self._enter("idle")
         super().connection_made(transport)
