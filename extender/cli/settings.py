@@ -165,7 +165,7 @@ def _serve(config: Path | None, **flags: Any) -> None:
     try:
         configuration = configured(config, flags)
         # Imported by name: it brings Flask, numpy and the Kubernetes client along.
-        import_module("extender.host").serve(configuration)
+        import_module("extender.host.host").serve(configuration)
     except InvalidConfiguration as fault:
         raise click.UsageError(str(fault)) from fault
 

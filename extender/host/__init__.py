@@ -1,5 +1,1 @@
-"""Assembles all parts; nothing else knows all of them."""
-
-from extender.host.host import Host, serve
-
-__all__ = ["Host", "serve"]
+"""Assembles all parts; only `host` knows all of them."""

@@ -35,11 +35,11 @@ from extender.verbs.posting import Binder, Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import App
 from extender.web.debug import View, create_debug_app
-from extender.web.health import Check, Note, create_health_app
+from extender.web.health import Check, HealthApp, Note
 from extender.web.listen import listen
-from extender.web.pulse import Pulse
+from extender.web.port import Pulse
 from extender.web.server import serve as serve_verbs
-from extender.web.side import SideServer
+from extender.web.side import SideServer, pages
 
 if TYPE_CHECKING:
     from extender.host.ports import SchedulerView, Webhooks
@@ -247,8 +247,8 @@ class Host:
             ready |= self._webhooks.checks()
         if self._view:
             self._view.start(self.ledger.shown)
-        SideServer("health", self._ports.health, create_health_app(self._live(), ready, notes=self._notes()))
-        SideServer("debug", self._ports.debug, create_debug_app(self._views()))
+        SideServer("health", self._ports.health, HealthApp(self._live(), ready, notes=self._notes()))
+        SideServer("debug", self._ports.debug, pages(create_debug_app(self._views())))
 
     def stop(self) -> None:
         """Answer held calls, then stop. Called once, when a signal to stop arrives."""

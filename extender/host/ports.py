@@ -28,7 +28,7 @@ from extender.view.relay import Handlers, StatusPatches
 from extender.view.server import ViewServer
 from extender.view.upstream import Upstream
 from extender.web.health import Check
-from extender.web.identity import Identity
+from extender.web.listen import Identity
 from extender.web.webhooks import WebhookServer
 from extender.webhooks.certificate_rotation import CertificateRotation
 from extender.webhooks.latest import Latest, LookUps, Sources

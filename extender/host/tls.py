@@ -7,7 +7,7 @@ from pathlib import Path
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
 from extender.web.health import Check
-from extender.web.identity import Identity
+from extender.web.listen import Identity
 
 # ---- A certificate that another program renews, such as cert-manager: files in a folder, read again
 # when they change. Until certificate and key match, the old ones are served.

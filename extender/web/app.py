@@ -28,10 +28,10 @@ from extender.api.protocol import (
 )
 from extender.telemetry import metrics
 from extender.telemetry.logs import about, logger
-from extender.web.caller import Caller
+from extender.web.connection import Caller
+from extender.web.refusals import FAILED
 
 LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
-FAILED = "Muster failed to answer; its log says why"
 
 # A nesting deeper than the decoder's stack is as malformed as a missing brace.
 MALFORMED = (MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -1,191 +1,245 @@
-"""One caller's connection, read and written without blocking.
+"""One caller's connection: aiohttp's, which knows its state.
 
-    handshake ──► idle ──► head ──► body ──► answer ──► idle ──► …
+    handshake ──► idle ──► head ──► body ──► served ──► [answer ──►] idle ──► …
                                      └─► refused ──► further data is discarded ──► closed
 
-Each of these states has a deadline. Only the Content-Length gives the length of a request: a body in chunks
-is refused with 411. Everything else about a head is left to gunicorn's parser.
+All but `served` have a deadline. A request is served once its body is complete and, at a port that answers
+only so many at a time, once it is its turn; an answer that the caller does not take at once makes the
+connection wait for it. Only the Content-Length gives the length of a request: a body in chunks is refused.
 """
 
-import re
-import socket
-import ssl
-from typing import Any, NamedTuple
+import asyncio
+import select
+from typing import Any
 
+from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.web_protocol import RequestHandler
 from werkzeug.exceptions import (
     BadRequest,
     HTTPException,
     LengthRequired,
     RequestEntityTooLarge,
     RequestHeaderFieldsTooLarge,
+    RequestURITooLarge,
 )
 
-from extender.web.answers import readable
+from extender.web.connections import Connections
+from extender.web.refusals import as_bytes, as_json
 
-LARGEST_HEAD = 64 * 1024  # bytes, as below
-_PIECE = 256 * 1024  # read at a time
-_MOST_DISCARDED = 128 * 1024 * 1024
-_END_OF_HEAD = b"\r\n\r\n"
-_FRAMING = re.compile(rb"\r\n(content-length|transfer-encoding)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
-
-
-class Patience(NamedTuple):
-    """For how many seconds a connection may stay in each state."""
-
-    handshake: float = 5.0  # of TLS
-    idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
-    head: float = 5.0  # from its first byte to its end
-    body: float = 10.0  # from the end of the head to its own
-    answer: float = 30.0  # until the caller has read it
-    discard: float = 2.0  # after a refusal, while the caller still sends
+LARGEST_HEAD = 64 * 1024  # bytes
+_LONGEST_LINE = 4094
+_LONGEST_FIELD = 8190
+_MOST_FIELDS = 100
+_LONGEST_TEXT = 200  # characters of a message about a caller's mistake
+_BUFFER = 256 * 1024  # bytes of a body that are read ahead: a list of 10,000 nodes
+_NEVER = float("inf")
+_TOO_LARGE = f"The head is larger than {LARGEST_HEAD} bytes"
+_HUNG_UP: int = getattr(select, "POLLRDHUP", 0)  # only Linux has it
 
 
-class HungUp(ConnectionError):
-    """The caller closed the connection, or has got its last answer."""
+class Caller:
+    """The caller that waits for an answer, observed through its connection.
 
+    A scheduler that has given up (its httpTimeout passed, its lease was lost, its process ended) has closed
+    the connection, and counts the pod as not placed. Nothing may be bound for it any more.
+    """
 
-class CallerConnection:
-    """`client` is its address. Used by one thread at a time."""
+    def __init__(self, descriptor: int = -1) -> None:
+        self.lost = False  # set by the connection before the descriptor is closed
+        self._descriptor = descriptor
 
-    def __init__(
-        self, sock: socket.socket, client: tuple[Any, ...], largest_body: int, patience: Patience, now: float
-    ) -> None:
-        sock.setblocking(False)
-        self.sock = sock
-        self.client: tuple[str, int] = (client[0], client[1])  # an IPv6 address has two more parts
-        self.state = "handshake" if isinstance(sock, ssl.SSLSocket) else "idle"
-        self.deadline = now + getattr(patience, self.state)
-        self.answered = 0  # how many requests
-        self._largest_body = largest_body
-        self._patience = patience
-        self._received = bytearray()
-        self._unsent = bytearray()
-        self._last = False  # whether the connection ends with the answer that is being sent
-        self._searched = 0  # how many of the received bytes have been searched for the end of a head
-        self._length = 0  # of the request, once its head is complete
-        self._discarded = 0  # how many bytes
+    def gone(self) -> bool:
+        """Whether the caller hung up, even if the connection has not noticed yet. Any thread."""
+        # In the end once more: meanwhile the descriptor may have become another connection's.
+        return self.lost or self._hangs_up() or self.lost
 
-    @property
-    def size(self) -> int:
-        """Bytes of a request that is not complete yet, and of an answer that the caller has not read yet."""
-        return len(self._received) + len(self._unsent)
-
-    @property
-    def sending(self) -> bool:
-        """Whether it waits for the caller to read more of an answer."""
-        return bool(self._unsent)
-
-    def receive(self, now: float) -> bytes | None:
-        """A complete request, or None while it has not arrived.
-
-        Raises HTTPException for a request that will not be read, after which `refuse` has to be called, and
-        OSError if the connection cannot be used any more."""
-        try:
-            self._shake_hands(now)
-            while not self._whole(now):
-                self._take(self.sock.recv(self._wanted()))
-        except (BlockingIOError, ssl.SSLWantReadError):
-            return None
-        request = bytes(self._received[: self._length])
-        del self._received[: self._length]
-        self._searched = self._length = 0
-        return request
-
-    def answer(self, data: bytes, now: float, *, last: bool = False) -> None:
-        """Have `flush` send an answer; `last`: the connection ends with it."""
-        self._unsent += data
-        self._last = last
-        self.answered += 1
-        self._enter("answer", now)
-
-    def flush(self, now: float) -> bool:
-        """Send what can be sent; whether everything has been sent. Raises an OSError, also after the last
-        answer."""
-        try:
-            while self._unsent:
-                sent = self.sock.send(self._unsent)
-                del self._unsent[:sent]
-        except (BlockingIOError, ssl.SSLWantWriteError):
+    def _hangs_up(self) -> bool:
+        if self._descriptor < 0 or not _HUNG_UP:
             return False
-        if self._last:
-            raise HungUp
-        if self.state == "answer":
-            self._enter("idle", now)
-        return True
+        poll = select.poll()
+        poll.register(self._descriptor, _HUNG_UP)
+        return bool(poll.poll(0))
 
-    def refuse(self, fault: HTTPException, now: float) -> None:
-        """Answer with the fault, and discard further data: a caller that still sends while the connection is
-        closed would never see the answer."""
-        self._unsent += refused(fault)
-        if not self.flush(now):
-            raise HungUp
-        self._received.clear()
-        self._enter("discard", now)
-        if not isinstance(self.sock, ssl.SSLSocket):
-            self.sock.shutdown(socket.SHUT_WR)
 
-    def close(self) -> None:
-        self.sock.close()
+class Connection(RequestHandler):
+    """A member of `connections` from its creation until it is lost."""
 
-    # ---- inside
+    __slots__ = ("_connections", "_content", "_limits", "_refused", "_wire", "answered", "caller", "deadline",
+                 "opening", "secure", "size", "state")  # fmt: skip
 
-    def _enter(self, state: str, now: float) -> None:
-        self.state = state
-        self.deadline = now + getattr(self._patience, state)
+    def __init__(self, server: web.Server, connections: Connections, secure: bool) -> None:
+        self._limits = connections.limits
+        options: dict[str, Any] = {
+            "access_log": None,
+            "auto_decompress": False,
+            "keepalive_timeout": 2 * self._limits.patience.idle,  # ours comes first
+            "lingering_time": self._limits.patience.discard,
+            "max_line_size": _LONGEST_LINE,
+            "max_field_size": _LONGEST_FIELD,
+            "max_headers": _MOST_FIELDS,
+            "read_bufsize": _BUFFER,
+        }
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._connections = connections
+        self._content: StreamReader | None = None  # the body of the last request
+        self._wire: asyncio.Transport | None = None
+        self.opening: asyncio.Task[None] | None = None  # until it is connected
+        self.secure = secure
+        self.caller = Caller()
+        self._refused = False  # what has come is no request
+        self.answered = 0  # how many requests
+        self.size = 0
+        self._enter("handshake" if secure else "idle")
+        connections.add(self)
 
-    def _shake_hands(self, now: float) -> None:
-        if self.state == "handshake" and isinstance(self.sock, ssl.SSLSocket):
-            self.sock.do_handshake()
-            self._enter("idle", now)
+    # ---- what a request needs
 
-    def _wanted(self) -> int:
-        """How many bytes to read: nothing beyond a request before it is answered."""
-        return min(_PIECE, self._length - len(self._received)) if self.state == "body" else _PIECE
+    def begin(self, content: StreamReader) -> None:
+        """The head of a request is complete."""
+        self._content = content
+        self._enter("body")
+        if not content.is_eof():
+            self._connections.settle(self)  # from now on, it is counted as it is read
 
-    def _take(self, piece: bytes) -> None:
-        if not piece:
-            raise HungUp
-        if self.state != "discard":
-            self._received += piece
-            return
-        self._discarded += len(piece)
-        if self._discarded > _MOST_DISCARDED:
-            raise HungUp
-
-    def _whole(self, now: float) -> bool:
-        if self.state == "idle" and self._received:
-            self._enter("head", now)
-        if self.state == "head" and (end := self._end_of_head()):
-            self._length = end + self._length_of_body(self._received[: end - 2])
-            self._enter("body", now)
-        return self.state == "body" and len(self._received) >= self._length
-
-    def _end_of_head(self) -> int:
-        """Where the body begins, 0 while the head is incomplete. Raises RequestHeaderFieldsTooLarge."""
-        found = self._received.find(_END_OF_HEAD, max(0, self._searched - len(_END_OF_HEAD)))
-        self._searched = len(self._received)
-        if found > LARGEST_HEAD or (found < 0 and self._searched > LARGEST_HEAD):
-            raise RequestHeaderFieldsTooLarge(f"The head is larger than {LARGEST_HEAD} bytes")
-        return found + len(_END_OF_HEAD) if found >= 0 else 0
-
-    def _length_of_body(self, head: bytearray) -> int:
-        fields = [(name.lower(), value) for name, value in _FRAMING.findall(head)]
-        lengths = [value.strip() for name, value in fields if name == b"content-length"]
-        if len(lengths) < len(fields):
+    async def body(self, request: web.BaseRequest) -> bytes:
+        """The whole body. Raises HTTPException."""
+        if "Transfer-Encoding" in request.headers:
             raise LengthRequired("A Content-Length is required: chunked bodies are not accepted")
-        if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,18}", each) for each in lengths):
-            raise BadRequest("Content-Length: allowed is one whole number")
-        length = int(lengths[0]) if lengths else 0
-        if length > self._largest_body:
-            raise RequestEntityTooLarge(f"The body is larger than {self._largest_body} bytes")
-        return length
+        if (request.content_length or 0) > self._limits.body:
+            raise RequestEntityTooLarge(f"The body is larger than {self._limits.body} bytes")
+        content = request.content
+        if content.is_eof():
+            return content.read_nowait()
+        whole = bytearray()
+        try:
+            while piece := await content.readany():
+                whole += piece
+                self._connections.grow(self, len(piece))
+        except web.RequestPayloadError as fault:
+            raise BadRequest(_text(fault)) from fault
+        return bytes(whole)
+
+    def serve(self) -> None:
+        """From now on the caller waits for us, and not we for the caller."""
+        self.state, self.deadline = "served", _NEVER
+        self._connections.serve(self)
+
+    async def send(self, request: web.BaseRequest, response: web.Response) -> None:
+        """Raises ConnectionError."""
+        await response.prepare(request)
+        await response.write_eof()
+        self.answered += 1
+        if request.content.is_eof():
+            self._wait("head" if self.size else "idle")  # what arrived meanwhile is another request
+        else:
+            self._wait("discard")
+
+    def end(self) -> None:
+        if self._wire:
+            self._wire.abort()
+        elif self.opening:
+            self.opening.cancel()
+
+    # ---- what the event loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._wire = transport
+        # An answer has been taken when nothing of it is left. Not 0: with TLS, asyncio takes an empty buffer
+        # for one that is full to such a limit, and says so after every other piece that is written.
+        transport.set_write_buffer_limits(high=1, low=0)
+        self.caller = Caller(transport.get_extra_info("socket").fileno())
+        self._enter("idle")
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.caller.lost = True
+        self._connections.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Neither a body is counted here, which is counted as it is read, nor what is discarded."""
+        if self.state == "idle":
+            self._enter("head")
+        if self.state in ("head", "served", "answer") and self.size > LARGEST_HEAD:
+            if not self._wire or self.state != "head":
+                self._connections.count("memory")
+                return self.force_close()
+            self._wire.write(as_bytes(RequestHeaderFieldsTooLarge(_TOO_LARGE)))
+            self._discard()
+        if self._refused:
+            return
+        if self.state != "discard" and (self.state != "body" or (self._content and self._content.is_eof())):
+            self._connections.grow(self, len(data))
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait("answer")
+        assert self._wire is not None
+        self._connections.grow(self, self._wire.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self.serve()
+        super().resume_writing()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no request. aiohttp would log each with a traceback."""
+        fault: HTTPException = BadRequest(_text(exc))
+        if isinstance(exc, LineTooLong):
+            in_line = exc.args[1] == _LONGEST_LINE
+            fault = (RequestURITooLarge if in_line else RequestHeaderFieldsTooLarge)(_text(exc))
+        elif isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):
+            fault = RequestHeaderFieldsTooLarge(_text(exc))
+        if exc:
+            exc.__traceback__ = None  # its frames hold what has come, and it until garbage is collected
+        self._refused = True
+        return refusal(fault, last=True)
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        sent = await super().finish_response(request, resp, start_time)
+        if self._refused:
+            self._discard()
+            await self._loop.create_future()  # cancelled when the connection is lost
+        return sent
+
+    # ---- states
+
+    def _enter(self, state: str) -> None:
+        self.state = state
+        self.deadline = self._loop.time() + getattr(self._limits.patience, state)
+
+    def _discard(self) -> None:
+        """Nothing more is read as a request; but a caller that still sends while the connection is closed
+        would never see the answer."""
+        self._refused = True
+        self._connections.settle(self)
+        self._wait("discard")
+        if self._wire and self._wire.can_write_eof():
+            self._wire.write_eof()
+
+    def _wait(self, state: str) -> None:
+        self._enter(state)
+        self._connections.wait(self)
 
 
-def refused(fault: HTTPException) -> bytes:
-    """The answer to a refused request, head and body."""
-    body = readable({"error": fault.description or fault.name})
-    head = (
-        f"HTTP/1.1 {fault.code} {fault.name}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+def refusal(fault: HTTPException, *, last: bool) -> web.Response:
+    """`last`: the connection is closed afterwards, since the rest of it is not worth reading."""
+    body, status, headers = as_json(fault)
+    made = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
+    if last:
+        made.force_close()
+    return made
+
+
+def _text(fault: BaseException | None) -> str:
+    return str(getattr(fault, "message", fault))[:_LONGEST_TEXT]

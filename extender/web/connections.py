@@ -1,16 +1,39 @@
-"""All connections of the verbs' port: how many, how long each may wait, and how many bytes they leave unread.
+"""The policy of every port: how many connections, how long each may wait, and how many bytes may be unread.
 
 If there are too many connections, one that waits is closed: among those that never had an answer, or
 otherwise among all, the one that has waited longest. Well-behaved callers send their request at once, so a
 flood of silent connections closes only its own. A connection whose request is being answered does not wait.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from extender.telemetry import metrics
 
 _BEGUN = ("handshake", "head", "body", "answer")  # states in which something has begun and not ended
 _AT_A_TIME = 50
+
+
+class Patience(NamedTuple):
+    """For how many seconds a connection may stay in each state."""
+
+    handshake: float = 5.0  # of TLS
+    idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
+    head: float = 5.0  # from its first byte to its end
+    body: float = 10.0  # from the end of the head until the request is served
+    answer: float = 30.0  # until the caller has read it
+    discard: float = 2.0  # after a refusal, while the caller still sends
+
+
+PATIENCE = Patience()
+
+
+class Limits(NamedTuple):
+    """What the callers of a port may use at most."""
+
+    connections: int  # open at the same time
+    body: int  # bytes of one request
+    unread: int  # bytes of all requests that are not served yet, and of answers that callers have not read
+    patience: Patience = PATIENCE
 
 
 class Member(Protocol):
@@ -26,24 +49,24 @@ class Member(Protocol):
 
 
 class Connections:
-    """`most`: connections. `room`: unread bytes of all. Used only in the event loop."""
+    """All connections of one port. Used only in the event loop."""
 
-    def __init__(self, name: str, most: int, room: int) -> None:
+    def __init__(self, name: str, limits: Limits) -> None:
+        self.limits = limits
         self._name = name
-        self._most = most
-        self._room = room
         self._bytes = 0
         self._all: set[Member] = set()
         self._waiting: dict[Member, None] = {}  # the one that has waited longest first
 
     def admit(self) -> bool:
         """Whether there may be one more; if necessary, another is closed for it."""
-        if len(self._all) < self._most:
+        if len(self._all) < self.limits.connections:
             return True
         self.count("full")
         if not self._waiting:
             return False
-        self.drop(next((each for each in self._waiting if not each.answered), next(iter(self._waiting))))
+        unanswered = (member for member in self._waiting if not member.answered)
+        self.drop(next(unanswered, next(iter(self._waiting))))
         return True
 
     def add(self, member: Member) -> None:
@@ -61,33 +84,37 @@ class Connections:
             self._waiting[member] = None
 
     def serve(self, member: Member) -> None:
+        """It does not wait any more, and nothing of it is unread."""
         self._waiting.pop(member, None)
+        self.settle(member)
 
     def grow(self, member: Member, size: int) -> None:
         """So many bytes more are unread. If there is no room for them, the largest are dropped."""
+        if member not in self._all:
+            return
         member.size += size
         self._bytes += size
-        while self._bytes > self._room:
+        while self._bytes > self.limits.unread:
             self.count("memory")
-            self.drop(max(self._all, key=lambda each: each.size))
+            self.drop(max(self._all, key=lambda one: one.size))
 
     def settle(self, member: Member) -> None:
         """Nothing of it is unread any more."""
         self._bytes -= member.size
         member.size = 0
 
-    def look(self, now: float) -> bool:
+    def drop_late(self, now: float) -> bool:
         """Close connections past their deadline, a few at a time; whether there are more."""
-        late = [each for each in self._waiting if each.deadline < now]
-        for each in late[:_AT_A_TIME]:
-            if each.state in _BEGUN:
-                self.count(each.state)
-            self.drop(each)
+        late = [member for member in self._waiting if member.deadline < now]
+        for member in late[:_AT_A_TIME]:
+            if member.state in _BEGUN:
+                self.count(member.state)
+            self.drop(member)
         return len(late) > _AT_A_TIME
 
     def drop_waiting(self) -> None:
-        for each in [*self._waiting]:
-            self.drop(each)
+        for member in [*self._waiting]:
+            self.drop(member)
 
     @property
     def busy(self) -> bool:

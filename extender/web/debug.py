@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
-from werkzeug.exceptions import BadRequest, NotFound
+from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
-from extender.web.answers import as_json, readable, show_faults_as_json
+from extender.web.refusals import as_json, readable
 
 View = Callable[..., object]
 
@@ -73,7 +73,7 @@ ENDPOINTS = (
 def create_debug_app(views: Mapping[str, View]) -> Flask:
     """The application of the debug port. `views` are named as in ENDPOINTS; path variables are keywords."""
     app = Flask(__name__, static_folder=None)
-    show_faults_as_json(app)
+    app.register_error_handler(HTTPException, as_json)  # 404, 405 and their like
     views = {"index": index, "version": version, "threads": threads, **views}
     for endpoint in (Endpoint("", "index", "this list"), *ENDPOINTS):
         app.add_url_rule(
@@ -93,7 +93,7 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
         data = view(**names, **({"limit": _limit()} if endpoint.limited else {}))
         if data is None:
             raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())
-        return as_json(readable(data))
+        return Response(readable(data), mimetype="application/json")
 
     return answer
 
@@ -122,4 +122,4 @@ def threads() -> list[dict[str, Any]]:
     for ident, frame in sys._current_frames().items():
         stack = (f"{at.filename}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame))
         alike[tuple(stack)].append(names.get(ident, str(ident)))
-    return [{"count": len(each), "threads": sorted(each), "stack": stack} for stack, each in alike.items()]
+    return [{"count": len(who), "threads": sorted(who), "stack": stack} for stack, who in alike.items()]

@@ -6,47 +6,66 @@ Muster would not cure. `/readyz` says whether it should be called. Both take `?v
 
 from collections.abc import Callable, Iterator, Mapping
 
-from flask import Flask, Response, request
+from aiohttp import web
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from werkzeug.exceptions import MethodNotAllowed, NotFound
 
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
+_METHODS = ("GET", "HEAD", "OPTIONS")
 Check = Callable[[], str | None]  # why it fails, or None if it does not
 Note = Callable[[], str]  # a line of verbose answers, which never makes them fail
 
 
-def create_health_app(
-    live: Mapping[str, Check],
-    ready: Mapping[str, Check],
-    registry: CollectorRegistry = REGISTRY,
-    notes: Mapping[str, Note] | None = None,
-) -> Flask:
+class HealthApp:
     """The application of the health port. /readyz runs the checks `ready` in addition to `live`, and shows
     the notes."""
-    app = Flask(__name__, static_folder=None)
-    for name in ("livez", "healthz"):
-        app.add_url_rule(f"/{name}", name, _probe(name, live, {}))
-    app.add_url_rule("/readyz", "readyz", _probe("readyz", {**live, **ready}, notes or {}))
-    app.add_url_rule("/metrics", "metrics", lambda: _metrics(registry))
-    return app
 
+    def __init__(
+        self,
+        live: Mapping[str, Check],
+        ready: Mapping[str, Check],
+        registry: CollectorRegistry = REGISTRY,
+        notes: Mapping[str, Note] | None = None,
+    ) -> None:
+        self._live, self._ready = live, {**live, **ready}
+        self._registry = registry
+        self._notes = notes or {}
 
-def _probe(name: str, checks: Mapping[str, Check], notes: Mapping[str, Note]) -> Callable[[], Response]:
-    def probe() -> Response:
-        excluded = set(request.args.getlist("exclude"))
-        failures = {each: _ask(each, check) for each, check in checks.items() if each not in excluded}
+    def __call__(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        """Raises HTTPException."""
+        path = "/" + request.path.lstrip("/")
+        if path not in ("/livez", "/healthz", "/readyz", "/metrics"):
+            raise NotFound("Allowed are /livez, /healthz, /readyz and /metrics")
+        if request.method == "OPTIONS":
+            return web.Response(headers={"Allow": ", ".join(_METHODS), "Server": "muster"})
+        if request.method not in _METHODS:
+            raise MethodNotAllowed(_METHODS)
+        if path == "/metrics":
+            encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+            return _answer(encode(self._registry), content_type)
+        if path == "/readyz":
+            return self._probe(request, self._ready, self._notes)
+        return self._probe(request, self._live, {})
+
+    def _probe(
+        self, request: web.BaseRequest, checks: Mapping[str, Check], notes: Mapping[str, Note]
+    ) -> web.Response:
+        excluded = set(request.query.getall("exclude", []))
+        failures = {name: _ask(name, check) for name, check in checks.items() if name not in excluded}
         healthy = not any(failures.values())
-        if healthy and "verbose" not in request.args:
-            return Response("ok", mimetype="text/plain")
-        verdict = f"{name} check {'passed' if healthy else 'failed'}"
-        noted = [f"[+]{each} ok: {note()}" for each, note in notes.items()]
-        lines = [*_lines(checks, failures), *noted, *_unknown(excluded - checks.keys()), verdict, ""]
-        return Response("\n".join(lines), 200 if healthy else 500, mimetype="text/plain")
-
-    return probe
+        if healthy and "verbose" not in request.query:
+            return _answer(b"ok")
+        verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"
+        noted = [f"[+]{name} ok: {note()}" for name, note in notes.items()]
+        lines = [*_lines(checks, failures), *noted]
+        if unknown := excluded - checks.keys():
+            lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown))}")
+        text = "\n".join((*lines, verdict, ""))
+        return _answer(text.encode(errors="replace"), status=200 if healthy else 500)
 
 
 def _ask(name: str, check: Check) -> str | None:
@@ -67,11 +86,5 @@ def _lines(checks: Mapping[str, Check], failures: Mapping[str, str | None]) -> I
             yield f"[+]{name} ok"
 
 
-def _unknown(names: set[str]) -> Iterator[str]:
-    if names:
-        yield f"warn: no such checks to exclude: {', '.join(sorted(names))}"
-
-
-def _metrics(registry: CollectorRegistry) -> Response:
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return Response(encode(registry), content_type=content_type)
+def _answer(body: bytes, content_type: str = "text/plain; charset=utf-8", status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, headers={"Content-Type": content_type, "Server": "muster"})

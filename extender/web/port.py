@@ -1,191 +1,176 @@
-"""A port that no caller can block: only complete requests occupy threads, not connections.
+"""A port: accepts connections in an event loop, and has their requests answered.
 
-All threads of a port wait for all of its connections. The thread that is woken reads what has arrived,
-without blocking; if the request is complete, the same thread answers it, otherwise the connection is parked
-again. So a request costs one wake-up, and a thousand callers that fall silent cost only memory, which is
-bounded as well.
+aiohttp parses and writes. What it leaves open is in `connection` and `connections`: how many connections
+there may be, how long each part of a request may take, and how much memory unread bytes may occupy.
 """
 
-import os
+import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable
-from threading import Condition, Thread
-from typing import NamedTuple
+from asyncio import sslproto
+from collections.abc import Awaitable, Callable
 
-from werkzeug.exceptions import HTTPException
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
+from werkzeug.exceptions import HTTPException, InternalServerError
 
 from extender.telemetry.logs import logger
-from extender.web.connection import CallerConnection, Patience
-from extender.web.parking import PERIOD, Parking
-from extender.web.readiness import Readiness
+from extender.web.connection import Connection, refusal
+from extender.web.connections import Connections, Limits
+from extender.web.refusals import FAILED, is_loopback, refuse_pages
 
-_LEAST_IDLE = 4  # waiting threads; if there are fewer, new ones are started
-_MOST_IDLE = 8  # waiting threads; further ones end once they have had nothing to do for a while
+_PERIOD = 1.0  # seconds between two looks at deadlines, at most
+_SOON = 0.01  # the same, while more connections are past their deadline than are closed at a time
+_ACCEPTED = 16  # connections at a time, so that a flood leaves time for requests
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
+
+# For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is told otherwise: a flood of
+# handshakes would fill half a GiB. A record of TLS has at most 16.
+sslproto.SSLProtocol.max_size = 32 * 1024
 
 log = logger(__name__)
 
-Answer = Callable[[CallerConnection, bytes], tuple[bytes, bool]]  # and whether another request may follow
 Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate yet
+# Reads the body from the connection and answers; calls `serve` of the connection in between. Raises
+# HTTPException. Cancelled when the caller hangs up.
+Answer = Callable[[web.BaseRequest, Connection], Awaitable[web.Response]]
 
 
-class PortLimits(NamedTuple):
-    """What the callers of a port may use at most."""
+class Pulse:
+    """Whether an event loop still goes round: one that is blocked answers nobody, and says nothing about it.
+    `patience`: seconds without a beat after which the loop counts as stuck."""
 
-    connections: int  # open at the same time
-    threads: int  # requests that are answered at the same time
-    body: int  # bytes of one request
-    unread: int  # bytes of all incomplete requests, and of answers that callers have not read
-    patience: Patience = Patience()
+    def __init__(self, patience: float = 30.0) -> None:
+        self._patience = patience
+        self._last: float | None = None  # before the loop has started
+
+    def beat(self) -> None:
+        """To be called by the loop, often."""
+        self._last = time.monotonic()
+
+    def missing(self) -> str | None:
+        """A check for /livez."""
+        silent = time.monotonic() - self._last if self._last is not None else 0.0
+        return f"its event loop has been stuck for {silent:.0f} s" if silent > self._patience else None
 
 
-class ServedPort:
-    """Serves `listener` from its creation on."""
+class Port:
+    """Serves `listener` from its creation on, which is in the event loop."""
 
     def __init__(
         self,
         name: str,
         listener: socket.socket,
-        limits: PortLimits,
+        limits: Limits,
         answer: Answer,
         secure: Secure | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
+        listener.setblocking(False)
         self._name = name
         self._listener = listener
-        self._limits = limits
         self._answer = answer
         self._secure = secure
-        self._readiness = Readiness()
-        self._parking = Parking(name, self._readiness, limits.connections, limits.unread)
-        self._changed = Condition()  # its lock guards the next four
-        self._threads = self._idle = self._busy = 0
+        self._pulse = pulse or Pulse()
+        self._local = is_loopback(listener.getsockname()[0])
         self._stopping = False
-        self._end, self._ending = os.pipe()  # closing `_ending` wakes all threads
-        self._readiness.watch(self._end, once=False)
-        listener.setblocking(False)
-        self._listen_on()
-        self._hire()
+        self._loop = asyncio.get_running_loop()
+        self._connections = Connections(name, limits)
+        self._period = min(_PERIOD, min(limits.patience) / 2)
+        self._server = web.Server(self._respond, request_factory=self._begin, handler_cancellation=True)
+        self._loop.add_reader(listener, self._accept)
+        self._look()
 
-    def stop(self, grace: float) -> None:
+    async def stop(self, grace: float) -> None:
         """Take no new request, and wait at most `grace` seconds for answers to complete ones."""
-        with self._changed:
-            if self._stopping:
-                return
-            self._stopping = True
-            self._listener.close()
-            os.close(self._ending)
-        self._parking.close()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._busy, grace)
-
-    # ---- threads
-
-    def _hire(self) -> None:
-        """Start threads until enough of them wait, or there may be no more."""
-        with self._changed:
-            new = max(min(_LEAST_IDLE - self._idle, self._limits.threads - self._threads), 0)
-            self._threads += new
-            self._idle += new
-        for _ in range(new):
-            Thread(target=self._attend, name=self._name, daemon=True).start()
-
-    def _attend(self) -> None:
-        descriptor: int | None = -1
-        while not self._leaves(had_nothing=descriptor is None):
-            patience = min(PERIOD, max(0.0, self._parking.next_look - time.monotonic()))
-            descriptor = self._readiness.wait(patience)
-            if descriptor == self._listener.fileno():
-                self._accept()
-            elif descriptor is not None and (connection := self._parking.take(descriptor)):
-                self._serve(connection)
-            self._parking.look(time.monotonic())
-
-    def _leaves(self, had_nothing: bool) -> bool:
-        """Whether this thread ends; the last thread of a stopped port also releases what they shared."""
-        with self._changed:
-            if not self._stopping and not (had_nothing and self._idle > _MOST_IDLE):
-                return False
-            self._idle -= 1
-            self._threads -= 1
-            if not self._threads:
-                self._readiness.close()
-                os.close(self._end)
-            return True
+        self._stopping = True
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        self._connections.drop_waiting()
+        end = self._loop.time() + grace
+        while self._connections.busy and self._loop.time() < end:
+            await asyncio.sleep(_SOON)
 
     # ---- connections
 
     def _accept(self) -> None:
+        for _ in range(_ACCEPTED):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # the caller is gone, or there are too many open files
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_PAUSE, self._accept_again)
+                return
+            context = self._secure() if self._secure else None
+            if (self._secure and context is None) or not self._connections.admit():
+                sock.close()
+                continue
+            made = Connection(self._server, self._connections, bool(context))
+            made.opening = self._loop.create_task(self._open(made, sock, context))
+
+    def _accept_again(self) -> None:
+        if not self._stopping:
+            self._loop.add_reader(self._listener, self._accept)
+
+    async def _open(
+        self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
+    ) -> None:
+        # Of TLS: when we close, the caller has so long to confirm it.
+        closing_time = self._connections.limits.patience.discard if context else None
         try:
-            sock, client = self._listener.accept()
-        except OSError:  # the caller is gone, there are too many open files, or the port is stopped
-            time.sleep(_PAUSE)
-            return self._listen_on()
-        self._listen_on()
-        try:
-            sock = self._secured(sock)
-            connection = CallerConnection(
-                sock, client, self._limits.body, self._limits.patience, time.monotonic()
+            await self._loop.connect_accepted_socket(
+                lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
             )
-        except OSError:
-            return sock.close()
-        if self._parking.admit():
-            self._serve(connection)
-        else:
-            connection.close()
+        except (OSError, asyncio.CancelledError) as fault:
+            log.debug("a connection ended", port=self._name, error=str(fault))
+            self._connections.remove(connection)
+            sock.close()
+        finally:
+            connection.opening = None
 
-    def _listen_on(self) -> None:
-        with self._changed:
-            if not self._stopping:
-                self._readiness.watch(self._listener.fileno())
-
-    def _secured(self, sock: socket.socket) -> socket.socket:
-        """The socket, with TLS if the port has it. Raises an OSError."""
-        if self._secure is None:
-            return sock
-        if (context := self._secure()) is None:
-            raise ssl.SSLError("no certificate yet")
-        sock.setblocking(False)
-        return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    def _look(self) -> None:
+        self._pulse.beat()
+        more = self._connections.drop_late(self._loop.time())
+        if not self._stopping:
+            self._loop.call_later(_SOON if more else self._period, self._look)
 
     # ---- requests
 
-    def _serve(self, connection: CallerConnection) -> None:
-        """Answer all complete requests of a connection. Whatever happens, the thread goes on to the next
-        one."""
+    def _begin(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> web.BaseRequest:
+        assert isinstance(protocol, Connection)
+        protocol.begin(payload)
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Whatever happens, the caller gets an answer, and it is sent when this returns."""
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        checks_host = self._local and not connection.secure
+        headers = request.headers
         try:
-            while connection.flush(time.monotonic()) and (request := connection.receive(time.monotonic())):
-                self._respond(connection, request)
-            return self._parking.park(connection)
+            refuse_pages(headers.get("Origin"), headers.get("Host", "") if checks_host else "")
+            response = await self._answer(request, connection)
         except HTTPException as fault:
-            return self._refuse(connection, fault)
-        except OSError as fault:
-            log.debug("a connection ended", port=self._name, error=str(fault))
+            response = refusal(fault, last=not request.content.is_eof())
         except Exception:
-            log.exception("a connection failed", port=self._name)
-        self._parking.let_go(connection)
-
-    def _respond(self, connection: CallerConnection, request: bytes) -> None:
-        """Raises HTTPException, and OSError if the connection has ended."""
-        with self._changed:
-            self._idle -= 1
-            self._busy += 1
-        self._hire()
+            log.exception("an answer failed", path=request.raw_path)
+            response = refusal(InternalServerError(FAILED), last=True)
+        if self._stopping:
+            response.force_close()
         try:
-            answer, more = self._answer(connection, request)
-            connection.answer(answer, time.monotonic(), last=self._stopping or not more)
-            connection.flush(time.monotonic())
-        finally:
-            with self._changed:
-                self._idle += 1
-                self._busy -= 1
-                self._changed.notify_all()
-
-    def _refuse(self, connection: CallerConnection, fault: HTTPException) -> None:
-        try:
-            connection.refuse(fault, time.monotonic())
-        except OSError:
-            self._parking.let_go(connection)
-        else:
-            self._parking.park(connection)
+            await connection.send(request, response)
+        except ConnectionError:
+            connection.end()
+        return response

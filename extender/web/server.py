@@ -2,7 +2,8 @@
 
 One process, because gangs are assembled in its memory. gunicorn is embedded, not configured by hand: each
 setting below departs from a default that was measured to break something. It forks, watches the worker and
-passes signals on; connections are handled by verbs_port.py.
+passes signals on; its own parser and a thread for each call took most of a
+call's processor time, so connections are handled by port.py.
 
 How it ends. A stock worker that is told to stop waits for its calls and then cuts them; calls held for the
 rest of their gang would all be cut. So every signal that ends the process first triggers `on_stop`, which
@@ -11,6 +12,7 @@ main thread anywhere and must not take a lock. Once everything is answered, the 
 for threads that still hang on a slow client.
 """
 
+import asyncio
 import ctypes
 import os
 import resource
@@ -19,27 +21,30 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+from aiohttp import web
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
+from gunicorn.workers.base import Worker
 
 from extender.api.setting_kinds import Address
 from extender.telemetry.logs import logger
 from extender.web.app import LARGEST_BODY, App
+from extender.web.connection import Connection
+from extender.web.connections import PATIENCE, Limits, Patience
 from extender.web.listen import BACKLOG
-from extender.web.port import Secure
-from extender.web.pulse import Pulse
-from extender.web.verbs_port import VerbsLimits
-from extender.web.worker import LoopWorker
+from extender.web.port import Port, Pulse, Secure
 
 SPARE = 64  # connections for filter, prioritize and preempt while the whole window is held
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
 _LARGE = 256 * 1024  # bytes
+_JSON = {"Content-Type": "application/json", "Server": "muster"}  # else aiohttp names itself
 GRACE = 4  # seconds to answer held calls, so that the process exits within five
 
 log = logger(__name__)
@@ -55,6 +60,7 @@ def serve(
     window: int,
     pulse: Pulse,
     secure: Secure | None = None,
+    patience: Patience = PATIENCE,
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
 
@@ -65,7 +71,52 @@ def serve(
     _allow_many_connections()
     _share_memory_between_threads()
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
-    _Server(app, _settings(listener, window, _Ending(on_stop), on_start, pulse, secure)).run()
+    limits = Limits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
+    ending = _Ending(on_stop)
+
+    def post_worker_init(worker: LoopWorker) -> None:
+        worker.serves = partial(Port, "verbs", limits=limits, secure=secure, pulse=pulse)
+        sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
+        ending.prepare(worker)
+        on_start()
+
+    _Server(app, _settings(listener, ending, post_worker_init)).run()
+
+
+class LoopWorker(Worker):
+    """gunicorn's worker process, which serves a Port in an event loop. Only the process and its signals are
+    gunicorn's. `serves` makes the port and is to be set before it runs."""
+
+    serves: Callable[..., Port]
+
+    def init_process(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._stop_requested = asyncio.Event()
+        super().init_process()
+
+    def run(self) -> None:
+        """Serve until told to stop, and then until the last answers are sent or the grace is over."""
+        self._loop.run_until_complete(self._serve())
+
+    def end(self) -> None:
+        """Tell it to stop. From any thread."""
+        self._loop.call_soon_threadsafe(self._stop_requested.set)
+
+    async def _serve(self) -> None:
+        app = cast(App, self.wsgi)
+
+        async def answer(request: web.BaseRequest, connection: Connection) -> web.Response:
+            body = await connection.body(request)
+            connection.serve()
+            whole = await app(request.method, request.raw_path, body, connection.caller)
+            return web.Response(body=whole, headers=_JSON)
+
+        [bound] = self.sockets
+        listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
+        port = self.serves(listener=listener, answer=answer)
+        if self.alive:
+            await self._stop_requested.wait()
+        await port.stop(self.cfg.graceful_timeout)
 
 
 class _Server(BaseApplication):
@@ -82,20 +133,8 @@ class _Server(BaseApplication):
 
 
 def _settings(
-    listener: socket.socket,
-    window: int,
-    ending: "_Ending",
-    on_start: Hook,
-    pulse: Pulse,
-    secure: Secure | None,
+    listener: socket.socket, ending: "_Ending", post_worker_init: Callable[["LoopWorker"], None]
 ) -> dict[str, Any]:
-    def post_worker_init(worker: LoopWorker) -> None:
-        worker.limits = VerbsLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY)
-        worker.pulse, worker.secure = pulse, secure
-        sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
-        ending.prepare(worker)
-        on_start()
-
     return {
         "bind": f"fd://{listener.detach()}",  # taken by `listen`: gunicorn would retry for 5 s, then exit 1
         "workers": 1,  # whatever $WEB_CONCURRENCY says: a second process would split gangs

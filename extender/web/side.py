@@ -1,34 +1,145 @@
-"""The health and debug ports: each served by threads of its own.
+"""The ports beside the verbs': each served by an event loop and threads of its own.
 
-They must answer when the verbs' port cannot: while all its threads are held, while it starts, while it stops.
-So they share nothing with it, not even the way in which it is stopped.
+They must answer when the verbs' port cannot: while its loop is stuck, while it starts, while it stops. So
+they share nothing with it but the policy of connections. The loop reads and writes; the answers come from
+threads, because they may have to wait: for the API server, or for a lock.
 """
 
+import asyncio
+import io
 import socket
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote_to_bytes
 from wsgiref.types import WSGIApplication
+
+from aiohttp import web
 
 from extender.api.setting_kinds import Address
 from extender.telemetry.logs import logger
-from extender.web.exchange import Exchange
-from extender.web.port import PortLimits, ServedPort
+from extender.web.connection import Connection
+from extender.web.connections import Limits
+from extender.web.port import Port, Secure
 
-LIMITS = PortLimits(connections=128, threads=4, body=64 * 1024, unread=64 * 1024 * 1024)
+LIMITS = Limits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
+_THREADS = 4
 _LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
 
 log = logger(__name__)
 
+App = Callable[[web.BaseRequest, bytes], web.Response]  # with the body; raises HTTPException
+
 
 class SideServer:
-    """Serves `app` on `listener` from its creation on."""
+    """Serves `app` on `listener` from its creation on, `threads` requests at the same time."""
 
     def __init__(
-        self, name: str, listener: socket.socket, app: WSGIApplication, limits: PortLimits = LIMITS
+        self,
+        name: str,
+        listener: socket.socket,
+        app: App,
+        limits: Limits = LIMITS,
+        threads: int = _THREADS,
+        secure: Secure | None = None,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
-        self._exchange = Exchange(app, self.address)
-        self._port = ServedPort(name, listener, limits, self._exchange)
+        self._app = app
+        self._turns = asyncio.Semaphore(threads)
+        self._pool = ThreadPoolExecutor(threads, name)
+        self._ending = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+
+        async def serve() -> None:
+            port = Port(name, listener, limits, self._answer, secure)
+            await self._ending.wait()
+            await port.stop(_LAST_ANSWERS)
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+        def run() -> None:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(serve())
+
+        self._thread = Thread(target=run, name=name, daemon=True)
+        self._thread.start()
         log.info("serving", name=name, listen=str(self.address))
 
     def stop(self) -> None:
-        self._exchange.ending = True
-        self._port.stop(_LAST_ANSWERS)
+        """Take no new connection, and finish the answers to complete requests."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(2 * _LAST_ANSWERS)
+
+    async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.Response:
+        """A request whose caller hangs up keeps its turn until its thread is free again."""
+        body = await connection.body(request)
+        await self._turns.acquire()
+        connection.serve()
+        answer = self._pool.submit(self._app, request, body)
+        answer.add_done_callback(self._end_turn)
+        try:
+            return await asyncio.wrap_future(answer)
+        finally:
+            del answer, body  # a fault holds this frame: together they would wait for the garbage collector
+
+    def _end_turn(self, _: Future[web.Response]) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._turns.release)
+
+
+def pages(app: WSGIApplication) -> App:
+    """What people open in a browser: an application of Flask's, or any of WSGI, behind the same door."""
+
+    def answer(request: web.BaseRequest, body: bytes) -> web.Response:
+        started: list[Any] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], _: object = None) -> Any:
+            started[:] = int(status.split()[0]), headers
+
+        pieces: Iterable[bytes] = app(_environ(request, body), start_response)
+        try:
+            whole = b"".join(pieces)
+        finally:
+            if close := getattr(pieces, "close", None):
+                close()
+        status, headers = started
+        return web.Response(body=whole, status=status, headers=[*headers, ("Server", "muster")])
+
+    return answer
+
+
+def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
+    """PEP 3333: text is bytes decoded as latin-1. Names with an underscore could stand for other ones."""
+    headers = {
+        f"HTTP_{name.upper().replace('-', '_')}": _latin(value)
+        for name, value in request.headers.items()
+        if "_" not in name
+    }
+    host, port = request.transport.get_extra_info("sockname")[:2] if request.transport else ("", 0)
+    return {
+        **headers,
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(request.rel_url.raw_path).decode("latin-1"),
+        "QUERY_STRING": _latin(request.rel_url.raw_query_string),
+        "CONTENT_TYPE": headers.pop("HTTP_CONTENT_TYPE", ""),
+        "CONTENT_LENGTH": str(len(body)),
+        "REMOTE_ADDR": request.remote or "",
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "SERVER_PROTOCOL": f"HTTP/{request.version.major}.{request.version.minor}",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": request.scheme,
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+
+
+def _latin(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("latin-1")

@@ -14,6 +14,13 @@ def program() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
+def impatient_program() -> Iterator[Server]:
+    """Its connections have parts of a second where others have seconds."""
+    with ExitStack() as stack:
+        yield Server(stack, "--impatient")
+
+
+@pytest.fixture(scope="module")
 def lasting_program() -> Iterator[Server]:
     """One for all tests of a module that leave it as it was."""
     with ExitStack() as stack:

@@ -1,7 +1,8 @@
 """The smallest program with all ports that holds bind calls, for the tests of the real server.
 
 Its webhook port echoes requests to /echo, with a self-signed certificate. Run as `python -m
-tests.web.program`, with `--tls FOLDER` for the verbs over TLS. Its debug port can wait: /debug/pods/held/N
+tests.web.program`, with `--tls FOLDER` for the verbs over TLS, and with `--impatient` for deadlines of parts
+of a second. Its debug port can wait: /debug/pods/held/N
 answers once N calls are held, and /debug/pods/left/NAME once the caller that binds NAME has hung up. A filter
 call for the pod `stuck` blocks the event loop until /debug/pods/go/on.
 """
@@ -25,20 +26,22 @@ from extender.host.tls import MutualTls
 from extender.telemetry import logs
 from extender.verbs.barrier import Signal
 from extender.web.app import App
-from extender.web.caller import Caller
+from extender.web.connection import Caller
+from extender.web.connections import PATIENCE, Patience
 from extender.web.debug import create_debug_app
-from extender.web.health import create_health_app
-from extender.web.identity import Identity
-from extender.web.listen import listen
-from extender.web.pulse import Pulse
+from extender.web.health import HealthApp
+from extender.web.listen import Identity, listen
+from extender.web.port import Pulse
 from extender.web.server import serve
-from extender.web.side import SideServer
+from extender.web.side import LIMITS, SideServer, pages
+from extender.web.webhooks import LIMITS as OF_WEBHOOKS
 from extender.web.webhooks import WebhookServer
 from extender.webhooks.certificates import make_pair
 
 WINDOW = 100
 LONG = 1000.0  # seconds
 STOPPED = "Muster stops"
+IMPATIENT = Patience(handshake=0.3, head=0.2, body=0.4, answer=1.0, discard=0.1)
 
 
 class Holding:
@@ -46,7 +49,8 @@ class Holding:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._held: dict[str, tuple[Caller, Signal]] = {}
+        self._held: dict[str, Signal] = {}
+        self._callers: dict[str, Caller] = {}
         self._left: set[str] = set()
         self._goes_on = Event()
 
@@ -64,19 +68,22 @@ class Holding:
     async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
         end = Signal()
         with self._changed:
-            self._held[args.pod_name] = caller, end
+            self._held[args.pod_name] = end
+            self._callers[args.pod_name] = caller
+            self._left.discard(args.pod_name)
             self._changed.notify_all()
         try:
             await end.wait(LONG)
         except asyncio.CancelledError:
             with self._changed:
+                del self._held[args.pod_name]
                 self._left.add(args.pod_name)
                 self._changed.notify_all()
             raise
         return BindingResult(STOPPED)
 
     def stop(self) -> None:
-        for _, end in self._held.values():
+        for end in self._held.values():
             end.give()
 
     def look(self, namespace: str, name: str) -> object:
@@ -86,7 +93,7 @@ class Holding:
         with self._changed:
             if namespace == "held":
                 return self._changed.wait_for(lambda: len(self._held) == int(name))
-            caller, _ = self._held[name]
+            caller = self._callers[name]
             if namespace == "left":
                 self._changed.wait_for(lambda: name in self._left)
         return {"gone": caller.gone(), "left": name in self._left}
@@ -110,18 +117,20 @@ def main() -> None:
     ports = [listen("--listen", Address("127.0.0.1", 0)) for _ in range(4)]
     print(*(port.getsockname()[1] for port in ports), flush=True)  # noqa: T201
     verbs, debug, health, webhooks = ports
-    holding, pulse = Holding(), Pulse(patience=3.0)
-
-    tls = MutualTls(sys.argv[2] if "--tls" in sys.argv else "")
+    impatient = "--impatient" in sys.argv
+    patience = IMPATIENT if impatient else PATIENCE
+    holding, pulse = Holding(), Pulse(patience=0.5 if impatient else 3.0)
+    tls = MutualTls(sys.argv[sys.argv.index("--tls") + 1] if "--tls" in sys.argv else "")
 
     def start() -> None:
         tls.start()
         if "--broken" in sys.argv:
             Thread(target=Event().wait).start()  # not a daemon: it would keep the process
             raise RuntimeError("cannot start")
-        SideServer("debug", debug, create_debug_app({"pod": holding.look}))
-        SideServer("health", health, create_health_app({"verbs": pulse.missing}, {}))
-        WebhookServer(webhooks, Echo(), identity())
+        limits = LIMITS._replace(patience=patience)
+        SideServer("debug", debug, pages(create_debug_app({"pod": holding.look})), limits)
+        SideServer("health", health, HealthApp({"verbs": pulse.missing}, {}), limits)
+        WebhookServer(webhooks, Echo(), identity(), OF_WEBHOOKS._replace(patience=patience))
 
     serve(
         verbs,
@@ -131,6 +140,7 @@ def main() -> None:
         window=WINDOW,
         pulse=pulse,
         secure=tls.context if tls.wanted else None,
+        patience=patience,
     )
 
 

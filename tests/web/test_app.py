@@ -21,8 +21,9 @@ from extender.api.protocol import (
     PreemptionResult,
 )
 from extender.telemetry import metrics
-from extender.web.app import FAILED, App
-from extender.web.caller import Caller
+from extender.web.app import App
+from extender.web.connection import Caller
+from extender.web.refusals import FAILED
 
 POD = {"metadata": {"name": "p", "namespace": "n"}}
 BINDING = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}

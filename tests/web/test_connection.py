@@ -1,136 +1,262 @@
-"""What a connection makes of the bytes that arrive, however they are split."""
+"""What a port makes of the bytes that arrive, however they are split and however late they come."""
 
+import asyncio
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from werkzeug.exceptions import HTTPException
+from prometheus_client import REGISTRY
 
-from extender.web.connection import LARGEST_HEAD, CallerConnection, HungUp, Patience
+from extender.api.setting_kinds import Address
+from extender.web.connection import LARGEST_HEAD, Connection
+from extender.web.connections import Limits, Patience
+from extender.web.listen import listen
+from extender.web.port import Port
+from extender.web.side import SideServer
+from tests.fuzz.answers import statuses
 
-PATIENCE = Patience(idle=100, head=5, body=10, answer=30, discard=2)
+PATIENCE = Patience(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
-Pair = tuple[CallerConnection, socket.socket]
+LIMITS = Limits(connections=100, body=LARGEST, unread=100_000, patience=PATIENCE)
+LONG_ANSWER = b"x" * 10_000_000
+Script = Callable[["Stage"], Awaitable[None]]
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0), theirs
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop whose time can be moved on."""
+
+    skipped = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped
+
+
+class Stage:
+    """A port in a loop of its own; it echoes bodies, and /long has a long answer."""
+
+    def __init__(self, loop: Clock, limits: Limits) -> None:
+        listener = listen("--listen", Address("127.0.0.1", 0))
+        self.address = listener.getsockname()
+        self._loop = loop
+        self._writers: list[asyncio.StreamWriter] = []
+        self._port = Port("stage", listener, limits, self._answer)
+
+    async def _answer(self, asked: web.BaseRequest, connection: Connection) -> web.Response:
+        body = await connection.body(asked)
+        connection.serve()
+        return web.Response(body=LONG_ANSWER if asked.path == "/long" else body)
+
+    async def say(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """On a new connection; returns when all of it has arrived."""
+        reader, writer = await asyncio.open_connection(*self.address, limit=1000)
+        self._writers.append(writer)
+        await self.say_more(writer, data)
+        return reader, writer
+
+    async def say_more(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        writer.write(data)
+        await writer.drain()
+        await self.works()
+
+    async def later(self, seconds: float) -> None:
+        self._loop.skipped += seconds
+        await self.works()
+
+    async def works(self) -> None:
+        """Answers another caller."""
+        reader, writer = await asyncio.open_connection(*self.address)
+        writer.write(request(b"hello", b"Connection: close"))
+        self._writers.append(writer)
+        assert (await reader.read()).endswith(b"hello")
+
+    async def stop(self) -> None:
+        await self._port.stop(0)
+        for writer in self._writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+def played(script: Script, limits: Limits = LIMITS) -> None:
+    loop = Clock()
+
+    async def play() -> None:
+        stage = Stage(loop, limits)
+        try:
+            await script(stage)
+        finally:
+            await stage.stop()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(play())
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[SideServer]:
+    def answer(_: web.BaseRequest, body: bytes) -> web.Response:
+        return web.Response(body=body)
+
+    limits = LIMITS._replace(patience=PATIENCE._replace(discard=0.2))
+    side = SideServer("echo", listen("--listen", Address("127.0.0.1", 0)), answer, limits)
+    yield side
+    side.stop()
 
 
 def request(body: bytes, *fields: bytes) -> bytes:
-    given = (b"Content-Length: %d" % len(body), *fields)
-    return b"POST / HTTP/1.1\r\n" + b"".join(b"%s\r\n" % each for each in given) + b"\r\n" + body
+    given = (b"Host: localhost", b"Content-Length: %d" % len(body), *fields)
+    return b"POST / HTTP/1.1\r\n" + b"".join(b"%s\r\n" % field for field in given) + b"\r\n" + body
+
+
+def exchanged(echo: SideServer, *pieces: bytes) -> bytes:
+    """All that comes back, until the end of the connection."""
+    with socket.create_connection(echo.address, timeout=30) as caller:
+        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces:
+            caller.sendall(piece)
+        return caller.makefile("rb").read()
+
+
+def dropped(reason: str) -> float:
+    labels = {"port": "stage", "reason": reason}
+    return REGISTRY.get_sample_value("muster_connections_dropped_total", labels) or 0.0
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=4), st.lists(st.integers(1, 40), max_size=30))
-def test_requests_are_told_apart_however_they_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
+def test_requests_are_told_apart_however_they_are_cut(
+    echo: SideServer, bodies: list[bytes], cuts: list[int]
+) -> None:
     """Requests are served in turn, even if the next one has arrived already."""
-    sent, got = b"".join(map(request, bodies)), []
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        caller = CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
-        for size in [*cuts, len(sent)]:
-            piece, sent = sent[:size], sent[size:]
-            theirs.sendall(piece)
-            while (whole := caller.receive(0)) is not None:
-                got.append(whole)
-                caller.answer(b"", 0)
-                assert caller.flush(0)
-    assert got == [request(body) for body in bodies]
+    sent, pieces = b"".join(map(request, bodies)) + request(b"", b"Connection: close"), []
+    for size in [*cuts, len(sent)]:
+        pieces.append(sent[:size])
+        sent = sent[size:]
+    got, answered = exchanged(echo, *pieces), []
+    while head := re.match(rb"HTTP/1.1 200 OK\r\n.*?Content-Length: ([0-9]+)\r\n.*?\r\n\r\n", got, re.DOTALL):
+        end = head.end() + int(head[1])
+        answered.append(got[head.end() : end])
+        got = got[end:]
+    assert (answered, got) == ([*bodies, b""], b"")
 
 
 @given(st.binary(max_size=300))
-def test_bytes_of_any_kind_are_a_request_or_a_fault_or_not_whole(data: bytes) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        caller = CallerConnection(ours, ("127.0.0.1", 1), LARGEST, PATIENCE, now=0)
-        theirs.sendall(data)
+def test_bytes_of_any_kind_are_a_request_or_a_fault_or_not_whole(echo: SideServer, data: bytes) -> None:
+    with socket.create_connection(echo.address, timeout=30) as caller:
+        caller.sendall(data)
+        caller.shutdown(socket.SHUT_WR)
         try:
-            whole = caller.receive(0)
-        except HTTPException as fault:
-            status, whole = fault.code, None
-        else:
-            status = None
-    assert status in (None, 400, 411, 413)
-    assert whole is None or data.startswith(whole)
+            got = caller.makefile("rb").read()
+        except ConnectionResetError:
+            got = b""
+    assert {*statuses(got, without_body=False)} <= {200, 400, 411, 413}
 
 
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
-        (request(b"", b"Transfer-Encoding: chunked"), 411),
-        (request(b"", b"transfer-encoding : identity"), 411),
+        (request(b"", b"Transfer-Encoding: chunked"), 400),  # and a length: this is how requests are smuggled
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfff\r\n", 411),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\ntransfer-encoding : identity\r\n\r\n", 400),
         (request(b"", b"Content-Length: 0"), 400),
         (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nContent-Length: 1e3\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n", 413),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST_HEAD, 431),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST_HEAD + b"\r\n\r\n", 431),
     ],
 )
-def test_what_will_not_be_read_is_refused_and_no_more_is_kept(pair: Pair, sent: bytes, code: int) -> None:
-    caller, theirs = pair
-    theirs.sendall(sent)
-    with pytest.raises(HTTPException) as refusal:
-        caller.receive(0)
-    assert refusal.value.code == code
-    caller.refuse(refusal.value, 0)
-    assert b" %d " % code in theirs.recv(1000)
-    theirs.sendall(request(b"another"))
-    assert caller.receive(1) is None
-    assert (caller.size, caller.deadline) == (0, 2)
-    theirs.close()
-    with pytest.raises(HungUp):
-        caller.receive(1)
+def test_what_will_not_be_read_is_refused_and_nothing_after_it_is_served(
+    echo: SideServer, sent: bytes, code: int
+) -> None:
+    """The caller that goes on sending still sees why, and then the end."""
+    assert statuses(exchanged(echo, sent, request(b"x" * 500)), without_body=False) == [code]
 
 
-def test_each_part_has_a_time_to_arrive_however_it_trickles(pair: Pair) -> None:
-    """The deadline of a head counts from its first byte; further bytes do not extend it."""
-    caller, theirs = pair
-    deadlines = []
-    for now, piece in enumerate([b"", b"POST / HTTP/1.1\r\n", b"Content-Length: 3\r\n", b"\r\n", b"a", b"b"]):
-        theirs.sendall(piece)
-        assert caller.receive(now) is None
-        deadlines.append(caller.deadline)
-    assert deadlines == [100, 6, 6, 13, 13, 13]
-    theirs.sendall(b"c")
-    assert caller.receive(6) is not None
-    caller.answer(b"fine", 7)
-    assert caller.flush(8)
-    assert caller.deadline == 108
+def test_a_head_has_a_time_to_arrive_however_it_trickles() -> None:
+    """Its deadline counts from its first byte; further bytes do not extend it."""
+
+    async def trickle(stage: Stage) -> None:
+        before = dropped("head")
+        reader, writer = await stage.say(b"")
+        await stage.later(90)  # an idle one has longer
+        for piece in (b"POST / HTTP/1.1\r\n", b"Host: localhost\r\n", b"A: b\r\n"):
+            await stage.say_more(writer, piece)
+            await stage.later(1.6)
+        assert dropped("head") == before
+        await stage.later(1)
+        assert (await reader.read(), dropped("head")) == (b"", before + 1)
+
+    played(trickle)
 
 
-def test_who_hangs_up_half_way_is_gone(pair: Pair) -> None:
-    caller, theirs = pair
-    theirs.sendall(b"GET /")
-    theirs.close()
-    with pytest.raises(HungUp):
-        caller.receive(0)
+def test_a_body_has_a_time_of_its_own() -> None:
+    async def trickle(stage: Stage) -> None:
+        before = dropped("body")
+        late = await stage.say(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
+        just = await stage.say(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
+        await stage.later(4)
+        for _, writer in (late, just):
+            await stage.say_more(writer, b"Content-Length: 3\r\nConnection: close\r\n\r\n")
+        for _ in range(2):
+            await stage.later(4.5)
+            await stage.say_more(late[1], b"a")
+        await stage.say_more(just[1], b"abc")
+        assert (await just[0].read()).endswith(b"abc")
+        assert dropped("body") == before
+        await stage.later(2)
+        assert (await late[0].read(), dropped("body")) == (b"", before + 1)
+
+    played(trickle)
 
 
-def test_an_answer_that_is_not_taken_waits_and_costs_no_thread(pair: Pair) -> None:
-    caller, theirs = pair
-    whole = b"x" * 10_000_000
-    caller.answer(whole, 1)
-    assert not caller.flush(2)
-    assert (caller.sending, caller.deadline) == (True, 31)
-    got = bytearray()
-    while not caller.flush(3):
-        got += theirs.recv(1_000_000)
-    while len(got) < len(whole):
-        got += theirs.recv(1_000_000)
-    assert got == whole
-    assert (caller.sending, caller.size, caller.deadline) == (False, 0, 103)
+def test_an_idle_connection_is_closed_in_the_end_and_that_is_no_fault() -> None:
+    async def wait(stage: Stage) -> None:
+        reader, writer = await stage.say(request(b"fine"))
+        assert (await reader.readuntil(b"fine")).endswith(b"fine")
+        await stage.later(99)
+        await stage.say_more(writer, request(b"again"))
+        assert (await reader.readuntil(b"again")).endswith(b"again")
+        await stage.later(102)
+        assert await reader.read() == b""
+
+    played(wait)
 
 
-def test_the_last_answer_ends_the_connection_when_it_is_sent(pair: Pair) -> None:
-    caller, theirs = pair
-    caller.answer(b"bye", 0, last=True)
-    with pytest.raises(HungUp):
-        caller.flush(0)
-    assert theirs.recv(10) == b"bye"
+def test_who_hangs_up_half_way_makes_room() -> None:
+    async def hang_up(stage: Stage) -> None:
+        before = dropped("full")
+        for _ in range(5):
+            _, writer = await stage.say(b"GET /")
+            writer.close()
+            await writer.wait_closed()
+        await stage.works()
+        assert dropped("full") == before
+
+    played(hang_up, LIMITS._replace(connections=2))
+
+
+def test_an_answer_that_is_not_taken_is_waited_for_but_not_for_ever() -> None:
+    async def read_late(stage: Stage) -> None:
+        before = dropped("answer")
+        reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await stage.later(29)
+        assert (await reader.read()).endswith(LONG_ANSWER)
+        await stage.later(2)
+        assert dropped("answer") == before + 1
+
+    played(read_late, LIMITS._replace(unread=100_000_000))
+
+
+def test_the_largest_unread_answer_goes_first_when_there_are_too_many_bytes() -> None:
+    async def flood(stage: Stage) -> None:
+        before = dropped("memory")
+        for _ in range(3):
+            await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert dropped("memory") == before + 3
+
+    played(flood)

@@ -37,7 +37,7 @@ def get(path: str) -> Any:
 def test_the_list_names_every_endpoint_and_what_it_shows() -> None:
     status, listed = get("")
     assert status == 200
-    assert listed == {f"/debug/{each.path}": each.help for each in ENDPOINTS}
+    assert listed == {f"/debug/{endpoint.path}": endpoint.help for endpoint in ENDPOINTS}
 
 
 def test_a_view_is_shown_as_it_is_given() -> None:
@@ -93,4 +93,6 @@ def test_threads_that_wait_at_one_place_are_counted_together() -> None:
         thread.join()
     for number in range(3):
         assert any(f"{wait.__name__}" in line for line in shown[f"waiting-{number}"]["stack"])
-    assert sum(entry["count"] for entry in {id(each): each for each in shown.values()}.values()) == len(shown)
+    assert sum(entry["count"] for entry in {id(stack): stack for stack in shown.values()}.values()) == len(
+        shown
+    )

@@ -1,61 +1,87 @@
 """Probes as kubelets and people read them."""
 
+from contextlib import closing
+from http.client import HTTPConnection
+
 from prometheus_client import CollectorRegistry, Gauge
 
-from extender.web.health import create_health_app
+from extender.api.setting_kinds import Address
+from extender.web.health import HealthApp
+from extender.web.listen import listen
+from extender.web.side import SideServer
 
 
 def broken() -> str | None:
     raise LookupError("no such thing")
 
 
-APP = create_health_app(
+Asked = tuple[int, str, str]  # status, content type, text
+SOUND = HealthApp(
     live={"threads": lambda: None},
     ready={"pods": lambda: "not read yet", "nodes": lambda: None},
     registry=CollectorRegistry(),
-).test_client()
+)
+
+
+def ask(app: HealthApp, *paths: str, method: str = "GET") -> list[Asked]:
+    """What its port answers, on one connection."""
+    side = SideServer("health", listen("--health-listen", Address("127.0.0.1", 0)), app)
+    answers = []
+    with closing(HTTPConnection(*side.address, timeout=30)) as caller:
+        for path in paths:
+            caller.request(method, path)
+            answer = caller.getresponse()
+            answers.append((answer.status, answer.headers["Content-Type"], answer.read().decode()))
+    side.stop()
+    return answers
 
 
 def test_a_sound_process_is_simply_ok() -> None:
-    for probe in ("livez", "healthz"):
-        answer = APP.get(f"/{probe}")
-        assert (answer.status_code, answer.text) == (200, "ok")
+    plain = (200, "text/plain; charset=utf-8", "ok")
+    assert ask(SOUND, "/livez", "/healthz", "/livez?exclude=threads") == [plain] * 3
 
 
 def test_what_fails_is_named_with_its_reason() -> None:
-    answer = APP.get("/readyz")
-    assert answer.status_code == 500
-    assert answer.text == ("[+]threads ok\n[-]pods failed: not read yet\n[+]nodes ok\nreadyz check failed\n")
+    [(status, _, text)] = ask(SOUND, "/readyz")
+    assert status == 500
+    assert text == "[+]threads ok\n[-]pods failed: not read yet\n[+]nodes ok\nreadyz check failed\n"
 
 
 def test_an_excluded_check_is_not_asked_and_an_unknown_one_is_told() -> None:
-    answer = APP.get("/readyz?verbose&exclude=pods&exclude=nothing")
-    assert answer.status_code == 200
-    assert answer.text == (
+    [(status, _, text)] = ask(SOUND, "/readyz?verbose&exclude=pods&exclude=nothing")
+    assert status == 200
+    assert text == (
         "[+]threads ok\n[+]pods excluded: ok\n[+]nodes ok\n"
         "warn: no such checks to exclude: nothing\nreadyz check passed\n"
     )
 
 
 def test_a_check_that_raises_has_failed() -> None:
-    answer = create_health_app({"broken": broken}, {}).test_client().get("/livez")
-    assert answer.status_code == 500
-    assert "[-]broken failed: the check itself failed with LookupError" in answer.text
+    [(status, _, text)] = ask(HealthApp({"broken": broken}, {}), "/livez")
+    assert status == 500
+    assert "[-]broken failed: the check itself failed with LookupError" in text
 
 
 def test_notes_are_shown_to_who_asks_for_all_and_fail_nothing() -> None:
-    app = create_health_app({}, {}, notes={"leadership": lambda: "follows somebody"}).test_client()
-    assert app.get("/readyz?verbose").text == "[+]leadership ok: follows somebody\nreadyz check passed\n"
-    assert app.get("/readyz").text == "ok"
+    app = HealthApp({}, {}, notes={"leadership": lambda: "follows somebody"})
+    verbose, short = ask(app, "/readyz?verbose", "/readyz")
+    assert verbose[2] == "[+]leadership ok: follows somebody\nreadyz check passed\n"
+    assert short[2] == "ok"
 
 
 def test_metrics_are_those_of_the_registry() -> None:
     registry = CollectorRegistry()
     Gauge("muster_example", "An example.", registry=registry).set(7)
-    answer = create_health_app({}, {}, registry).test_client().get("/metrics")
-    assert answer.mimetype == "text/plain"
-    assert "muster_example 7.0" in answer.text
+    [(_, content_type, text)] = ask(HealthApp({}, {}, registry), "/metrics")
+    assert content_type.startswith("text/plain")
+    assert "muster_example 7.0" in text
 
 
 def test_our_own_metrics_are_shown_by_default() -> None:
-    assert "muster_scheduler_never_called" in create_health_app({}, {}).test_client().get("/metrics").text
+    assert "muster_scheduler_never_called" in ask(HealthApp({}, {}), "/metrics")[0][2]
+
+
+def test_what_is_no_probe_is_told_so() -> None:
+    assert [status for status, *_ in ask(SOUND, "/nothing", "/livez/x")] == [404, 404]
+    assert [status for status, *_ in ask(SOUND, "/livez", method="POST")] == [405]
+    assert ask(SOUND, "/livez", method="HEAD")[0][0] == ask(SOUND, "/livez", method="OPTIONS")[0][0] == 200

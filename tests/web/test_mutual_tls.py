@@ -23,19 +23,24 @@ def mutual() -> Mutual:
     return make_mutual(["127.0.0.1"], 3600, time.time())
 
 
-@pytest.fixture
-def folder(tmp_path: Path, mutual: Mutual) -> Path:
-    write(tmp_path, mutual[0])
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, mutual: Mutual) -> Path:
+    made = tmp_path_factory.mktemp("tls")
+    write(made, mutual[0])
+    return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def program(folder: Path, mutual: Mutual) -> Iterator[Server]:
     """Ready for callers that show the certificate."""
     with ExitStack() as stack:
-        made = Server(stack, "--tls", str(folder))
-        wait_for(lambda: served(made, mutual[1]), what="the certificate is read")
-        yield made
+        yield ready(stack, folder, mutual)
+
+
+def ready(stack: ExitStack, folder: Path, mutual: Mutual, *arguments: str) -> Server:
+    made = Server(stack, "--tls", str(folder), *arguments)
+    wait_for(lambda: served(made, mutual[1]), what="the certificate is read")
+    return made
 
 
 def write(folder: Path, pair: Pair) -> None:
@@ -78,24 +83,19 @@ def test_all_others_are_not(program: Server, mutual: Mutual, tmp_path: Path) -> 
     """Also with the server's own certificate, which is not for clients, and with one of another CA."""
     trusted, strangers = mutual[0].authority, make_mutual(["127.0.0.1"], 3600, time.time())[1]
     shown = (None, mutual[0], strangers, make_pair(["127.0.0.1"], 3600, time.time()))
-    callers: list[HTTPConnection] = [caller(program, trusted, each, tmp_path) for each in shown]
-    for each in (*callers, HTTPConnection("127.0.0.1", program.port, timeout=60)):
-        with closing(each), pytest.raises((OSError, HTTPException)):
-            ask_filter(each)
+    callers: list[HTTPConnection] = [caller(program, trusted, pair, tmp_path) for pair in shown]
+    for refused in (*callers, HTTPConnection("127.0.0.1", program.port, timeout=60)):
+        with closing(refused), pytest.raises((OSError, HTTPException)):
+            ask_filter(refused)
 
 
-def test_a_handshake_that_does_not_go_on_is_ended(program: Server) -> None:
-    before = program.dropped("verbs", "handshake")
-    with flood(program.port, HALF_A_HANDSHAKE, 3) as callers:
-        assert [each.recv(1) for each in callers] == [b""] * 3
-    assert program.dropped("verbs", "handshake") == before + 3
-
-
-def test_a_new_ca_is_for_new_connections(program: Server, mutual: Mutual, folder: Path) -> None:
-    server, client = make_mutual(["127.0.0.1"], 3600, time.time())
-    write(folder, server)
-    wait_for(lambda: served(program, client), what="the new files are read")
-    assert not served(program, mutual[1], trusted=server.authority)
+def test_a_handshake_that_does_not_go_on_is_ended(folder: Path, mutual: Mutual) -> None:
+    with ExitStack() as stack:
+        program = ready(stack, folder, mutual, "--impatient")
+        before = program.dropped("verbs", "handshake")
+        with flood(program.port, HALF_A_HANDSHAKE, 3) as callers:
+            assert [caller.recv(1) for caller in callers] == [b""] * 3
+        assert program.dropped("verbs", "handshake") == before + 3
 
 
 def test_a_caller_that_hangs_up_is_seen_through_tls(program: Server, mutual: Mutual, tmp_path: Path) -> None:
@@ -110,3 +110,11 @@ def test_a_caller_that_hangs_up_is_seen_through_tls(program: Server, mutual: Mut
         held.sock.unwrap()  # close_notify, and the connection stays open
     assert program.look("left/p0") == {"gone": True, "left": True}
     held.close()
+
+
+def test_a_new_ca_is_for_new_connections(program: Server, mutual: Mutual, folder: Path) -> None:
+    """The last test of this module: afterwards, the certificates of the others mean nothing any more."""
+    server, client = make_mutual(["127.0.0.1"], 3600, time.time())
+    write(folder, server)
+    wait_for(lambda: served(program, client), what="the new files are read")
+    assert not served(program, mutual[1], trusted=server.authority)

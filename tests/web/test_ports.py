@@ -1,16 +1,18 @@
 """Ports: opened early, distinguished, served separately."""
 
 import socket
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
+from threading import Condition, Event
 
 import pytest
+from aiohttp import web
 
 from extender.api.configuration import InvalidConfiguration
 from extender.api.setting_kinds import Address
 from extender.web.debug import create_debug_app
 from extender.web.listen import listen
-from extender.web.side import SideServer
+from extender.web.side import SideServer, pages
 
 
 def test_a_port_in_use_is_told_with_its_flag() -> None:
@@ -39,7 +41,7 @@ def test_no_host_is_every_address() -> None:
 
 
 def test_a_side_server_serves_until_it_is_stopped() -> None:
-    side = SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), create_debug_app({}))
+    side = SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), pages(create_debug_app({})))
     with closing(HTTPConnection(*side.address, timeout=30)) as connection:
         connection.request("GET", "/debug/version")
         response = connection.getresponse()
@@ -48,3 +50,38 @@ def test_a_side_server_serves_until_it_is_stopped() -> None:
     side.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(side.address)
+
+
+def test_no_more_requests_are_answered_at_a_time_than_there_are_threads() -> None:
+    """Also while callers hang up whose requests are being answered."""
+    running, most, changed, go_on = 0, 0, Condition(), Event()
+
+    def app(request: web.BaseRequest, body: bytes) -> web.Response:
+        nonlocal running, most
+        with changed:
+            running += 1
+            most = max(most, running)
+            changed.notify_all()
+        assert go_on.wait(30)
+        with changed:
+            running -= 1
+        return web.Response(body=body)
+
+    side = SideServer("debug", listen("--debug-listen", Address("127.0.0.1", 0)), app, threads=2)
+    with ExitStack() as stack:
+
+        def ask() -> HTTPConnection:
+            caller = stack.enter_context(closing(HTTPConnection(*side.address, timeout=30)))
+            caller.request("POST", "/", b"x")
+            return caller
+
+        impatient = [ask(), ask()]
+        with changed:
+            assert changed.wait_for(lambda: running == 2, 30)
+        for caller in impatient:
+            caller.close()
+        waiting = [ask() for _ in range(6)]
+        go_on.set()
+        assert [caller.getresponse().read() for caller in waiting] == [b"x"] * 6
+    assert most == 2
+    side.stop()

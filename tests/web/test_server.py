@@ -61,12 +61,15 @@ def test_headers_of_proxies_mean_nothing(lasting_program: Server, headers: dict[
     assert answer(connection)["NodeNames"] == ["a", "b"]
 
 
-def test_filter_is_served_while_the_whole_window_is_held(program: Server) -> None:
-    program.hold(WINDOW)
-    assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
+def test_filter_is_served_while_the_whole_window_is_held(lasting_program: Server) -> None:
+    calls = lasting_program.hold(WINDOW)
+    assert ask_filter(lasting_program.connect())["NodeNames"] == ["a", "b"]
+    lasting_program.let_go(calls)
 
 
-def test_an_event_loop_that_is_stuck_fails_the_probe(program: Server) -> None:
+def test_an_event_loop_that_is_stuck_fails_the_probe(impatient_program: Server) -> None:
+    program = impatient_program
+
     def live() -> tuple[int, bytes]:
         probe = program.connect(program.health_port)
         probe.request("GET", "/livez?verbose")
@@ -100,16 +103,17 @@ def test_a_program_that_cannot_start_ends_instead_of_trying_for_ever() -> None:
         assert Server(stack, "--broken").ended() == 3
 
 
-def test_signals_that_would_start_a_second_worker_are_ignored(program: Server) -> None:
-    program.hold(1)
+def test_signals_that_would_start_a_second_worker_are_ignored(lasting_program: Server) -> None:
+    calls = lasting_program.hold(1)
     for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
-        program.process.send_signal(number)
-    program.look("held/1")
-    assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
+        lasting_program.process.send_signal(number)
+    lasting_program.look("held/1")
+    assert ask_filter(lasting_program.connect())["NodeNames"] == ["a", "b"]
+    lasting_program.let_go(calls)
 
 
-def test_connections_are_kept_alive_also_when_there_are_many(program: Server) -> None:
-    connections = [program.connect() for _ in range(WINDOW)]
+def test_connections_are_kept_alive_also_when_there_are_many(lasting_program: Server) -> None:
+    connections = [lasting_program.connect() for _ in range(WINDOW)]
     for connection in connections:
         ask_filter(connection)
     used = [socket_of(connection) for connection in connections]
@@ -130,19 +134,20 @@ def socket_of(connection: HTTPConnection) -> socket.socket:
     return connection.sock
 
 
-def test_a_caller_that_hangs_up_is_seen(program: Server) -> None:
-    [call] = program.hold(1)
-    assert program.look("seen/p0") == {"gone": False, "left": False}
+def test_a_caller_that_hangs_up_is_seen(lasting_program: Server) -> None:
+    [call] = lasting_program.hold(1)
+    assert lasting_program.look("seen/p0") == {"gone": False, "left": False}
     call.close()
-    assert program.look("left/p0") == {"gone": True, "left": True}
+    assert lasting_program.look("left/p0") == {"gone": True, "left": True}
 
 
-def test_a_caller_that_waits_is_not_taken_for_gone(program: Server) -> None:
-    [call] = program.hold(1)
+def test_a_caller_that_waits_is_not_taken_for_gone(lasting_program: Server) -> None:
+    [call] = lasting_program.hold(1)
     socket_of(call).send(b"POST")  # wakes the program, which has to tell more to come from nothing to come
     for _ in range(3):
-        ask_filter(program.connect())
-    assert program.look("seen/p0") == {"gone": False, "left": False}
+        ask_filter(lasting_program.connect())
+    assert lasting_program.look("seen/p0") == {"gone": False, "left": False}
+    lasting_program.let_go([call])
 
 
 @pytest.mark.parametrize(

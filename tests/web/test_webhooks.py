@@ -12,8 +12,7 @@ from threading import Event, Thread
 import pytest
 
 from extender.api.setting_kinds import Address
-from extender.web.identity import Identity
-from extender.web.listen import listen
+from extender.web.listen import Identity, listen
 from extender.web.webhooks import LARGEST_BODY, WebhookServer
 from extender.webhooks.certificates import Pair, make_pair
 from extender.webhooks.reviews import Malformed
