@@ -123,7 +123,7 @@ class Controller(Generic[K]):
         key: K,
         job: WriteJob,
         of: Hashable = None,
-        undone: Callable[[], None] = lambda: None,
+        undone: Callable[[], object] = lambda: None,
         attempts: int | None = None,
         first: bool = False,
     ) -> None:
@@ -144,7 +144,7 @@ class Controller(Generic[K]):
             self._guard.note((key, "write"))
             raise ApiError(f"{type(fault).__name__}: {fault}") from fault
 
-    def _ended(self, key: K, undone: Callable[[], None], fault: ApiError | None) -> None:
+    def _ended(self, key: K, undone: Callable[[], object], fault: ApiError | None) -> None:
         if fault is None:
             self._guard.forget((key, "write"))
             return self._queue.settle(key)

@@ -1,4 +1,9 @@
-"""The decision log: a line for every change of a group's verdict or reason, and how long groups waited."""
+"""The decision log: a line for every change of a group's verdict or reason, and the latest ones for /debug;
+and how long groups waited until they started.
+
+A changed plan or number is not logged: with a thousand groups waiting, one other pod changes all their
+numbers.
+"""
 
 import time
 from collections import deque
@@ -15,12 +20,6 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
-# ---- The decision log: a line for every change of a group's verdict or reason, and the latest ones for
-# /debug.
-#
-# A changed plan or number is not logged: with a thousand groups waiting, one other pod changes all
-# their numbers.
-
 log = logger(__name__)
 
 _KEPT = 1000  # entries
@@ -31,6 +30,7 @@ _MESSAGES = {
     Verdict.RUNNING: "a group runs",
     Verdict.ENDED: "a group has ended",
 }
+_STARTED = (Verdict.STARTING, Verdict.RUNNING)
 
 
 class LoggedDecision(msgspec.Struct, frozen=True):
@@ -52,36 +52,26 @@ class DecisionLog:
                 self._guard.run(key, partial(self._note, was, now))
 
     def _note(self, was: GroupDecision | None, now: GroupDecision) -> None:
-        if _is_logged(was, now):
+        if was is None:
+            is_new = now.verdict not in _NOT_NEW
+        else:
+            is_new = course(was) != course(now) or bool(now.undo and not was.undo)
+        if is_new:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._entries.append(LoggedDecision(moment, now))
-            _log(now)
+            fields = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
+            named = {name: value for name, value in fields.items() if value}
+            log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)
 
     def latest(self, limit: int) -> list[LoggedDecision]:
         """The latest entries, newest first."""
         return list(self._entries)[: -limit - 1 : -1]
 
 
-def _is_logged(was: GroupDecision | None, now: GroupDecision) -> bool:
-    """Whether a group's verdict or reason has changed, or its start is undone."""
-    if was is None:
-        return now.verdict not in _NOT_NEW
-    return course(was) != course(now) or bool(now.undo and not was.undo)
-
-
-def _log(now: GroupDecision) -> None:
-    fields = {"reason": now.reason, "detail": now.detail, "members": len(now.plan)}
-    named = {name: value for name, value in fields.items() if value}
-    log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)
-
-
-# ---- How long groups waited until they started, by queue, for the metrics.
-
-_STARTED = (Verdict.STARTING, Verdict.RUNNING)
-
-
 class QueueWaits:
-    """Listens to the cycle. A group that waited before a restart counts from the restart on."""
+    """How long groups waited until they started, by queue, for the metrics.
+
+    Listens to the cycle. A group that waited before a restart counts from the restart on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

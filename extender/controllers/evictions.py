@@ -15,7 +15,7 @@ from extender.api.objects.base import Condition, Reference
 from extender.controllers.controller import RecordingController
 from extender.controllers.events import WARNING
 from extender.controllers.objects import dated, of_group, of_pod
-from extender.domain.model.evictions import Eviction, EvictionCause
+from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
@@ -57,25 +57,21 @@ class EvictionsController(RecordingController[Uid]):
                 yield from (uid for uid in decision.undo if uid not in self._queue)
 
     def reconcile(self, uid: Uid) -> None:
+        """By the newest decisions. The pods of a job are not evicted: the job is suspended."""
         pod = self._ledger.pods.get(uid)
-        found = self._wanted(pod) if pod is not None and not pod.deleting else None
-        if pod is None or found is None or self._ledger.registry.has_job(pod.group):  # jobs are suspended
+        if pod is None or pod.deleting or self._ledger.registry.has_job(pod.group):
+            return None
+        eviction, decision = self._decisions.evictions.get(uid), self._decisions.groups.get(pod.group)
+        if eviction is not None:
+            cause, why = eviction.victim.cause, eviction.why
+        elif decision is not None and uid in decision.undo:
+            cause, why = EvictionCause.UNDO, decision.detail
+        else:
             return None
         if not self._budget.take(self._clock()):
             return self._queue.move(uid, _IN_TURN)
-        cause, why = found
         log.warning("evicting a pod", pod=pod.key, group=pod.group, cause=cause, why=why)
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1)
-
-    def _wanted(self, pod: PodRecord) -> tuple[EvictionCause, str] | None:
-        """Why a pod has to go by the newest decisions; None: it may stay."""
-        eviction: Eviction | None = self._decisions.evictions.get(pod.uid)
-        if eviction is not None:
-            return eviction.victim.cause, eviction.why
-        decision = self._decisions.groups.get(pod.group)
-        if decision is None or pod.uid not in decision.undo:
-            return None
-        return EvictionCause.UNDO, decision.detail
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         try:

@@ -1,5 +1,9 @@
-"""Brings managed jobs in line with the decisions on their groups: makes their PodGroups, unsuspends jobs,
-and suspends those given up.
+"""Brings managed jobs in line with the decisions on their groups: makes their PodGroups, unsuspends jobs, and
+suspends them again.
+
+    decisions, watches ──► next_step ──► a PodGroup, or a change of the job as it is at that moment
+
+A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +17,7 @@ from extender.api.durations import as_duration
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.runtimes import with_runtime
-from extender.api.workloads.shape import JOB, Json, Kinds, Path, WorkloadRow, at, is_suspended
+from extender.api.workloads.shape import JOB, Json, Kinds, Path, at, is_suspended
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import of_group, of_job, timestamp
@@ -27,11 +31,11 @@ from extender.kube.errors import Conflict, Invalid, NotFound
 from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
 
-# ---- The versions of jobs that wait, as the watch has shown them: a job can be let go without being
-# read first.
-#
-# Only for objects in which no list is on the way to a template, since those take a merge patch. A
-# version is used once: if it is outdated, the API server says so, and the job is read.
+log = logger(__name__)
+
+_SHOWN = 5.0  # seconds within which the watch shows what was written
+_OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
+_TOO_LATE = "not all its pods ran within {:g} s"
 
 
 class KnownVersion(NamedTuple):
@@ -41,7 +45,11 @@ class KnownVersion(NamedTuple):
 
 
 class JobVersions:
-    """Safe to use from any thread."""
+    """The versions of jobs that wait, as the watch has shown them: a job can be unsuspended without being
+    read first. Safe to use from any thread.
+
+    Only for objects in which no list is on the way to a template, since those take a merge patch. A version
+    is used once: if it is outdated, the API server says so, and the job is read."""
 
     def __init__(self, table: Kinds) -> None:
         self._table = table
@@ -52,11 +60,13 @@ class JobVersions:
         return len(self._known)
 
     def note(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
-        """The newest version of a job; it is forgotten if it does not wait."""
-        obj = as_json(kind, job)
-        row = self._table[kind]
-        is_known = is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj)
-        paths = _paths(row, obj, self._table) if is_known else ()
+        """The newest version of a job; it is forgotten if it does not wait, and if it cannot be read: then it
+        never starts."""
+        obj, row = as_json(kind, job), self._table[kind]
+        paths: tuple[Path, ...] = ()
+        if is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj):
+            with suppress(*MALFORMED):
+                paths = tuple(annotation_paths(row, obj, self._table))
         if not paths or any(_leads_through_list(obj, path) for path in paths):
             return self.drop(key)
         version = job.metadata.resource_version
@@ -67,13 +77,6 @@ class JobVersions:
 
     def drop(self, key: GroupKey) -> None:
         self._known.pop(key, None)
-
-
-def let_go_unread(job: JobRecord, known: KnownVersion, now: str) -> dict[str, Any]:
-    """The patch that lets it go, as long as it is in this version."""
-    return job_suspension.let_go_unread(
-        job.uid, known.version, known.suspend, known.annotations, job.unit, now
-    )
 
 
 def may_change_templates(obj: Json) -> bool:
@@ -89,29 +92,6 @@ def _leads_through_list(obj: Any, path: Path) -> bool:
         if isinstance(obj, list):
             return True
     return False
-
-
-def _paths(row: WorkloadRow, obj: Json, table: Kinds) -> tuple[Path, ...]:
-    """None for one that cannot be read, which never starts."""
-    try:
-        return tuple(annotation_paths(row, obj, table))
-    except MALFORMED:
-        return ()
-
-
-# ---- Brings managed jobs in line with the decisions on their groups: makes their PodGroups, lets jobs
-# go, and suspends them again.
-#
-# decisions, watches ──► next_step ──► a PodGroup, or a change of the job as it is at that moment
-#
-# A job that is written names its UID and version, so what somebody else changes meanwhile is looked at
-# again.
-
-log = logger(__name__)
-
-_SHOWN = 5.0  # seconds within which the watch shows what was written
-_OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
-_TOO_LATE = "not all its pods ran within {:g} s"
 
 
 class _Asked(NamedTuple):
@@ -138,7 +118,7 @@ class JobsController(RecordingController[GroupKey]):
             JobStep.UPDATE_UNIT: self._update_unit,
             JobStep.REMOVE_UNIT: self._remove_unit,
             JobStep.FORGET_TIMEOUTS: self._forget_timeouts,
-            JobStep.LET_GO: self._let_go,
+            JobStep.LET_GO: self._unsuspend,
             JobStep.GIVE_UP: self._give_up,
             JobStep.GIVE_WAY: self._give_way,
             JobStep.STOP: self._stop,
@@ -163,7 +143,7 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(key)
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        victims = {each.victim.group for each in decisions.evictions.values()}
+        victims = {eviction.victim.group for eviction in decisions.evictions.values()}
         return filter(self._ledger.registry.has_job, {*self._changed_groups.of(decisions), *victims})
 
     def reconcile(self, key: GroupKey) -> None:
@@ -187,12 +167,7 @@ class JobsController(RecordingController[GroupKey]):
             return self._queue.add(key, before.at + _SHOWN - asked.at)
         log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
-        self.write(key, write, undone=partial(self._not_written, key), first=step not in _OF_WAITING)
-
-    def _not_written(self, key: GroupKey) -> None:
-        self._asked.pop(key, None)
-
-    # ---- its PodGroup
+        self.write(key, write, undone=partial(self._asked.pop, key, None), first=step not in _OF_WAITING)
 
     def _make_unit(self, managed: ManagedJob) -> None:
         with suppress(Conflict):  # it exists already: the watch will show it
@@ -210,28 +185,24 @@ class JobsController(RecordingController[GroupKey]):
             with suppress(NotFound):
                 self._cluster.delete_group(group.namespace, group.name, group.uid)
 
-    # ---- the job itself
-
-    def _let_go(self, managed: ManagedJob) -> None:
+    def _unsuspend(self, managed: ManagedJob) -> None:
+        """Without reading the job first where its version is known, else as it is now."""
         job, now = managed.job, timestamp(datetime.now(UTC))
         if (known := self._versions.take(job.group)) is not None:
-            patch = let_go_unread(job, known, now)
+            version, suspend, annotations = known
+            patch = job_suspension.let_go_unread(job.uid, version, suspend, annotations, job.unit, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
-        elif not self._let_go_as_read(job, now, managed.reduced_to):
-            return
-        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, _who_finds_room(managed))
-
-    def _let_go_as_read(self, job: JobRecord, now: str, reduced_to: int | None) -> bool:
-        """False if there is nothing to let go any more."""
-        obj, row = self._with_group(job), self._table[job.kind]
-        if obj is None or not is_suspended(row, obj):
-            return False
-        paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
-        self._change(job, job_suspension.let_go(obj, row, paths, job.unit, now, reduced_to))
-        return True
+        else:
+            obj, row = self._with_group(job), self._table[job.kind]
+            if obj is None or not is_suspended(row, obj):
+                return
+            paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
+            self._change(job, job_suspension.let_go(obj, row, paths, job.unit, now, managed.reduced_to))
+        found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
+        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
     def _with_group(self, job: JobRecord) -> dict[str, object] | None:
-        """A job whose templates are in another object names its group itself, before it is let go."""
+        """A job whose templates are in another object names its group itself, before it is unsuspended."""
         obj, row = self._newest(job), self._table[job.kind]
         if obj is None or row.runtime is None or not is_suspended(row, obj):
             return obj
@@ -243,7 +214,9 @@ class JobsController(RecordingController[GroupKey]):
 
     def _give_up(self, managed: ManagedJob) -> None:
         """A start counts once, when its job is suspended: a write that is repeated finds it so."""
-        why = _why_given_up(managed)
+        decision = managed.decision
+        failed = decision.detail if decision is not None and managed.late_at is None else ""
+        why = failed or _TOO_LATE.format(managed.timeout)
         self._ledger.give_up_start(managed.job.group, why)
         text = f"goes back to queue {managed.queue}: {why}"
         if self._suspend(managed, text, EventReason.START_GIVEN_UP) and managed.group is not None:
@@ -258,9 +231,9 @@ class JobsController(RecordingController[GroupKey]):
         self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
 
     def _give_way(self, managed: ManagedJob) -> None:
-        group, evictions = managed.job.group, self._decisions.evictions.values()
-        wanted = next((each.why for each in evictions if each.victim.group == group), "")
-        why = wanted or f"it waits in queue {managed.queue}"
+        evictions = self._decisions.evictions.values()
+        wanted = (eviction.why for eviction in evictions if eviction.victim.group == managed.job.group)
+        why = next(wanted, "") or f"it waits in queue {managed.queue}"
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _stop(self, managed: ManagedJob) -> None:
@@ -293,15 +266,3 @@ class JobsController(RecordingController[GroupKey]):
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
             raise Conflict(409, "Conflict", fault.message) from fault
-
-
-def _who_finds_room(managed: ManagedJob) -> str:
-    if managed.reduced_to is None:
-        return "all its pods find room"
-    return f"{managed.reduced_to} of its {managed.job.needed} pods find room"
-
-
-def _why_given_up(managed: ManagedJob) -> str:
-    decision = managed.decision
-    failed = decision.detail if decision is not None and managed.late_at is None else ""
-    return failed or _TOO_LATE.format(managed.timeout)

@@ -7,6 +7,7 @@ writes stop, whatever the clocks say.
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
@@ -21,6 +22,7 @@ log = logger(__name__)
 
 _PERIOD = 2.0  # seconds between two looks
 _RENEW_DEADLINE = 10.0  # seconds; kube-scheduler's default
+_DURATION = 15.0  # seconds, for a Lease that names no duration
 
 
 class LeaderStatus(msgspec.Struct, frozen=True):
@@ -105,29 +107,46 @@ class LeaderElection:
         """Read the Lease once, and log it if the leadership changed."""
         asked, self._fault = self._clock(), ""
         try:
-            self._judge(self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec, asked)
+            lease = self._cluster.lease(self._namespace, self._name, timeout=_PERIOD).spec
+            if not (lease.holder_identity or "").startswith(self._prefix):
+                self._until = asked
+            elif lease != self._seen:
+                self._until = asked + _RENEW_DEADLINE
+            if lease != self._seen:
+                self._renewed_at = asked
+            self._seen = lease
         except NotFound:
             self._until, self._seen, self._renewed_at = asked, None, None
         except ApiError as fault:
             self._fault = f"the Lease could not be read: {fault}"
             log.warning("the Lease could not be read", lease=self._name, error=str(fault))
         finally:
-            self._report()
+            status = self.status()
+            metrics.leader.set(status.leads)
+            metrics.lease_age.set(status.renewed or 0.0)
+            if status.leads is not self._led:
+                self._led = status.leads
+                metrics.leader_turns.inc()
+                log.info("leading" if self._led else "not leading", lease=status.lease, holder=status.holder)
 
-    def _judge(self, lease: LeaseSpec, asked: float) -> None:
-        if not (lease.holder_identity or "").startswith(self._prefix):
-            self._until = asked
-        elif lease != self._seen:
-            self._until = asked + _RENEW_DEADLINE
-        if lease != self._seen:
-            self._renewed_at = asked
-        self._seen = lease
 
-    def _report(self) -> None:
-        status = self.status()
-        metrics.leader.set(status.leads)
-        metrics.lease_age.set(status.renewed or 0.0)
-        if status.leads is not self._led:
-            self._led = status.leads
-            metrics.leader_turns.inc()
-            log.info("leading" if self._led else "not leading", lease=status.lease, holder=status.holder)
+# ---- Leases of others; `now` is in seconds since 1970, by the clock of the caller
+
+
+def duration_of(lease: LeaseSpec) -> float:
+    return lease.lease_duration_seconds or _DURATION
+
+
+def age_of(lease: LeaseSpec, now: float) -> float | None:
+    """Seconds since its renewal, negative when its holder's clock is ahead; None if it has no valid time of
+    renewal."""
+    try:
+        return now - datetime.fromisoformat(lease.renew_time or "").timestamp()
+    except ValueError:
+        return None
+
+
+def lively(lease: LeaseSpec, now: float) -> bool:
+    """Whether the Lease has a holder that renewed it in time, by that clock."""
+    age = age_of(lease, now)
+    return bool(lease.holder_identity) and age is not None and age < duration_of(lease)

@@ -65,8 +65,6 @@ class PodConditionsController(PacedController[GroupKey]):
         with self._lock:
             self._written.clear()
 
-    # ---- what is due
-
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Nothing is due at once: a new reason, or a change of members, has to last first. Groups that are
         about to be written anyway keep their place."""
@@ -97,8 +95,6 @@ class PodConditionsController(PacedController[GroupKey]):
         with self._lock:
             self._written.pop(key, None)
 
-    # ---- one group
-
     def reconcile(self, key: GroupKey) -> None:
         """A group that is written in part stays ahead of those that began to wait at the same moment."""
         decision, turn = self._decisions.groups.get(key), self._turns.get(key)
@@ -114,50 +110,36 @@ class PodConditionsController(PacedController[GroupKey]):
         return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
-        """As many as the budget allows; whether that was all."""
-        wanted = {
-            pod.uid: (pod, condition)
+        """As many as the budget allows; whether that was all. Of pods that have their condition already it is
+        noted that they do, whoever wrote it."""
+        wanted = [
+            (pod, condition)
             for pod in self._ledger.groups.members(key)
             if (condition := self._wanted(decision, pod)) is not None
-        }
-        missing = self._note_written(key, wanted)
+        ]
+        with self._lock:
+            before = self._written.pop(key, {})
+            written = {
+                pod.uid: condition
+                for pod, condition in wanted
+                if condition in (pod.unscheduled, before.get(pod.uid))
+            }
+            if written:
+                self._written[key] = written
+        missing = [(pod, condition) for pod, condition in wanted if pod.uid not in written]
         allowed = self._budget.take_up_to(self._clock(), len(missing))
         for pod, condition in missing[:allowed]:
-            self._submit(pod, condition)
+            with self._lock:
+                self._written.setdefault(key, {})[pod.uid] = condition
+            write, undone = (partial(act, key, pod.uid, condition) for act in (self._write, self._undone))
+            self.write(key, write, of=pod.uid, undone=undone)
         return allowed == len(missing)
 
     def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """None as well for a pod that has a node planned, or is on its way to one."""
-        return (
-            None
-            if self._ledger.claims.get(pod.uid)
-            else self._policy.wanted(decision, pod, self._is_by_request(decision))
-        )
-
-    def _note_written(
-        self, key: GroupKey, wanted: dict[Uid, tuple[PodRecord, Unscheduled]]
-    ) -> list[tuple[PodRecord, Unscheduled]]:
-        """Those whose pods do not have it yet. Of the others it is noted that they do, whoever wrote it."""
-        with self._lock:
-            before = self._written.pop(key, {})
-            written = {
-                uid: condition
-                for uid, (pod, condition) in wanted.items()
-                if condition in (pod.unscheduled, before.get(uid))
-            }
-            if written:
-                self._written[key] = written
-        return [each for uid, each in wanted.items() if uid not in written]
-
-    def _submit(self, pod: PodRecord, condition: Unscheduled) -> None:
-        with self._lock:
-            self._written.setdefault(pod.group, {})[pod.uid] = condition
-        self.write(
-            pod.group,
-            partial(self._write, pod.group, pod.uid, condition),
-            of=pod.uid,
-            undone=partial(self._undone, pod.group, pod.uid, condition),
-        )
+        if self._ledger.claims.get(pod.uid):
+            return None
+        return self._policy.wanted(decision, pod, self._is_by_request(decision))
 
     def _undone(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         with self._lock:

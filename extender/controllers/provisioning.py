@@ -1,4 +1,9 @@
-"""Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue says so."""
+"""Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue says so.
+
+A request is made once the group has lacked room for a while. It is deleted when the group starts, is gone,
+waits for something else, or needs other nodes. One that failed stays, since the autoscaler has given up, and
+the group says so; whoever deletes it has a new one made.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -18,12 +23,12 @@ from extender.domain.snapshot.provisioning import NodesWanted, failure, is_spent
 from extender.kube.reflector import Removed
 from extender.kube.resources import PROVISIONING_REQUESTS
 
-# ---- ProvisioningRequests of groups as the watch shows them, and the objects that are written for a
-# new one.
-
 MANAGED_BY = ("app.kubernetes.io/managed-by", "muster")
 _LABELS = dict([MANAGED_BY])
 _NOT_OF_A_TEMPLATE = ("nodeName", "schedulingGates", "ephemeralContainers")
+LASTING = 5.0  # seconds for which a group has to need the same before it is asked for
+_AGAIN = 1.0  # seconds until a group that found no token is looked at again
+_WITHDRAWN_RATE, _WITHDRAWN_BURST = 20.0, 50  # deletions per second, and at once
 
 
 class ProvisioningRequests:
@@ -45,7 +50,7 @@ class ProvisioningRequests:
     def failure(self, key: GroupKey) -> str:
         """What the autoscaler says of a group for which it brings no nodes, for people; of one request, since
         whoever may write them could have many fail."""
-        failures = ((each.metadata.name, failure(each.status.conditions)) for each in self.of(key))
+        failures = ((found.metadata.name, failure(found.status.conditions)) for found in self.of(key))
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
@@ -58,12 +63,15 @@ class ProvisioningRequests:
             self._notify(key, gone=False)
 
     def remove(self, gone: Removed) -> None:
+        keys = []
         with self._lock:
-            keys = [key for key, each in self._of.items() if _is_there(each, gone)]
-            for key in keys:
-                del self._of[key][gone.name]
-                if not self._of[key]:
-                    del self._of[key]
+            for key, requests in list(self._of.items()):
+                found = requests.get(gone.name)
+                if found is not None and found.metadata.uid == gone.uid:
+                    keys.append(key)
+                    del requests[gone.name]
+                    if not requests:
+                        del self._of[key]
         for key in keys:
             self._notify(key, gone=True)
 
@@ -72,65 +80,10 @@ class ProvisioningRequests:
             listener(key, gone)
 
 
-def _is_there(requests: dict[str, ProvisioningRequest], gone: Removed) -> bool:
-    found = requests.get(gone.name)
-    return found is not None and found.metadata.uid == gone.uid
-
-
-# ---- what is written
-
-
-def request_body(wanted: NodesWanted, group: GroupRecord) -> dict[str, Any]:
-    """It goes away with the PodGroup."""
-    sets = [
-        {"podTemplateRef": {"name": template_name(wanted, number)}, "count": each.count}
-        for number, each in enumerate(wanted.pod_sets)
-    ]
-    spec: dict[str, Any] = {"provisioningClassName": wanted.class_name, "podSets": sets}
-    return {
-        "apiVersion": PROVISIONING_REQUESTS.version,
-        "kind": "ProvisioningRequest",
-        "metadata": {
-            "name": wanted.name,
-            "namespace": group.namespace,
-            "labels": _LABELS,
-            "ownerReferences": [owner_group(group)],
-        },
-        "spec": spec | ({"parameters": dict(wanted.parameters)} if wanted.parameters else {}),
-    }
-
-
-def template_body(name: str, request: NodesWanted, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """A template that is like `pod`, an object as the API server has it. It goes away with the request, whose
-    UID is `uid`. Nothing is left of where this pod is, and of what holds it back."""
-    owner = {
-        "apiVersion": PROVISIONING_REQUESTS.version,
-        "kind": "ProvisioningRequest",
-        "name": request.name,
-        "uid": uid,
-        "controller": True,
-    }
-    described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
-    spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}
-    return {
-        "apiVersion": "v1",
-        "kind": "PodTemplate",
-        "metadata": {"name": name, "labels": _LABELS, "ownerReferences": [owner]},
-        "template": {"metadata": described, "spec": spec},
-    }
-
-
-def template_name(wanted: NodesWanted, number: int) -> str:
-    """Of the template of the pod set with this number."""
-    return f"{wanted.name}-{number}"
-
-
-# ---- Which queues have nodes asked for by ProvisioningRequests, rather than by the conditions of their
-# pods.
-
-
 class ProvisioningQueues:
-    """Safe to use from any thread. `served`: whether the cluster has that kind, and Muster may watch it."""
+    """Which queues have nodes asked for by ProvisioningRequests, rather than by the conditions of their pods.
+
+    Safe to use from any thread. `served`: whether the cluster has that kind, and Muster may watch it."""
 
     def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
         self._queues = queues
@@ -162,34 +115,19 @@ class ProvisioningTurns:
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
         """Each change once."""
-        turned = {name for name in self._take_touched() if self._differs(name)}
-        if self._served is not (now := self._asking.served()):
-            self._served = now
+        turned = set()
+        while self._touched:
+            queue = self._touched.pop()
+            before, now = self._seen.pop(queue, None), self._asking.written(queue)
+            if now is not None:
+                self._seen[queue] = now
+            if before != now:
+                turned.add(queue)
+        if self._served is not (served := self._asking.served()):
+            self._served = served
             turned |= self._seen.keys()
         if turned:
-            yield from (key for key, each in decisions.groups.items() if each.queue in turned)
-
-    def _take_touched(self) -> Iterator[str]:
-        while self._touched:
-            yield self._touched.pop()
-
-    def _differs(self, queue: str) -> bool:
-        before, now = self._seen.pop(queue, None), self._asking.written(queue)
-        if now is not None:
-            self._seen[queue] = now
-        return before != now
-
-
-# ---- Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue
-# says so.
-#
-# A request is made once the group has lacked room for a while. It is deleted when the group starts, is
-# gone, waits for something else, or needs other nodes. One that failed stays, since the autoscaler has
-# given up, and the group says so; whoever deletes it has a new one made.
-
-LASTING = 5.0  # seconds for which a group has to need the same before it is asked for
-_AGAIN = 1.0  # seconds until a group that found no token is looked at again
-_WITHDRAWN_RATE, _WITHDRAWN_BURST = 20.0, 50  # deletions per second, and at once
+            yield from (key for key, decision in decisions.groups.items() if decision.queue in turned)
 
 
 class _Turn(NamedTuple):
@@ -235,8 +173,6 @@ class ProvisioningController(PacedController[GroupKey]):
             self._made.pop(key, None)
         self._queue.add(key)
 
-    # ---- what is due
-
     def due(self, decisions: Decisions) -> Iterator[GroupKey]:
         for key in self._changed_groups.of(decisions):
             decision = decisions.groups.get(key)
@@ -244,35 +180,20 @@ class ProvisioningController(PacedController[GroupKey]):
                 yield key
         yield from self._queue_turns.groups(decisions)
 
-    # ---- one group
-
     def reconcile(self, key: GroupKey) -> None:
-        if not (self._asking.served() and self._is_judged(key)):  # until then, what is there may be needed
+        is_judged = key in self._decisions.groups or self._ledger.groups.record(key) is None
+        if not (self._asking.served() and is_judged):  # until then, what is there may be needed
             return self._queue.move(key, _AGAIN)
         wanted = self._wanted(key)
         if not self._withdraw_others(key, wanted):
             self._queue.move(key, _AGAIN)
         elif wanted is None:
-            self._forget(key)
+            self._turns.pop(key, None)
+            self._made.pop(key, None)
+            self._parked.pop(key, None)
+            self._queue.forget(key)
         elif self._made.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
-
-    def _withdraw_others(self, key: GroupKey, wanted: NodesWanted | None) -> bool:
-        """As many as the budget allows; whether that was all. One that is being deleted needs no token."""
-        others = [
-            each.metadata
-            for each in self._requests.of(key)
-            if not (each.metadata.deletion_timestamp or _serves(each, wanted))
-        ]
-        allowed = self._withdrawals.take_up_to(self._clock(), len(others))
-        for meta in others[:allowed]:
-            delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
-            self.write(key, delete, of=meta.uid)
-        return allowed == len(others)
-
-    def _is_judged(self, key: GroupKey) -> bool:
-        """Also true of a group that is gone."""
-        return key in self._decisions.groups or self._ledger.groups.record(key) is None
 
     def _wanted(self, key: GroupKey) -> NodesWanted | None:
         decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
@@ -281,11 +202,22 @@ class ProvisioningController(PacedController[GroupKey]):
         provisioning = self._asking.of(decision.queue)
         return wanted_request(group, provisioning, self._ledger.groups.members(key)) if provisioning else None
 
-    def _forget(self, key: GroupKey) -> None:
-        self._turns.pop(key, None)
-        self._made.pop(key, None)
-        self._parked.pop(key, None)
-        self._queue.forget(key)
+    def _withdraw_others(self, key: GroupKey, wanted: NodesWanted | None) -> bool:
+        """Delete the requests that are not the wanted one, or bring no nodes any more: as many as the budget
+        allows; whether that was all. One that is being deleted needs no token."""
+        others = [
+            request.metadata
+            for request in self._requests.of(key)
+            if not request.metadata.deletion_timestamp
+            and (
+                wanted is None or request.metadata.name != wanted.name or is_spent(request.status.conditions)
+            )
+        ]
+        allowed = self._withdrawals.take_up_to(self._clock(), len(others))
+        for meta in others[:allowed]:
+            delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
+            self.write(key, delete, of=meta.uid)
+        return allowed == len(others)
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
         """A request that is there already was made by an earlier leader, which may have ended before all
@@ -300,10 +232,7 @@ class ProvisioningController(PacedController[GroupKey]):
             self._park(key, wanted.name, _AGAIN)
         else:
             self._made[key] = wanted.name
-            self.write(key, partial(self._make, key, wanted), undone=partial(self._undone, key))
-
-    def _undone(self, key: GroupKey) -> None:
-        self._made.pop(key, None)
+            self.write(key, partial(self._make, key, wanted), undone=partial(self._made.pop, key, None))
 
     def _make(self, key: GroupKey, wanted: NodesWanted) -> None:
         """The request first: its templates belong to it. While those of an earlier one of this name are still
@@ -312,14 +241,49 @@ class ProvisioningController(PacedController[GroupKey]):
         if group is None or self._made.get(key) != wanted.name:
             return
         cluster, namespace = self._cluster, group.namespace
-        pods = [cluster.whole_pod(namespace, each.like.name) for each in wanted.pod_sets]
+        pods = [cluster.whole_pod(namespace, pod_set.like.name) for pod_set in wanted.pod_sets]
         uid = cluster.create_provisioning_request(namespace, request_body(wanted, group))
         for number, pod in enumerate(pods):
-            name = template_name(wanted, number)
-            cluster.create_pod_template(namespace, template_body(name, wanted, uid, pod), uid)
+            cluster.create_pod_template(namespace, template_body(wanted, number, uid, pod), uid)
 
 
-def _serves(request: ProvisioningRequest, wanted: NodesWanted | None) -> bool:
-    """Whether a request is the wanted one, and still brings or keeps nodes."""
-    named = wanted is not None and request.metadata.name == wanted.name
-    return named and not is_spent(request.status.conditions)
+def request_body(wanted: NodesWanted, group: GroupRecord) -> dict[str, Any]:
+    """It goes away with the PodGroup."""
+    sets = [
+        {"podTemplateRef": {"name": f"{wanted.name}-{number}"}, "count": pod_set.count}
+        for number, pod_set in enumerate(wanted.pod_sets)
+    ]
+    spec: dict[str, Any] = {"provisioningClassName": wanted.class_name, "podSets": sets}
+    return {
+        "apiVersion": PROVISIONING_REQUESTS.version,
+        "kind": "ProvisioningRequest",
+        "metadata": {
+            "name": wanted.name,
+            "namespace": group.namespace,
+            "labels": _LABELS,
+            "ownerReferences": [owner_group(group)],
+        },
+        "spec": spec | ({"parameters": dict(wanted.parameters)} if wanted.parameters else {}),
+    }
+
+
+def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
+    """The template of the pod set with this number, like `pod`, an object as the API server has it. It goes
+    away with the request, whose UID is `uid`. Nothing is left of where this pod is, and of what holds it
+    back."""
+    owner = {
+        "apiVersion": PROVISIONING_REQUESTS.version,
+        "kind": "ProvisioningRequest",
+        "name": wanted.name,
+        "uid": uid,
+        "controller": True,
+    }
+    described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
+    spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}
+    name = f"{wanted.name}-{number}"
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": name, "labels": _LABELS, "ownerReferences": [owner]},
+        "template": {"metadata": described, "spec": spec},
+    }

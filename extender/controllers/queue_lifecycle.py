@@ -16,7 +16,6 @@ from extender.domain.model.reasons import EventReason
 from extender.domain.queues.states import (
     CommandRecord,
     CommandStep,
-    Judgement,
     command_record,
     first_of_each_queue,
     judge,
@@ -29,19 +28,22 @@ from extender.kube.reflector import Removed
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
-# ---- The queues that every cluster has: `root`, and `default` for work that names no queue. They are
-# created if they are missing.
-
 log = logger(__name__)
 
 _SPECS: dict[str, dict[str, Any]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
 }
-_CREATE_AGAIN = 5.0  # seconds after which a queue that is still missing is created again
+# Seconds after which
+_CREATE_AGAIN = 5.0  # a queue that is still missing is created again
+_EXECUTE_AGAIN = 3.0  # a step of a Command without visible effect is tried again
+_DELETE_AGAIN = 5.0  # a group that is still there is reconciled again
 
 
 class DefaultQueuesController(Controller[str]):
+    """Creates the queues that every cluster has if they are missing: `root`, and `default` for work that
+    names no queue."""
+
     name = "default-queues"
 
     def due(self, decisions: Decisions) -> Iterable[str]:
@@ -63,23 +65,17 @@ class DefaultQueuesController(Controller[str]):
         log.info("a missing queue was created", queue=name)
 
 
-# ---- Executes Commands: spec.state of the queue is set, and only then the Command is removed.
-#
-# This is also the sink of the watch on Commands, which is empty if the cluster has no such kind.
-
-_EXECUTE_AGAIN = 3.0  # seconds after which a step without visible effect is tried again
-
-_NamespacedName = tuple[str, str]
-
-
 class BusCommandsController(RecordingController[str]):
-    """Its keys are the names of queues with Commands."""
+    """Executes Commands: spec.state of the queue is set, and only then the Command is removed.
+
+    Its keys are the names of queues with Commands. This is also the sink of the watch on Commands, which is
+    empty if the cluster has no such kind."""
 
     name = "bus-commands"
 
     def prepare(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[_NamespacedName, CommandRecord] = {}
+        self._waiting: dict[tuple[str, str], CommandRecord] = {}
         self._tried: dict[str, CommandStep] = {}  # by UID: the step that was taken last
 
     def upsert(self, command: Command) -> None:
@@ -99,36 +95,33 @@ class BusCommandsController(RecordingController[str]):
     def due(self, decisions: Decisions) -> Iterator[str]:
         """Queues whose first Command needs a different step than the one that was taken last."""
         for command in self._heads():
-            if self._tried.get(command.uid) is not self._judge(command).step:
+            if (
+                self._tried.get(command.uid)
+                is not judge(command, self._ledger.queues.get(command.queue)).step
+            ):
                 yield command.queue
-
-    def reconcile(self, name: str) -> None:
-        for command in self._heads(name):
-            self._follow(command)
 
     def _heads(self, queue: str | None = None) -> list[CommandRecord]:
         """The first Command of `queue`; None: of each queue."""
         with self._lock:
-            waiting = [each for each in self._waiting.values() if queue in (None, each.queue)]
+            waiting = [command for command in self._waiting.values() if queue in (None, command.queue)]
         return first_of_each_queue(waiting)
 
-    def _judge(self, command: CommandRecord) -> Judgement:
-        return judge(command, self._ledger.queues.get(command.queue))
-
-    def _follow(self, command: CommandRecord) -> None:
-        judged = self._judge(command)
-        self._tried[command.uid] = judged.step
-        self._queue.add(command.queue, _EXECUTE_AGAIN)
-        match judged.step:
-            case CommandStep.EXECUTE:
-                step = partial(self._execute, command, judged.state)
-            case CommandStep.REMOVE:
-                step = partial(self._remove, command)
-            case CommandStep.REFUSE:
-                step = partial(self._refuse, command, judged.why)
-            case CommandStep.LOOK_FOR_QUEUE:
-                step = partial(self._look_for_queue, command)
-        self.write(command.queue, step)
+    def reconcile(self, name: str) -> None:
+        for command in self._heads(name):
+            judged = judge(command, self._ledger.queues.get(name))
+            self._tried[command.uid] = judged.step
+            self._queue.add(name, _EXECUTE_AGAIN)
+            match judged.step:
+                case CommandStep.EXECUTE:
+                    step = partial(self._execute, command, judged.state)
+                case CommandStep.REMOVE:
+                    step = partial(self._remove, command)
+                case CommandStep.REFUSE:
+                    step = partial(self._refuse, command, judged.why)
+                case CommandStep.LOOK_FOR_QUEUE:
+                    step = partial(self._look_for_queue, command)
+            self.write(name, step)
 
     def _execute(self, command: CommandRecord, state: str) -> None:
         self._cluster.set_queue_state(command.queue, command.queue_uid, state, command.uid)
@@ -158,16 +151,12 @@ class BusCommandsController(RecordingController[str]):
         self._cluster.delete_command(command.namespace, command.name, command.uid)
 
 
-# ---- Deletes the PodGroups of a queue that was deleted although it still had some; their pods stay.
-#
-# The ledger's queues may be older than its groups, above all after a start. So before anything is
-# deleted, the queues are read from the API server; a UID that is missing there never comes back.
-
-_DELETE_AGAIN = 5.0  # seconds after which a group that is still there is reconciled again
-
-
 class OrphanedPodGroupsController(Controller[str]):
-    """Its keys are the UIDs of groups."""
+    """Deletes the PodGroups of a queue that was deleted although it still had some; their pods stay.
+
+    Its keys are the UIDs of groups. The ledger's queues may be older than its groups, above all after a
+    start. So before anything is deleted, the queues are read from the API server; a UID that is missing there
+    never comes back."""
 
     name = "orphaned-podgroups"
 
@@ -209,8 +198,5 @@ class OrphanedPodGroupsController(Controller[str]):
         except NotFound:
             return
         metrics.groups_cleared.inc()
-        log.warning(
-            "a group is deleted because its queue was deleted",
-            group=f"{orphan.namespace}/{orphan.name}",
-            queue=orphan.queue,
-        )
+        group = f"{orphan.namespace}/{orphan.name}"
+        log.warning("a group is deleted because its queue was deleted", group=group, queue=orphan.queue)

@@ -1,5 +1,10 @@
-"""Removes scheduling gates from planned pods, and shows planned pods to the scheduler that reads them
-through Muster.
+"""Removes scheduling gates from planned pods: the planned node is nominated, then the gate is removed. Pods
+without a gate are nudged. Where the scheduler reads its pods through Muster, it is shown planned pods there,
+and nothing is written to the API.
+
+The nomination makes the scheduler try that node first, and no other if the pod fits; it is written before
+the gate is removed and never after. A pod without our gate that the scheduler has parked as unschedulable is
+nudged by a change of an annotation, once for every plan made for it.
 """
 
 import threading
@@ -14,35 +19,6 @@ from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.telemetry import metrics
-
-# ---- Shows planned pods to the scheduler that reads its pods through Muster. Nothing is written to the
-# API.
-
-
-class Releaser:
-    """Listens to the cycle. While another replica `leads`, nothing is shown."""
-
-    def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
-        self._shown = ledger.shown
-        self._leads = leads
-        self._guard = Guard("releases")
-
-    def look(self, _: Decisions) -> None:
-        if not self._leads():
-            self._shown.take_all_back()
-            return
-        for key in self._shown.due():
-            if not self._guard.run(key, partial(self._shown.release, key)):
-                self._shown.postpone(key)
-
-
-# ---- Removes scheduling gates from planned pods: the planned node is nominated, then the gate is
-# removed. Pods without a gate are nudged. Where the scheduler reads its pods through Muster, it is told
-# of nodes there.
-#
-# The nomination makes the scheduler try that node first, and no other if the pod fits; it is written
-# before the gate is removed and never after. A pod without our gate that the scheduler has parked as
-# unschedulable is nudged by a change of an annotation, once for every plan made for it.
 
 _Act = tuple[str, str]  # what was done for a pod, and for which planned node
 
@@ -73,13 +49,16 @@ class SchedulingGatesController(Controller[GroupKey]):
             self._release(claim)
 
     def _release(self, claim: Claim) -> None:
-        pod, is_shown = claim.pod, self._ledger.shown.is_on
+        pod, node, is_shown = claim.pod, claim.node, self._ledger.shown.is_on
         if pod.gated:
-            self._once(pod, ("open", ""), partial(self._remove_gate, pod, claim.node))
-        elif is_shown and lacks_nomination(pod, claim.node):
-            self._once(pod, ("nominate", claim.node), partial(self._nominate, pod, claim.node))
+            self._once(pod, ("open", ""), partial(self._remove_gate, pod, node))
+        elif is_shown and lacks_nomination(pod, node):
+            nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
+            self._once(pod, ("nominate", node), nominate)
         elif pod.unschedulable and not is_shown:
-            self._once(pod, ("nudge", claim.node), partial(self._nudge, pod, claim))
+            token = f"{node}-{claim.since:.3f}"
+            nudge = partial(self._cluster.nudge, pod.namespace, pod.name, pod.uid, token)
+            self._once(pod, ("nudge", node), nudge)
 
     def _once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
         with self._lock:
@@ -96,18 +75,27 @@ class SchedulingGatesController(Controller[GroupKey]):
                 del done[pod.uid]
 
     def _remove_gate(self, pod: PodRecord, node: str) -> None:
-        if self._needs_nomination(pod, node):
-            self._nominate(pod, node)
+        is_alone = self._ledger.shown.is_on or self._ledger.groups.needs_no_barrier(pod.group)
+        if not is_alone and pod.nominated != node:
+            self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
         metrics.gates_opened.inc()
 
-    def _needs_nomination(self, pod: PodRecord, node: str) -> bool:
-        if self._ledger.shown.is_on or self._ledger.groups.needs_no_barrier(pod.group):
-            return False
-        return pod.nominated != node
 
-    def _nominate(self, pod: PodRecord, node: str) -> None:
-        self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
+class Releaser:
+    """Shows planned pods to the scheduler that reads its pods through Muster.
 
-    def _nudge(self, pod: PodRecord, claim: Claim) -> None:
-        self._cluster.nudge(pod.namespace, pod.name, pod.uid, f"{claim.node}-{claim.since:.3f}")
+    Listens to the cycle. While another replica `leads`, nothing is shown."""
+
+    def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
+        self._shown = ledger.shown
+        self._leads = leads
+        self._guard = Guard("releases")
+
+    def look(self, _: Decisions) -> None:
+        if not self._leads():
+            self._shown.take_all_back()
+            return
+        for key in self._shown.due():
+            if not self._guard.run(key, partial(self._shown.release, key)):
+                self._shown.postpone(key)

@@ -35,7 +35,7 @@ from extender.cli.check.queues import local_queues, quotas
 from extender.cli.check.view import view
 from extender.cli.check.volcano import volcano
 from extender.cli.output import Json
-from extender.controllers.coexistence import age_of, lively
+from extender.controllers.leader_election import age_of, lively
 from extender.kube.resources import LEASES
 
 # ---- Whether Muster runs, and which replica leads.

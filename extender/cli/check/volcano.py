@@ -17,7 +17,8 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.output import Json
-from extender.controllers.coexistence import LEASE, POD_LABEL, lively, works
+from extender.controllers.coexistence import LEASE, POD_LABEL, works
+from extender.controllers.leader_election import lively
 from extender.kube.resources import DEPLOYMENTS, LEASES, PODS
 
 _NAME = "volcano"
