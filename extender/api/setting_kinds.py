@@ -125,7 +125,6 @@ LOOPBACK = Kind(
     lambda address: str(address or "off"),
 )
 JOB_KIND = Kind(
-    "a kind with its API group, such as Job.batch",
-    _matching(rf"[A-Za-z]{{1,63}}\.{_LABEL}(?:\.{_LABEL})*"),
+    "a kind with its API group, such as Job.batch", _matching(rf"[A-Za-z]{{1,63}}\.{_LABEL}(?:\.{_LABEL})*")
 )
 OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-scheduler", _object_name)

@@ -170,11 +170,7 @@ class SchedulerView:
 
 class Webhooks:
     def __init__(
-        self,
-        configuration: Configuration,
-        connection: Connection,
-        ledger: Ledger,
-        synced: Callable[[], bool],
+        self, configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
     ) -> None:
         self._api = AdmissionApi(connection)
         self._identity = Identity()

@@ -76,31 +76,27 @@ class AdmissionApi(Requests):
         """A namespace as the API server has it now."""
         return self._get(NAMESPACES.path(name=name), Namespace, timeout)
 
-    def secret(self, namespace: str, name: str, timeout: float = 10) -> Secret:
-        return self._get(SECRETS.path(namespace, name), Secret, timeout)
+    def secret(self, namespace: str, name: str) -> Secret:
+        return self._get(SECRETS.path(namespace, name), Secret)
 
-    def create_secret(self, namespace: str, name: str, data: dict[str, bytes], timeout: float = 10) -> None:
+    def create_secret(self, namespace: str, name: str, data: dict[str, bytes]) -> None:
         """Raises Conflict if the Secret has been created meanwhile."""
         body = _secret(namespace, name, data)
-        self._post(SECRETS.path(namespace), body, timeout)
+        self._post(SECRETS.path(namespace), body)
 
-    def replace_secret(self, secret: Secret, data: dict[str, bytes], timeout: float = 10) -> None:
+    def replace_secret(self, secret: Secret, data: dict[str, bytes]) -> None:
         """Raises Conflict if the Secret has changed since `secret` was read."""
         meta = secret.metadata
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},
             "data": {**dict.fromkeys(secret.data), **_encoded(data)},
         }
-        self._patch(SECRETS.path(meta.namespace, meta.name), patch, timeout, STRATEGIC)
+        self._patch(SECRETS.path(meta.namespace, meta.name), patch, kind=STRATEGIC)
 
-    def webhook_configuration(
-        self, resource: Resource, name: str, timeout: float = 10
-    ) -> WebhookConfiguration:
-        return self._get(resource.path(name=name), WebhookConfiguration, timeout)
+    def webhook_configuration(self, resource: Resource, name: str) -> WebhookConfiguration:
+        return self._get(resource.path(name=name), WebhookConfiguration)
 
-    def trust(
-        self, resource: Resource, configuration: WebhookConfiguration, bundle: bytes, timeout: float = 10
-    ) -> None:
+    def trust(self, resource: Resource, configuration: WebhookConfiguration, bundle: bytes) -> None:
         """Write the CA bundle into every webhook. Raises Conflict if the configuration has changed since it
         was read."""
         meta, ca_bundle = configuration.metadata, base64.b64encode(bundle).decode()
@@ -111,7 +107,7 @@ class AdmissionApi(Requests):
                 for each in configuration.webhooks
             ],
         }
-        self._patch(resource.path(name=meta.name), patch, timeout, STRATEGIC)
+        self._patch(resource.path(name=meta.name), patch, kind=STRATEGIC)
 
 
 def _secret(namespace: str, name: str, data: dict[str, bytes]) -> dict[str, Any]:

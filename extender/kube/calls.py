@@ -1,4 +1,9 @@
-"""The writes and single reads that Muster makes, one small request each. All raise ApiError."""
+"""The writes and single reads that Muster makes, one small request each. All raise ApiError.
+
+A request that names a pod or a group also names its UID: if the object was deleted and created again under
+the same name, the request raises Conflict instead of changing the new object. Most answers to writes are not
+decoded: the watch brings the results.
+"""
 
 from typing import Any
 
@@ -29,192 +34,10 @@ from extender.kube.resources import (
     Resource,
 )
 
-# ---- Requests for pods.
-
-
-class PodCalls(Requests):
-    """Those that the server makes."""
-
-    def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
-        """The pod as the API server has it now."""
-        return self._get(PODS.path(namespace, name), Pod, timeout)
-
-    def whole_pod(self, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
-        """The pod with all fields, those that Muster does not know included."""
-        return self._get(PODS.path(namespace, name), dict[str, Any], timeout)
-
-    def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
-        """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone."""
-        binding = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        self._post(PODS.path(namespace, name, "binding"), binding, timeout)
-
-    def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        """Request a pod's eviction. Raises TooManyRequests while a disruption budget forbids it.
-
-        The UID is compared here first, because the server tries an eviction whose precondition fails twenty
-        times, for ten seconds, before it refuses it.
-        """
-        if self.pod(namespace, name, timeout).metadata.uid != uid:
-            raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        }
-        self._post(PODS.path(namespace, name, "eviction"), eviction, timeout)
-
-    def set_disrupted(
-        self, namespace: str, name: str, uid: str, condition: Condition, timeout: float = 10
-    ) -> None:
-        """Put a condition on a pod that is on its way out. Raises NotFound if it is gone."""
-        status = {"conditions": [msgspec.to_builtins(condition)]}
-        self._patch(
-            PODS.path(namespace, name, "status"),
-            {"metadata": {"uid": uid}, "status": status},
-            timeout,
-            STRATEGIC,
-        )
-
-    def open_gate(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""
-        gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
-        patch = {"metadata": {"uid": uid}, "spec": gates}
-        self._patch(PODS.path(namespace, name), patch, timeout, STRATEGIC)
-
-    def nominate(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
-        """Publish the pod's planned node in its status, where the scheduler looks for it."""
-        patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        self._patch(PODS.path(namespace, name, "status"), patch, timeout)
-
-    def set_unscheduled(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        version: str,
-        condition: dict[str, str],
-        forget_node: bool,
-        timeout: float = 10,
-    ) -> None:
-        """Merge `condition` into the pod's condition PodScheduled. `forget_node`: remove the node that is
-        nominated for it. Raises Conflict if the pod is not in this version any more: it may be bound."""
-        status: dict[str, Any] = {"conditions": [{"type": POD_SCHEDULED, **condition}]}
-        if forget_node:
-            status["nominatedNodeName"] = None
-        patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
-        self._patch(PODS.path(namespace, name, "status"), patch, timeout, STRATEGIC)
-
-    def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
-        """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""
-        patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
-        self._patch(PODS.path(namespace, name), patch, timeout)
-
-    def name_group(self, namespace: str, name: str, uid: str, group: str, timeout: float = 10) -> None:
-        """Write the name of a pod's group on the pod."""
-        patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
-        self._patch(PODS.path(namespace, name), patch, timeout)
-
-
-# ---- Requests for Queues and LocalQueues.
-
+MARKS_POLICY = "kube-muster-marks"
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}
 _IN_STATUS = {"Closed": "Closing"}  # until Muster has checked whether groups are left
-
-
-class _AllIdentified(msgspec.Struct, frozen=True):
-    items: list[Identified] | None = None
-
-
-class QueueCalls(Requests):
-    """Those that the server makes."""
-
-    def patch_queue(self, name: str, uid: str, patch: dict[str, Any], timeout: float = 10) -> None:
-        """Merge `patch` into a Queue, except for its status."""
-        guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        self._patch(QUEUES.path(name=name), guarded, timeout)
-
-    def patch_queue_status(self, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
-        """Merge `patch` ({"status": …}) through a Queue's status subresource."""
-        self._patch(QUEUES.path(name=name, subresource="status"), patch, timeout)
-
-    def set_queue_status_state(
-        self, name: str, uid: str, state: str, version: str | None = None, timeout: float = 10
-    ) -> str:
-        """Write status.state; returns the queue's new resourceVersion.
-
-        The state is applied under the name of Volcano's queue controller as the field manager. Otherwise
-        Muster would own the field, and that controller could never change it again.
-        """
-        metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
-        patch = {
-            "apiVersion": QUEUES.version,
-            "kind": "Queue",
-            "metadata": metadata,
-            "status": {"state": state},
-        }
-        path = QUEUES.path(name=name, subresource="status")
-        answer = self._patch(path, patch, timeout, APPLY, _AS_QUEUE_CONTROLLER)
-        return decoded(answer, Queue, name).metadata.resource_version
-
-    def patch_local_queue_status(
-        self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10
-    ) -> None:
-        """Merge `patch` ({"status": …}) through a LocalQueue's status subresource."""
-        self._patch(LOCAL_QUEUES.path(namespace, name, "status"), patch, timeout)
-
-    def set_queue_state(self, name: str, uid: str, state: str, command: str, timeout: float = 10) -> None:
-        """Write spec.state, and with it the UID of the Command that asked for it.
-
-        If the CRD drops spec.state, status.state is written instead, and first: once the UID is noted, the
-        Command counts as executed.
-        """
-        if not self.keeps_queue_state(name, uid, state, timeout):
-            self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state), timeout=timeout)
-        noted = {"annotations": {LAST_COMMAND: command}}
-        self.patch_queue(name, uid, {"metadata": noted, "spec": {"state": state}}, timeout)
-
-    def keeps_queue_state(self, name: str, uid: str, state: str, timeout: float = 10) -> bool:
-        """Whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
-        patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
-        answer = self._patch(QUEUES.path(name=name), patch, timeout, query=_DRY_RUN)
-        return decoded(answer, Queue, name).spec.state == state
-
-    def create_queue(
-        self,
-        name: str,
-        spec: dict[str, Any],
-        annotations: dict[str, str] | None = None,
-        timeout: float = 10,
-    ) -> None:
-        """Raises Conflict if a queue of that name exists already."""
-        metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
-        queue = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
-        self._post(QUEUES.path(), queue, timeout)
-
-    def delete_queue(self, name: str, uid: str, timeout: float = 10) -> None:
-        self._delete(QUEUES.path(name=name), uid, timeout)
-
-    def queue_uid(self, name: str, timeout: float = 10) -> str:
-        """The UID of the queue that the API server has now."""
-        return self._get(QUEUES.path(name=name), Queue, timeout).metadata.uid
-
-    def queue_uids(self, timeout: float = 30) -> set[str]:
-        """The UIDs of all queues that the API server has now."""
-        return {each.metadata.uid for each in self._get(QUEUES.path(), _AllIdentified, timeout).items or ()}
-
-
-# ---- The writes and single reads that Muster makes, one small request each. All raise ApiError.
-#
-# A request that names a pod or a group also names its UID: if the object was deleted and created again
-# under the same name, the request raises Conflict instead of changing the new object. Most answers to
-# writes are not decoded: the watch brings the results.
 
 
 class _Served(msgspec.Struct):
@@ -249,11 +72,157 @@ class _PolicyBinding(Wire, frozen=True):
     spec: _PolicyBindingSpec = _PolicyBindingSpec()
 
 
-MARKS_POLICY = "kube-muster-marks"
+class _AllIdentified(msgspec.Struct, frozen=True):
+    items: list[Identified] | None = None
 
 
-class ApiClient(PodCalls, QueueCalls):
+class ApiClient(Requests):
     """Typed requests over a Connection. `timeout` is always in seconds."""
+
+    # ---- pods
+
+    def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
+        """The pod as the API server has it now."""
+        return self._get(PODS.path(namespace, name), Pod, timeout)
+
+    def whole_pod(self, namespace: str, name: str) -> dict[str, Any]:
+        """The pod with all fields, those that Muster does not know included."""
+        return self._get(PODS.path(namespace, name), dict[str, Any])
+
+    def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
+        """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self._post(PODS.path(namespace, name, "binding"), binding, timeout)
+
+    def evict(self, namespace: str, name: str, uid: str) -> None:
+        """Request a pod's eviction. Raises TooManyRequests while a disruption budget forbids it.
+
+        The UID is compared here first, because the server tries an eviction whose precondition fails twenty
+        times, for ten seconds, before it refuses it.
+        """
+        if self.pod(namespace, name).metadata.uid != uid:
+            raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        self._post(PODS.path(namespace, name, "eviction"), eviction)
+
+    def set_disrupted(self, namespace: str, name: str, uid: str, condition: Condition) -> None:
+        """Put a condition on a pod that is on its way out. Raises NotFound if it is gone."""
+        status = {"conditions": [msgspec.to_builtins(condition)]}
+        self._patch(
+            PODS.path(namespace, name, "status"), {"metadata": {"uid": uid}, "status": status}, kind=STRATEGIC
+        )
+
+    def open_gate(self, namespace: str, name: str, uid: str) -> None:
+        """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""
+        gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
+        patch = {"metadata": {"uid": uid}, "spec": gates}
+        self._patch(PODS.path(namespace, name), patch, kind=STRATEGIC)
+
+    def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Publish the pod's planned node in its status, where the scheduler looks for it."""
+        patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
+        self._patch(PODS.path(namespace, name, "status"), patch)
+
+    def set_unscheduled(
+        self, namespace: str, name: str, uid: str, version: str, condition: dict[str, str], forget_node: bool
+    ) -> None:
+        """Merge `condition` into the pod's condition PodScheduled. `forget_node`: remove the node that is
+        nominated for it. Raises Conflict if the pod is not in this version any more: it may be bound."""
+        status: dict[str, Any] = {"conditions": [{"type": POD_SCHEDULED, **condition}]}
+        if forget_node:
+            status["nominatedNodeName"] = None
+        patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
+        self._patch(PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
+
+    def nudge(self, namespace: str, name: str, uid: str, token: str) -> None:
+        """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""
+        patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
+        self._patch(PODS.path(namespace, name), patch)
+
+    def name_group(self, namespace: str, name: str, uid: str, group: str) -> None:
+        """Write the name of a pod's group on the pod."""
+        patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
+        self._patch(PODS.path(namespace, name), patch)
+
+    # ---- Queues and LocalQueues
+
+    def patch_queue(self, name: str, uid: str, patch: dict[str, Any]) -> None:
+        """Merge `patch` into a Queue, except for its status."""
+        guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+        self._patch(QUEUES.path(name=name), guarded)
+
+    def patch_queue_status(self, name: str, patch: dict[str, Any]) -> None:
+        """Merge `patch` ({"status": …}) through a Queue's status subresource."""
+        self._patch(QUEUES.path(name=name, subresource="status"), patch)
+
+    def set_queue_status_state(self, name: str, uid: str, state: str, version: str | None = None) -> str:
+        """Write status.state; returns the queue's new resourceVersion.
+
+        The state is applied under the name of Volcano's queue controller as the field manager. Otherwise
+        Muster would own the field, and that controller could never change it again.
+        """
+        metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
+        patch = {
+            "apiVersion": QUEUES.version,
+            "kind": "Queue",
+            "metadata": metadata,
+            "status": {"state": state},
+        }
+        path = QUEUES.path(name=name, subresource="status")
+        answer = self._patch(path, patch, kind=APPLY, query=_AS_QUEUE_CONTROLLER)
+        return decoded(answer, Queue, name).metadata.resource_version
+
+    def patch_local_queue_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        """Merge `patch` ({"status": …}) through a LocalQueue's status subresource."""
+        self._patch(LOCAL_QUEUES.path(namespace, name, "status"), patch)
+
+    def set_queue_state(self, name: str, uid: str, state: str, command: str) -> None:
+        """Write spec.state, and with it the UID of the Command that asked for it.
+
+        If the CRD drops spec.state, status.state is written instead, and first: once the UID is noted, the
+        Command counts as executed.
+        """
+        if not self.keeps_queue_state(name, uid, state):
+            self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state))
+        noted = {"annotations": {LAST_COMMAND: command}}
+        self.patch_queue(name, uid, {"metadata": noted, "spec": {"state": state}})
+
+    def keeps_queue_state(self, name: str, uid: str, state: str) -> bool:
+        """Whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
+        patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
+        answer = self._patch(QUEUES.path(name=name), patch, query=_DRY_RUN)
+        return decoded(answer, Queue, name).spec.state == state
+
+    def create_queue(
+        self, name: str, spec: dict[str, Any], annotations: dict[str, str] | None = None
+    ) -> None:
+        """Raises Conflict if a queue of that name exists already."""
+        metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
+        queue = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
+        self._post(QUEUES.path(), queue)
+
+    def delete_queue(self, name: str, uid: str) -> None:
+        self._delete(QUEUES.path(name=name), uid)
+
+    def queue_uid(self, name: str) -> str:
+        """The UID of the queue that the API server has now."""
+        return self._get(QUEUES.path(name=name), Queue).metadata.uid
+
+    def queue_uids(self) -> set[str]:
+        """The UIDs of all queues that the API server has now."""
+        return {each.metadata.uid for each in self._get(QUEUES.path(), _AllIdentified, 30).items or ()}
+
+    # ---- PodGroups and jobs, and what else is written or asked
 
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
         return self._get(LEASES.path(namespace, name), Lease, timeout)
@@ -269,33 +238,25 @@ class ApiClient(PodCalls, QueueCalls):
         refuses = policy.failure_policy == "Fail" and "Deny" in (bound.validation_actions or ())
         return refuses and bound.policy_name == MARKS_POLICY and not bytes(bound.match_resources)
 
-    def patch_group(
-        self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10
-    ) -> PodGroup:
+    def patch_group(self, namespace: str, name: str, uid: str, patch: dict[str, Any]) -> PodGroup:
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource. Returns the
         result."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        answer = self._patch(POD_GROUPS.path(namespace, name), guarded, timeout)
+        answer = self._patch(POD_GROUPS.path(namespace, name), guarded)
         return decoded(answer, PodGroup, name)
 
-    def create_group(self, namespace: str, group: dict[str, Any], timeout: float = 10) -> None:
+    def create_group(self, namespace: str, group: dict[str, Any]) -> None:
         """Raises Conflict if a PodGroup of this name exists already."""
-        self._post(POD_GROUPS.path(namespace), group, timeout)
+        self._post(POD_GROUPS.path(namespace), group)
 
     def note_on_group(
-        self,
-        kind: Resource,
-        namespace: str,
-        name: str,
-        uid: str,
-        notes: dict[str, str | None],
-        timeout: float = 10,
+        self, kind: Resource, namespace: str, name: str, uid: str, notes: dict[str, str | None]
     ) -> None:
         """Write annotations on a group whose status another controller writes; None removes one."""
         patch = {"metadata": {"uid": uid, "annotations": notes}}
-        self._patch(kind.path(namespace, name), patch, timeout)
+        self._patch(kind.path(namespace, name), patch)
 
-    def may(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
+    def may(self, verb: str, resource: Resource) -> bool:
         """Whether Muster has the right in all namespaces. Everybody may ask that of themselves."""
         asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
         review = {
@@ -303,7 +264,7 @@ class ApiClient(PodCalls, QueueCalls):
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": asked},
         }
-        answer = self._post(SELF_ACCESS_REVIEWS.path(), review, timeout)
+        answer = self._post(SELF_ACCESS_REVIEWS.path(), review)
         return decoded(answer, AccessReview, "an access review").status.allowed
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
@@ -315,59 +276,51 @@ class ApiClient(PodCalls, QueueCalls):
         except NotFound:
             return False
 
-    def create_event(self, event: dict[str, Any], timeout: float = 10) -> None:
+    def create_event(self, event: dict[str, Any]) -> None:
         """Raises Conflict if an event of this name exists already."""
-        self._post(EVENTS.path(event["metadata"]["namespace"]), event, timeout)
+        self._post(EVENTS.path(event["metadata"]["namespace"]), event)
 
-    def patch_event(self, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10) -> None:
+    def patch_event(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         """Raises NotFound if the event has expired, an hour after it was last written."""
-        self._patch(EVENTS.path(namespace, name), patch, timeout)
+        self._patch(EVENTS.path(namespace, name), patch)
 
-    def delete_group(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._delete(POD_GROUPS.path(namespace, name), uid, timeout)
+    def delete_group(self, namespace: str, name: str, uid: str) -> None:
+        self._delete(POD_GROUPS.path(namespace, name), uid)
 
-    def create_provisioning_request(
-        self, namespace: str, request: dict[str, Any], timeout: float = 10
-    ) -> str:
+    def create_provisioning_request(self, namespace: str, request: dict[str, Any]) -> str:
         """Returns its UID, also if one of this name exists already."""
         try:
-            answer = self._post(PROVISIONING_REQUESTS.path(namespace), request, timeout)
+            answer = self._post(PROVISIONING_REQUESTS.path(namespace), request)
         except Conflict:
             path = PROVISIONING_REQUESTS.path(namespace, request["metadata"]["name"])
-            return self._get(path, Identified, timeout).metadata.uid
+            return self._get(path, Identified).metadata.uid
         return decoded(answer, Identified, "a ProvisioningRequest").metadata.uid
 
-    def delete_provisioning_request(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._delete(PROVISIONING_REQUESTS.path(namespace, name), uid, timeout)
+    def delete_provisioning_request(self, namespace: str, name: str, uid: str) -> None:
+        self._delete(PROVISIONING_REQUESTS.path(namespace, name), uid)
 
-    def create_pod_template(
-        self, namespace: str, template: dict[str, Any], owner: str, timeout: float = 10
-    ) -> None:
+    def create_pod_template(self, namespace: str, template: dict[str, Any], owner: str) -> None:
         """Nothing is done if this owner, a UID, has one of this name already. Raises Conflict if another
         has."""
         try:
-            self._post(POD_TEMPLATES.path(namespace), template, timeout)
+            self._post(POD_TEMPLATES.path(namespace), template)
         except Conflict:
             path = POD_TEMPLATES.path(namespace, template["metadata"]["name"])
-            owners = self._get(path, _Owned, timeout).metadata.owner_references or ()
+            owners = self._get(path, _Owned).metadata.owner_references or ()
             if all(each.uid != owner for each in owners):
                 raise
 
-    def job(self, kind: Resource, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
+    def job(self, kind: Resource, namespace: str, name: str) -> dict[str, Any]:
         """A job of any kind, with all fields."""
-        return self._get(kind.path(namespace, name), dict[str, Any], timeout)
+        return self._get(kind.path(namespace, name), dict[str, Any])
 
-    def patch_job(
-        self, kind: Resource, namespace: str, name: str, changes: list[dict[str, Any]], timeout: float = 10
-    ) -> None:
+    def patch_job(self, kind: Resource, namespace: str, name: str, changes: list[dict[str, Any]]) -> None:
         """A JSON patch. Raises Invalid if one of its tests fails."""
-        self._patch(kind.path(namespace, name), changes, timeout, JSON_PATCH)
+        self._patch(kind.path(namespace, name), changes, kind=JSON_PATCH)
 
-    def merge_job(
-        self, kind: Resource, namespace: str, name: str, patch: dict[str, Any], timeout: float = 10
-    ) -> None:
+    def merge_job(self, kind: Resource, namespace: str, name: str, patch: dict[str, Any]) -> None:
         """A merge patch. Raises Conflict if it names another UID or version than the job has."""
-        self._patch(kind.path(namespace, name), patch, timeout)
+        self._patch(kind.path(namespace, name), patch)
 
-    def delete_command(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:
-        self._delete(COMMANDS.path(namespace, name), uid, timeout)
+    def delete_command(self, namespace: str, name: str, uid: str) -> None:
+        self._delete(COMMANDS.path(namespace, name), uid)

@@ -31,11 +31,11 @@ class Requests:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def _get(self, path: str, kind: type[T], timeout: float, query: QueryParams | None = None) -> T:
+    def _get(self, path: str, kind: type[T], timeout: float = 10, query: QueryParams | None = None) -> T:
         return decoded(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
 
     def _post(
-        self, path: str, body: dict[str, Any], timeout: float, query: QueryParams | None = None
+        self, path: str, body: dict[str, Any], timeout: float = 10, query: QueryParams | None = None
     ) -> bytes:
         return self._connection.request("POST", path, body=_encode(body), query=query, timeout=timeout)
 
@@ -43,7 +43,7 @@ class Requests:
         self,
         path: str,
         patch: dict[str, Any] | list[dict[str, Any]],
-        timeout: float,
+        timeout: float = 10,
         kind: str = MERGE,
         query: QueryParams | None = None,
     ) -> bytes:
@@ -58,7 +58,9 @@ class Requests:
                 raise
             raise Conflict(409, "Conflict", fault.message) from fault
 
-    def _delete(self, path: str, uid: str, timeout: float, options: dict[str, Any] | None = None) -> None:
+    def _delete(
+        self, path: str, uid: str, timeout: float = 10, options: dict[str, Any] | None = None
+    ) -> None:
         """Raises Conflict if the object of this name is a different one now."""
         preconditions = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         body = _encode({**preconditions, **(options or {})})

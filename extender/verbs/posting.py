@@ -126,11 +126,7 @@ class Unconfirmed:
     """`patience`: seconds after which the call that posted a claim has ended in any case."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        cluster: ApiClient,
-        patience: float,
-        clock: Callable[[], float] = time.monotonic,
+        self, ledger: Ledger, cluster: ApiClient, patience: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._ledger = ledger
         self._cluster = cluster

@@ -42,11 +42,7 @@ class Stored(Wire, frozen=True):
 
     @property
     def data(self) -> Data:
-        found = {
-            "tls.crt": self.serving.certificate,
-            "tls.key": self.serving.key,
-            "ca.crt": self.bundle,
-        }
+        found = {"tls.crt": self.serving.certificate, "tls.key": self.serving.key, "ca.crt": self.bundle}
         if self.prepared:
             found |= {"next.crt": self.prepared.certificate, "next.key": self.prepared.key}
         return found

@@ -148,11 +148,7 @@ def _read_key(key: bytes) -> PrivateKeyTypes:
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: CertificatePublicKeyTypes,
-    begin: datetime,
-    end: datetime,
+    subject: x509.Name, issuer: x509.Name, key: CertificatePublicKeyTypes, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), begin, end)
 

@@ -216,11 +216,7 @@ class WorkRules:
     the cluster's own scheduler needs."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        entry: Callable[[], EntryRules],
-        schedulers: frozenset[str],
-        marked: bool,
+        self, ledger: Ledger, entry: Callable[[], EntryRules], schedulers: frozenset[str], marked: bool
     ) -> None:
         self._ledger = ledger
         self._entry = entry

@@ -82,10 +82,7 @@ WORKFLOW = WorkloadRow(
             each=FIRST,
             template=("template",),
             count=Count(path=("replicas",)),
-            labels={
-                "workflows.argoproj.io/completed": "false",
-                "workflows.argoproj.io/workflow": "{owner}",
-            },
+            labels={"workflows.argoproj.io/completed": "false", "workflows.argoproj.io/workflow": "{owner}"},
         ),
     ),
     complete=with_first_pods,
