@@ -1,4 +1,15 @@
-"""Requests to one API server over a few persistent HTTP/1.1 connections, shared by all threads."""
+"""Requests to one API server over a few persistent HTTP/1.1 connections, shared by all threads.
+
+Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is retried and nothing is redirected
+here: only the sender knows whether a request may be sent twice. To make that question rare, an idle
+connection is reused only for a short time and while the server has sent nothing: if a request crosses with
+the server's closing of the connection, it is unknown whether the request took effect.
+
+Muster writes three times for every pod of a gang, in bursts, while a filter call must be answered within
+milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request on parsing
+headers as e-mail: in the bench case `wire`, a small write costs http.client three times the processor time
+of this module, and urllib3 eight times.
+"""
 
 import select
 import socket
@@ -11,18 +22,14 @@ from urllib.parse import urlencode
 
 from extender import __version__
 from extender.kube.endpoint import ApiEndpoint, find
-from extender.kube.errors import Ambiguous, Refused, Unreachable, refused
+from extender.kube.errors import Ambiguous, Unreachable, refused
 
-# ---- One persistent HTTP/1.1 connection, with only what requests to an API server need.
-#
-# Muster writes three times for every pod of a gang, in bursts, while a filter call must be answered
-# within milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request
-# on parsing headers as e-mail: in the bench case `wire`, a small write costs http.client three times
-# the processor time of this module, and urllib3 eight times.
-#
-# Every failure in here is an OSError; Connection knows what it means for the request.
-
+_DIAL_TIMEOUT = 5.0
+_OLDEST_IDLE = 60.0  # the API server closes after 90
 _LONGEST_LINE = 65_536
+_CONSTANT_HEADERS = f"User-Agent: kube-muster/{__version__}\r\nAccept: application/json"
+
+QueryParams = Mapping[str, str | int]
 
 
 class NotHttp(ConnectionError):
@@ -30,19 +37,18 @@ class NotHttp(ConnectionError):
 
 
 class HttpWire:
-    """A connected socket and the reader of its answers."""
+    """A connected socket and the reader of its answers. Every failure in here is an OSError; Connection knows
+    what it means for the request."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._reader = sock.makefile("rb")
         self.idle_since = 0.0
 
-    def exchange(self, request: bytes, timeout: float) -> "HttpAnswer":
-        """Send a request and read the head of its answer. Raises if the peer is silent for `timeout`
-        seconds."""
+    def send(self, request: bytes, timeout: float) -> None:
+        """Reads raise from now on if the peer is silent for `timeout` seconds."""
         self._sock.settimeout(timeout)
         self._sock.sendall(request)
-        return HttpAnswer(self)
 
     def quiet(self) -> bool:
         """Whether there is nothing to read. Between two requests, that could only be the end of the
@@ -78,98 +84,18 @@ class HttpWire:
         self._sock.close()
 
 
-class HttpAnswer:
-    """An answer whose head has been read and whose body has not."""
-
-    def __init__(self, wire: HttpWire) -> None:
-        self._wire = wire
-        self.status = self._read_status()
-        self.headers = dict(self._read_headers())
-        self.complete = False
-
-    @property
-    def reusable(self) -> bool:
-        """Whether the body was read to its end and the peer keeps the connection open."""
-        return self.complete and self._framed and self.headers.get("connection", "").lower() != "close"
-
-    def pieces(self) -> Iterator[bytes]:
-        """The body as it arrives: chunk by chunk, or in one piece."""
-        if self._chunked:
-            yield from self._chunks()
-        else:
-            yield self._plain()
-        self.complete = True
-
-    @property
-    def _chunked(self) -> bool:
-        return self.headers.get("transfer-encoding", "").lower() == "chunked"
-
-    @property
-    def _framed(self) -> bool:
-        return self._chunked or "content-length" in self.headers
-
-    def _read_status(self) -> int:
-        version, _, rest = self._wire.line().partition(b" ")
-        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-            raise NotHttp("the answer is not HTTP/1.1")
-        return int(rest[:3])
-
-    def _read_headers(self) -> Iterator[tuple[str, str]]:
-        while line := self._wire.line():
-            name, _, value = line.decode("latin-1").partition(":")
-            yield name.lower(), value.strip()
-
-    def _plain(self) -> bytes:
-        if not self._framed:
-            return self._wire.rest()
-        return self._wire.exactly(_number(self.headers["content-length"], base=10))
-
-    def _chunks(self) -> Iterator[bytes]:
-        while size := _number(self._wire.line().partition(b";")[0].decode("latin-1"), base=16):
-            yield self._wire.exactly(size)
-            self._wire.line()
-        while self._wire.line():
-            pass  # trailers
-
-
-def _number(text: str, base: int) -> int:
-    try:
-        return int(text, base)
-    except ValueError:
-        raise NotHttp(f"{text[:40]!r} is not a length") from None
-
-
-# ---- Requests to one API server over a few persistent connections, shared by all threads.
-#
-# Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is retried and nothing is
-# redirected here: only the sender knows whether a request may be sent twice. To make that question
-# rare, an idle connection is reused only for a short time and while the server has sent nothing: if a
-# request crosses with the server's closing of the connection, it is unknown whether the request took
-# effect.
-
-_DIAL_TIMEOUT = 5.0
-_OLDEST_IDLE = 60.0  # the API server closes after 90
-
-QueryParams = Mapping[str, str | int]
-
-
 class Connection:
     """`request` for one answer, `stream` for an answer that is read as it arrives."""
 
     def __init__(
         self, endpoint: ApiEndpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._pool = pool
         self._clock = clock
         self._idle: list[HttpWire] = []
         self._lock = threading.Lock()
         self._closed = False
-
-    @property
-    def endpoint(self) -> ApiEndpoint:
-        """The API server."""
-        return self._endpoint
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None, pool: int = 32) -> "Connection":
@@ -187,13 +113,12 @@ class Connection:
         timeout: float = 10,
     ) -> bytes:
         """Send one request and return the body of its answer. Raises an ApiError."""
-        request = self._encode(method, path, query, body, content_type)
-        with self._send(request, timeout) as stream:
+        with self._send(method, path, query, timeout, body, content_type) as stream:
             return stream.read()
 
     def stream(self, path: str, query: QueryParams | None = None, read_timeout: float = 60) -> "Stream":
         """Open a GET whose answer is read as it arrives: `with connection.stream(…) as lines: …`."""
-        return self._send(self._encode("GET", path, query), read_timeout)
+        return self._send("GET", path, query, read_timeout)
 
     def close(self) -> None:
         """Close all idle connections, now and whenever another becomes idle."""
@@ -211,39 +136,35 @@ class Connection:
         if not keep:
             wire.close()
 
-    def _send(self, request: bytes, timeout: float) -> "Stream":
-        wire = self._reuse() or self._dial(timeout)
-        try:
-            answer = wire.exchange(request, timeout)
-        except OSError as fault:
-            wire.close()
-            raise Ambiguous(_text(fault)) from fault
-        stream = Stream(self, wire, answer)
-        if answer.status >= 400:
-            raise self._refusal(stream)
-        return stream
-
-    def _refusal(self, stream: "Stream") -> Refused:
-        if stream.answer.status == 401:
-            self._endpoint.expire()
-        with stream:
-            return refused(stream.read(), stream.answer.status, stream.answer.headers.get("retry-after", ""))
-
-    def _encode(
+    def _send(
         self,
         method: str,
         path: str,
-        query: QueryParams | None = None,
+        query: QueryParams | None,
+        timeout: float,
         body: bytes | None = None,
-        content_type: str = "application/json",
-    ) -> bytes:
-        target = f"{self._endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
-        head = [f"{method} {target} HTTP/1.1", f"Host: {self._endpoint.netloc}", _CONSTANT_HEADERS]
-        if authorization := self._endpoint.authorization:
+        content_type: str = "",
+    ) -> "Stream":
+        target = f"{self.endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
+        head = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.netloc}", _CONSTANT_HEADERS]
+        if authorization := self.endpoint.authorization:
             head.append(f"Authorization: {authorization}")
         if body is not None:
             head.append(f"Content-Type: {content_type}\r\nContent-Length: {len(body)}")
-        return "\r\n".join([*head, "\r\n"]).encode("latin-1") + (body or b"")
+        request = "\r\n".join([*head, "\r\n"]).encode("latin-1") + (body or b"")
+        wire = self._reuse() or self._dial(timeout)
+        try:
+            wire.send(request, timeout)
+            stream = Stream(self, wire)
+        except OSError as fault:
+            wire.close()
+            raise Ambiguous(_text(fault)) from fault
+        if stream.status < 400:
+            return stream
+        if stream.status == 401:
+            self.endpoint.expire()
+        with stream:
+            raise refused(stream.read(), stream.status, stream.headers.get("retry-after", ""))
 
     def _reuse(self) -> HttpWire | None:
         """The connection used last, so that unneeded ones stay idle and expire."""
@@ -258,19 +179,30 @@ class Connection:
 
     def _dial(self, timeout: float) -> HttpWire:
         try:
-            return HttpWire(self._endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
+            return HttpWire(self.endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
         except OSError as fault:
-            raise Unreachable(f"{self._endpoint.netloc}: {_text(fault)}") from fault
+            raise Unreachable(f"{self.endpoint.netloc}: {_text(fault)}") from fault
 
 
 class Stream:
-    """An answer being read. Leaving it gives the connection back, or closes it if something is unread."""
+    """An answer whose head has been read, being read. Leaving it gives the connection back, or closes it if
+    something is unread."""
 
-    def __init__(self, connection: Connection, wire: HttpWire, answer: HttpAnswer) -> None:
+    def __init__(self, connection: Connection, wire: HttpWire) -> None:
         self._connection = connection
         self._wire = wire
         self._has_ended = False
-        self.answer = answer
+        self._is_complete = False  # whether the body was read to its end
+        version, _, rest = wire.line().partition(b" ")
+        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+            raise NotHttp("the answer is not HTTP/1.1")
+        self.status = int(rest[:3])
+        self.headers: dict[str, str] = {}
+        while line := wire.line():
+            name, _, value = line.decode("latin-1").partition(":")
+            self.headers[name.lower()] = value.strip()
+        self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
+        self._framed = self._chunked or "content-length" in self.headers
 
     def __enter__(self) -> "Stream":
         return self
@@ -279,7 +211,8 @@ class Stream:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._has_ended = True
-        if self.answer.reusable:
+        stays_open = self._framed and self.headers.get("connection", "").lower() != "close"
+        if self._is_complete and stays_open:
             self._connection.keep(self._wire)
         else:
             self._wire.close()
@@ -301,13 +234,29 @@ class Stream:
             self._wire.cut()
 
     def _pieces(self) -> Iterator[bytes]:
+        """The body as it arrives: chunk by chunk, or in one piece."""
+        wire = self._wire
         try:
-            yield from self.answer.pieces()
+            if self._chunked:
+                while size := _number(wire.line().partition(b";")[0].decode("latin-1"), base=16):
+                    yield wire.exactly(size)
+                    wire.line()
+                while wire.line():
+                    pass  # trailers
+            elif self._framed:
+                yield wire.exactly(_number(self.headers["content-length"], base=10))
+            else:
+                yield wire.rest()
+            self._is_complete = True
         except OSError as fault:
             raise Ambiguous(_text(fault)) from fault
 
 
-_CONSTANT_HEADERS = f"User-Agent: kube-muster/{__version__}\r\nAccept: application/json"
+def _number(text: str, base: int) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        raise NotHttp(f"{text[:40]!r} is not a length") from None
 
 
 def _text(fault: OSError) -> str:

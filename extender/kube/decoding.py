@@ -1,4 +1,14 @@
-"""Answers to lists and watches, decoded as late and as little as possible, in any thread."""
+"""Answers to lists and watches, decoded as late and as little as possible.
+
+A page of 500 objects is decoded into Structs at once; only if one of them is bad are its objects decoded one
+by one. A watch event is decoded in two steps, since its type decides what its object is.
+
+msgspec learns what a struct consists of when it is first decoded, and keeps that on the class before it is
+complete. If another thread decodes the same class in that moment, it follows a null pointer, and the process
+ends with SIGSEGV (seen with msgspec 0.22: two reviews at once, just after a start). So structs are learnt
+before there are threads, and the decoders of generic ones, which are learnt anew for each kind, are made one
+at a time.
+"""
 
 from collections.abc import Iterator
 from threading import Lock
@@ -9,43 +19,9 @@ import msgspec
 from extender.api.objects.base import Meta
 from extender.kube.errors import Ambiguous
 
-# ---- Decoders that are safe to make and to use in any thread.
-#
-# msgspec learns what a struct consists of when it is first decoded, and keeps that on the class before
-# it is complete. If another thread decodes the same class in that moment, it follows a null pointer,
-# and the process ends with SIGSEGV (seen with msgspec 0.22: two reviews at once, just after a start).
-# So structs are learnt before there are threads, and the decoders of generic ones, which are learnt
-# anew for each kind, are made one at a time.
-
-Wanted = TypeVar("Wanted")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
 
 _one_at_a_time = Lock()
-
-
-def learn_structs() -> None:
-    """All that are defined now; takes some milliseconds. To be called before any thread is started."""
-    for kind in set(_below(msgspec.Struct)):
-        msgspec.json.Decoder(kind)
-
-
-def decoder_of(kind: type[Wanted]) -> msgspec.json.Decoder[Wanted]:
-    with _one_at_a_time:
-        return msgspec.json.Decoder(kind)
-
-
-def _below(kind: type) -> Iterator[type]:
-    subclasses: list[type] = type.__subclasses__(kind)
-    for each in subclasses:
-        yield each
-        yield from _below(each)
-
-
-# ---- Answers to lists and watches, decoded as late and as little as possible.
-#
-# A page of 500 objects is decoded into Structs at once; only if one of them is bad are its objects
-# decoded one by one. A watch event is decoded in two steps, since its type decides what its object is.
-
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
 
 
 class NamedObject(Protocol):
@@ -57,6 +33,24 @@ class NamedObject(Protocol):
 
 T = TypeVar("T", bound=NamedObject)
 Item = TypeVar("Item")
+
+
+def learn_structs() -> None:
+    """All that are defined now; takes some milliseconds. To be called before any thread is started."""
+    for kind in set(_below(msgspec.Struct)):
+        msgspec.json.Decoder(kind)
+
+
+def decoder_of(kind: type[Item]) -> msgspec.json.Decoder[Item]:
+    with _one_at_a_time:
+        return msgspec.json.Decoder(kind)
+
+
+def _below(kind: type) -> Iterator[type]:
+    subclasses: list[type] = type.__subclasses__(kind)
+    for subclass in subclasses:
+        yield subclass
+        yield from _below(subclass)
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
@@ -110,22 +104,20 @@ class Decoders(Generic[T]):
         """The metadata of a page and its objects."""
         try:
             page = self._page.decode(body)
+            return page.metadata, iter(page.items or ())
         except UNREADABLE:
-            return self._page_one_by_one(body)
-        return page.metadata, iter(page.items or ())
+            pass
+        try:
+            raw_page = _RAW_PAGE.decode(body)
+        except UNREADABLE as fault:
+            raise Ambiguous(f"not a list: {fault}") from fault
+        return raw_page.metadata, map(self.object, raw_page.items or ())
 
     def object(self, raw: msgspec.Raw) -> T | Bad:
         try:
             return self._object.decode(raw)
         except UNREADABLE as fault:
             return Bad(identity(raw), str(fault))
-
-    def _page_one_by_one(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
-        try:
-            page = _RAW_PAGE.decode(body)
-        except UNREADABLE as fault:
-            raise Ambiguous(f"not a list: {fault}") from fault
-        return page.metadata, map(self.object, page.items or ())
 
 
 def event(line: bytes) -> WatchEvent:

@@ -1,4 +1,11 @@
-"""The address of the API server, the credentials for it, and the proxy on the way to it."""
+"""The address of the API server, the credentials for it, and the proxy on the way to it, as the `kubernetes`
+client reads them from its many sources.
+
+That library is used for nothing else, and imported only here: kubeconfig files and their merging, the service
+account of a pod, exec plugins, rotating tokens. It offers the current token through a hook that may run a
+program or read a file, so the hook is called every few seconds instead of before every request, and by one
+thread while the others continue with the token that they have.
+"""
 
 import base64
 import http.client
@@ -10,15 +17,24 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import structlog
 
 from extender.kube.errors import NoConfiguration
 
-# ---- The HTTP proxy on the way to the API server, if there is one: an address and credentials.
+log = structlog.get_logger(__name__)
 
-_WHAT = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
+_PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
+_REFRESH = 10.0  # seconds between two looks at the token
+_NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 15,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 1000 * _DEAD,  # also while something is unacknowledged, when no probes are sent
+}
 
 
 class HttpProxy(NamedTuple):
@@ -45,39 +61,15 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
         url = urlsplit(configuration.proxy)
         port = url.port or 80
     except ValueError as fault:
-        raise NoConfiguration(f"{_WHAT}: {fault}") from fault
+        raise NoConfiguration(f"{_PROXY}: {fault}") from fault
     if url.scheme != "http" or not url.hostname:
         shown = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-        raise NoConfiguration(f"{_WHAT}: {shown!r} is not supported, only http://HOST:PORT is")
-    credentials = {} if url.username is None else {"Proxy-Authorization": _basic(url)}
-    return HttpProxy(url.hostname, port, credentials)
-
-
-def _basic(url: SplitResult) -> str:
-    credentials = f"{unquote(url.username or '')}:{unquote(url.password or '')}"
-    return f"Basic {base64.b64encode(credentials.encode()).decode()}"
-
-
-# ---- The address of the API server and the credentials for it, as the `kubernetes` client reads them
-# from its many sources.
-#
-# That library is used for nothing else, and imported only here: kubeconfig files and their merging, the
-# service account of a pod, exec plugins, rotating tokens. It offers the current token through a hook
-# that may run a program or read a file, so the hook is called every few seconds instead of before every
-# request, and by one thread while the others continue with the token that they have.
-
-log = structlog.get_logger(__name__)
-
-_NO_CURRENT = "it has no current context"
-_REFRESH = 10.0  # seconds between two looks at the token
-_NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
-_KEEPALIVE = {
-    "TCP_KEEPIDLE": 30,
-    "TCP_KEEPINTVL": 15,
-    "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 1000 * _DEAD,  # also while something is unacknowledged, when no probes are sent
-}
+        raise NoConfiguration(f"{_PROXY}: {shown!r} is not supported, only http://HOST:PORT is")
+    headers = {}
+    if url.username is not None:
+        credentials = f"{unquote(url.username)}:{unquote(url.password or '')}"
+        headers["Proxy-Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+    return HttpProxy(url.hostname, port, headers)
 
 
 class ApiEndpoint:
@@ -103,7 +95,10 @@ class ApiEndpoint:
         """The header's value; empty if a client certificate, or nothing, identifies Muster."""
         if self._clock() >= self._due and self._refreshing.acquire(blocking=False):
             try:
-                self._refresh()
+                self._load()
+            except Exception as fault:  # of a plugin, or a half-written file: the old ones may still work
+                self._due = self._clock() + _REFRESH
+                log.warning("credentials could not be reloaded", error=str(fault))
             finally:
                 self._refreshing.release()
         return self._authorization
@@ -124,37 +119,37 @@ class ApiEndpoint:
 
     def tls(self) -> ssl.SSLContext | None:
         """What to dial with, read from its files now; None for plain HTTP."""
-        return _tls(self._configuration) if self.secure else None
+        if not self.secure:
+            return None
+        configuration, context = self._configuration, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
+        if not configuration.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif any(authorities.values()):
+            context.load_verify_locations(**authorities)
+        else:
+            context.load_default_certs()
+        if configuration.cert_file:
+            context.load_cert_chain(configuration.cert_file, configuration.key_file)
+        return context
 
     def dial(self, timeout: float) -> socket.socket:
-        """A connected socket, through the proxy if there is one, with TLS if the server has it."""
-        tls = self.tls()  # read again: certificates rotate, and dialling is rare
-        sock = self._dial_plain(timeout)
-        try:
-            return tls.wrap_socket(sock, server_hostname=self.server_name) if tls else sock
-        except BaseException:
-            sock.close()
-            raise
-
-    def _dial_plain(self, timeout: float) -> socket.socket:
-        """http.client tries every address of a name and can ask a proxy for a tunnel."""
-        proxy = self.proxy
+        """A connected socket, through the proxy if there is one, with TLS if the server has it. http.client
+        tries every address of a name and can ask a proxy for a tunnel."""
+        tls, proxy = self.tls(), self.proxy  # read again: certificates rotate, and dialling is rare
         host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
         dialer = http.client.HTTPConnection(host, port, timeout=timeout)
         if proxy:
             dialer.set_tunnel(self._host, self._port, proxy.headers)
         dialer.connect()
-        keep_alive(dialer.sock)
-        return dialer.sock
-
-    def _refresh(self) -> None:
-        """A plugin that fails or a half-written file must not stop Muster: the old credentials may still
-        work."""
+        sock = dialer.sock
+        keep_alive(sock)
         try:
-            self._load()
-        except Exception as fault:
-            self._due = self._clock() + _REFRESH
-            log.warning("credentials could not be reloaded", error=str(fault))
+            return tls.wrap_socket(sock, server_hostname=self.server_name) if tls else sock
+        except BaseException:
+            sock.close()
+            raise
 
     def _load(self) -> None:
         self._authorization: str = self._configuration.get_api_key_with_prefix("BearerToken") or ""
@@ -166,13 +161,20 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
 
     A named file, then $KUBECONFIG, then the service account of Muster's pod, then ~/.kube/config.
     """
+    from kubernetes import config
     from kubernetes.client import Configuration
 
     found = Configuration()
+    in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
     named = kubeconfig or os.environ.get("KUBECONFIG")
-    _check_current_context(kubeconfig, context)
+    if not context and (kubeconfig or not in_pod):
+        _check_current_context(kubeconfig)
     try:
-        _fill(found, named, context)
+        if not named and in_pod:
+            config.load_incluster_config(found)  # type: ignore[no-untyped-call]
+        else:
+            path = named or os.path.expanduser("~/.kube/config")
+            config.load_kube_config(path, context, found, persist_config=False)  # type: ignore[no-untyped-call]
         return ApiEndpoint(found)
     except NoConfiguration:
         raise
@@ -180,36 +182,19 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         raise NoConfiguration(_advice(named, fault)) from fault
 
 
-def _check_current_context(kubeconfig: str | None, context: str | None) -> None:
+def _check_current_context(kubeconfig: str | None) -> None:
     """The library names neither the remedy nor, in some cases, the file. Raises NoConfiguration."""
-    if context or (not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ):
-        return
     described = contexts(kubeconfig)
     if described.current in described.namespaces:
         return
     file = kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
-    flag = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
-    raise NoConfiguration(f"{file}: {_without_current(described, flag)}")
-
-
-def _without_current(described: "Contexts", flag: str) -> str:
     if not described.namespaces:
-        return "it has no contexts, so it names no cluster"
-    known = ", ".join(sorted(described.namespaces))
-    what = f"its current context {described.current!r} does not exist" if described.current else _NO_CURRENT
-    return f"{what}; choose one of {known}: kubectl config use-context NAME{flag}"
-
-
-def _fill(configuration: Any, kubeconfig: str | None, context: str | None) -> None:
-    from kubernetes import config
-
-    if not kubeconfig and not context and "KUBERNETES_SERVICE_HOST" in os.environ:
-        config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-    else:
-        path = kubeconfig or os.path.expanduser("~/.kube/config")
-        config.load_kube_config(  # type: ignore[no-untyped-call]
-            path, context, configuration, persist_config=False
-        )
+        raise NoConfiguration(f"{file}: it has no contexts, so it names no cluster")
+    what = "it has no current context"
+    if described.current:
+        what = f"its current context {described.current!r} does not exist"
+    known, flag = ", ".join(sorted(described.namespaces)), f" --kubeconfig {kubeconfig}" if kubeconfig else ""
+    raise NoConfiguration(f"{file}: {what}; choose one of {known}: kubectl config use-context NAME{flag}")
 
 
 class Contexts(NamedTuple):
@@ -230,8 +215,8 @@ def contexts(kubeconfig: str | None) -> Contexts:
         if merger.config is None:
             raise FileNotFoundError(f"there is no {files}")
         merged = merger.config.value
-        each = [node.value for node in merged["contexts"]] if merged.get("contexts") else []
-        namespaces = {context["name"]: context["context"].get("namespace") or "" for context in each}
+        found = [node.value for node in merged["contexts"]] if merged.get("contexts") else []
+        namespaces = {context["name"]: context["context"].get("namespace") or "" for context in found}
         return Contexts(namespaces, merged.get("current-context") or "")
     except Exception as fault:  # as in `find`
         raise NoConfiguration(_advice(named, fault)) from fault
@@ -239,16 +224,13 @@ def contexts(kubeconfig: str | None) -> Contexts:
 
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:
     """The namespace that the context names, or that of Muster's pod. Raises NoConfiguration."""
-    if not kubeconfig and not context and _in_a_pod():
+    in_pod = not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
+    if not kubeconfig and not context and in_pod:
         found = _NAMESPACE_OF_THE_POD.read_text() if _NAMESPACE_OF_THE_POD.exists() else ""
     else:
         described = contexts(kubeconfig)
         found = described.namespaces.get(context or described.current, "")
     return found.strip() or "default"
-
-
-def _in_a_pod() -> bool:
-    return not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _advice(kubeconfig: str | None, fault: Exception) -> str:
@@ -257,21 +239,6 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
     if kubeconfig:
         return f"{kubeconfig}: {' '.join(str(fault).split())}"
     return f"no cluster found: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
-
-
-def _tls(configuration: Any) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authorities = {"cafile": configuration.ssl_ca_cert, "cadata": configuration.ca_cert_data}
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    elif any(authorities.values()):
-        context.load_verify_locations(**authorities)
-    else:
-        context.load_default_certs()
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    return context
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -1,4 +1,15 @@
-"""One thread that keeps a sink up to date with one resource: a list in pages, then watches, endlessly."""
+"""One thread that keeps a sink up to date with one resource: a list in pages, then watches, endlessly.
+
+    list ──► watch ──► watch ──► watch ──► …      from the last version seen, also after an interruption
+      ▲                  │
+      └──────────────────┘  the version is too old (410), or the watch cannot be trusted
+
+A watch that delivered an event is resumed from its last version. One that ended without any (not even the
+bookmark that is sent every minute) is not trusted: the next round lists again, which is always right, and
+cheap, since the sink gets only the differences. If the server cannot be reached, or asks clients to wait,
+the reflector waits. If it repeatedly answers a watch with faults of its own, it may have lost that version,
+so the resource is listed again.
+"""
 
 import random
 import threading
@@ -17,10 +28,6 @@ from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFaul
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
 
-# ---- Which objects a sink has, so that after a gap it gets only the differences.
-#
-# For each object only its UID and version are kept, not the object: 50,000 pods cost a few MB.
-
 log = structlog.get_logger(__name__)
 
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -30,6 +37,13 @@ ObjectKey = tuple[str, str]  # namespace, name
 
 _REMEMBERED_BAD = 100
 _LONGEST = 300  # characters of a fault
+_PAGE = 500
+_LIST_TIMEOUT = 60.0
+_WATCH_SECONDS = (300, 600)
+_SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
+_AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
+_SERVER_FAULTS = 3  # in a row, after which the version to watch from is given up
+_REMOVED = 4  # answers in a row that there is no such resource, after which its objects count as gone
 
 
 class Removed(NamedTuple):
@@ -51,7 +65,8 @@ class Sink(Protocol[T_contra]):
 
 
 class Inventory(Generic[T]):
-    """Passes on what has changed, and survives bad objects and a sink that raises."""
+    """Which objects a sink has, so that after a gap it gets only the differences: for each object its UID and
+    version, so 50,000 pods cost a few MB. It survives bad objects and a sink that raises."""
 
     def __init__(self, plural: str, sink: Sink[T]) -> None:
         self._plural = plural
@@ -66,7 +81,8 @@ class Inventory(Generic[T]):
         return len(self._known)
 
     def put(self, item: T | Bad) -> ObjectKey:
-        """Pass on an object unless the sink already has this version of it."""
+        """Pass on an object unless the sink already has this version of it. One that the sink could not take
+        in is remembered without a version, so that the next list passes it on again."""
         meta = item.metadata
         key = (intern(meta.namespace), meta.name)
         uid, version = self._known.get(key, ("", ""))
@@ -75,7 +91,13 @@ class Inventory(Generic[T]):
         if isinstance(item, Bad):
             self._note_bad(key, item.fault)
         elif (uid, version) != (meta.uid, meta.resource_version):
-            self._upsert(key, item)
+            fault = self._fault_of(lambda: self._sink.upsert(item))
+            self._known[key] = (meta.uid, meta.resource_version if fault is None else "")
+            if fault is None:
+                self.bad.pop(key, None)
+            else:
+                why = f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST]
+                self._note_bad(key, why, fault)
         return key
 
     def discard(self, key: ObjectKey) -> None:
@@ -92,19 +114,6 @@ class Inventory(Generic[T]):
         for key in self._known.keys() - present:
             self.discard(key)
         self.bad = {key: fault for key, fault in self.bad.items() if key in present}
-
-    def _upsert(self, key: ObjectKey, item: T) -> None:
-        """An object that the sink could not take in is remembered without a version, so that the next list
-        passes it on again."""
-        meta = item.metadata
-        fault = self._fault_of(lambda: self._sink.upsert(item))
-        self._known[key] = (meta.uid, meta.resource_version if fault is None else "")
-        if fault is None:
-            self.bad.pop(key, None)
-        else:
-            self._note_bad(
-                key, f"it could not be taken in: {type(fault).__name__}: {fault}"[:_LONGEST], fault
-            )
 
     def _remove(self, gone: Removed) -> None:
         fault = self._fault_of(lambda: self._sink.remove(gone))
@@ -135,27 +144,6 @@ class Inventory(Generic[T]):
             error=why,
             exc_info=fault,
         )
-
-
-# ---- One thread that keeps a sink up to date with one resource: a list in pages, then watches,
-# endlessly.
-#
-# list ──► watch ──► watch ──► watch ──► … from the last version seen, also after an interruption ▲ │
-# └──────────────────┘ the version is too old (410), or the watch cannot be trusted
-#
-# A watch that delivered an event is resumed from its last version. One that ended without any (not even
-# the bookmark that is sent every minute) is not trusted: the next round lists again, which is always
-# right, and cheap, since the sink gets only the differences. If the server cannot be reached, or asks
-# clients to wait, the reflector waits. If it repeatedly answers a watch with faults of its own, it may
-# have lost that version, so the resource is listed again.
-
-_PAGE = 500
-_LIST_TIMEOUT = 60.0
-_WATCH_SECONDS = (300, 600)
-_SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
-_AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
-_SERVER_FAULTS = 3  # in a row, after which the version to watch from is given up
-_REMOVED = 4  # answers in a row that there is no such resource, after which its objects count as gone
 
 
 class Reflector(Generic[T]):
@@ -247,11 +235,12 @@ class Reflector(Generic[T]):
 
     def round(self) -> None:
         """List if there is no version to watch from, watch until that ends, and pause if there was a
-        fault."""
+        fault. Only a watch that delivered an event resets the backoff: a list alone may cost seconds."""
         started = self._clock()
         self._delivered = False
         try:
-            self._list_if_needed()
+            if not self._version:
+                self._list()
             self._watch()
         except ApiError as fault:
             self._recover(fault)
@@ -264,10 +253,13 @@ class Reflector(Generic[T]):
                 self._version = ""
             elif self._clock() - started > _AT_ONCE:
                 return self._backoff.reset()
-        self._pause()
+        if self._delivered:
+            self._backoff.reset()
+        self._wait(self._backoff.delay())
 
     def _recover(self, fault: ApiError) -> None:
-        """Decide whether the next round may watch from the current version."""
+        """Decide whether the next round may watch from the current version, and log the fault. A version that
+        is too old is normal, and a missing CRD is logged once."""
         stuck = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if stuck else 0
         distrusted = isinstance(fault, Ambiguous) and not self._delivered
@@ -276,57 +268,38 @@ class Reflector(Generic[T]):
         self._unknown = self._unknown + 1 if isinstance(fault, NotFound) else 0
         if self._removable and self._unknown == _REMOVED:
             self._inventory.keep_only(frozenset())
-        if not self._stopping.is_set():
-            self._report(fault)
-
-    def _report(self, fault: ApiError) -> None:
-        """Log a fault. A version that is too old is normal, and a missing CRD is logged once."""
+        if self._stopping.is_set():
+            return
         if isinstance(fault, NotFound):
             if not self.absent:
                 log.warning("the API server does not know this resource yet", resource=self._path)
             self.absent = True
         elif not isinstance(fault, Gone):
-            log.warning(
-                "listing or watching was interrupted", resource=self.resource.plural, error=str(fault)
-            )
+            plural = self.resource.plural
+            log.warning("listing or watching was interrupted", resource=plural, error=str(fault))
 
-    def _pause(self) -> None:
-        """Only a watch that delivered an event resets the backoff: a list alone may cost seconds."""
-        if self._delivered:
-            self._backoff.reset()
-        self._wait(self._backoff.delay())
-
-    # ---- list
-
-    def _list_if_needed(self) -> None:
-        if self._version:
-            return
+    def _list(self) -> None:
+        """Pass on all pages. While one is taken in, the server prepares the next."""
         present: set[ObjectKey] = set()
-        version = self._list(present)
-        self._inventory.keep_only(present)
-        if self.synced:
-            self.relists += 1
-        self._version, self.synced, self.absent, self._unknown = version, True, False, 0
-
-    def _list(self, present: set[ObjectKey]) -> str:
-        """Pass on all pages, collect their keys in `present`, and return the version of the list."""
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "")
             while True:
                 head, items = self._decoders.page(page.result())
-                self._note_contact()
-                if head.continue_:  # the server prepares the next page while this one is taken in
+                self.last_contact = self._clock()
+                if head.continue_:
                     page = reader.submit(self._page, head.continue_)
                 present.update(map(self._inventory.put, items))
                 if not head.continue_:
-                    return head.resource_version
+                    break
+        self._inventory.keep_only(present)
+        if self.synced:
+            self.relists += 1
+        self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
 
     def _page(self, following: str) -> bytes:
         """A page whose token is too old raises Gone, and the next round starts over."""
         with self._open({"limit": _PAGE, "continue": following}, _LIST_TIMEOUT) as stream:
             return stream.read()
-
-    # ---- watch
 
     def _watch(self) -> None:
         seconds = self._watch_seconds()
@@ -338,14 +311,12 @@ class Reflector(Generic[T]):
         }
         with self._open(query, min(self._silence, seconds + 15)) as lines:
             for line in lines:
-                self._apply(event(line))
-
-    def _apply(self, change: WatchEvent) -> None:
-        if change.type == "ERROR":
-            raise refused(bytes(change.object))
-        self._version = self._deliver(change) or self._version
-        self._delivered = True
-        self._note_contact()
+                change = event(line)
+                if change.type == "ERROR":
+                    raise refused(bytes(change.object))
+                self._version = self._deliver(change) or self._version
+                self._delivered = True
+                self.last_contact = self._clock()
 
     def _deliver(self, change: WatchEvent) -> str:
         """Pass the change on; returns the version to watch from after it."""
@@ -357,11 +328,6 @@ class Reflector(Generic[T]):
         if change.type == "DELETED":
             self._inventory.discard((meta.namespace, meta.name))
         return meta.resource_version
-
-    # ---- both
-
-    def _note_contact(self) -> None:
-        self.last_contact = self._clock()
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:

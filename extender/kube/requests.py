@@ -1,4 +1,8 @@
-"""The common form of requests for objects, and the reads and writes of commands."""
+"""The common form of requests for objects, and the reads and writes of commands.
+
+Four classes build on Requests, each with the requests of its callers: ApiClient (calls.py) for the server,
+AdmissionApi for the webhooks, Reader and Editor for commands.
+"""
 
 from typing import Any, TypeVar
 
@@ -9,11 +13,6 @@ from extender.kube.decoding import UNREADABLE, Page, decoder_of
 from extender.kube.errors import Ambiguous, Conflict, Invalid
 from extender.kube.resources import Resource
 
-# ---- The common form of requests for objects: bodies, kinds of patch, preconditions, decoded answers.
-#
-# Four classes build on it, each with the requests of its callers: ApiClient for the server, Reader and
-# Editor for commands, AdmissionApi for the webhooks.
-
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -22,6 +21,10 @@ APPLY = "application/apply-patch+yaml"  # the body may be JSON
 _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
+_MANAGER = "kubectl-muster"
+_PAGE = 500
+
+Json = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -79,17 +82,9 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
     return found
 
 
-# ---- Writes for commands: one change of one object, which returns the result.
-#
-# The server itself writes through ApiClient (calls.py) instead.
-
-Json = dict[str, Any]
-
-_MANAGER = "kubectl-muster"
-
-
 class Editor(Requests):
-    """Requests over a Connection; all raise ApiError. With `dry` the API server checks and stores nothing."""
+    """One change of one object, which returns the result. With `dry` the API server checks and stores
+    nothing."""
 
     def __init__(self, connection: Connection, timeout: float = 30) -> None:
         super().__init__(connection)
@@ -97,12 +92,12 @@ class Editor(Requests):
 
     def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
         path = resource.path(namespace)
-        return decoded(self._post(path, obj, self._timeout, _query(dry)), Json, path)
+        return decoded(self._post(path, obj, self._timeout, self._query(dry)), Json, path)
 
     def patch(self, resource: Resource, namespace: str, name: str, patch: Json, dry: bool = False) -> Json:
         """Merge `patch` into the object; a null removes a field."""
         path = resource.path(namespace, name)
-        return decoded(self._patch(path, patch, self._timeout, query=_query(dry)), Json, path)
+        return decoded(self._patch(path, patch, self._timeout, query=self._query(dry)), Json, path)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
         """Raises Conflict if the object of this name is a different one now."""
@@ -113,20 +108,13 @@ class Editor(Requests):
         """Create a review, such as a SelfSubjectAccessReview: it is answered and not stored."""
         return decoded(self._post(path, obj, self._timeout), Json, path)
 
-
-def _query(dry: bool) -> dict[str, str]:
-    return {"fieldManager": _MANAGER, **({"dryRun": "All"} if dry else {})}
-
-
-# ---- Reads for commands: one object or a whole list, once, in the form that the caller wants.
-#
-# The server itself reads through the Reflector instead.
-
-_PAGE = 500
+    @staticmethod
+    def _query(dry: bool) -> dict[str, str]:
+        return {"fieldManager": _MANAGER, **({"dryRun": "All"} if dry else {})}
 
 
 class Reader(Requests):
-    """Requests over a Connection; all raise ApiError. `kind` is anything that msgspec can decode into."""
+    """One object or a whole list, once. `kind` is anything that msgspec can decode into."""
 
     def __init__(self, connection: Connection, timeout: float = 30) -> None:
         super().__init__(connection)

@@ -1,5 +1,12 @@
 """The threads that write and look again: a pool for writes that no caller waits for, a poller, and the
 backoff of retries.
+
+Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a status
+that changes faster than the API server answers is written once, with its last value; two writes of one key
+never run at the same time, so the last value also arrives last. A write that failed for a transient reason
+waits outside the threads until it is tried again. Before every attempt the fence is checked: a former leader
+writes nothing more, and waiting writes are dropped, since the next leader decides again. A callback tells
+the submitter how a write ended.
 """
 
 import heapq
@@ -15,12 +22,15 @@ import structlog
 
 from extender.kube.errors import ApiError, Conflict, Fenced, NotFound, Refused
 
-# ---- How long to wait before trying again: doubling, capped, and with jitter so that clients do not
-# retry in step.
+log = structlog.get_logger(__name__)
+
+WriteJob = Callable[[], object]
+Ended = Callable[[ApiError | None], object]  # called with the last fault; None if it was written
 
 
 class Backoff:
-    """Delays of 0.5, 1, 2 … 30 s, each shortened at random by up to half, until `reset`."""
+    """Delays of 0.5, 1, 2 … 30 s, each shortened at random by up to half so that clients do not retry in
+    step, until `reset`."""
 
     def __init__(
         self, first: float = 0.5, cap: float = 30.0, jitter: Callable[[], float] = random.random
@@ -37,69 +47,6 @@ class Backoff:
 
     def reset(self) -> None:
         self._next = self._first
-
-
-# ---- A thread that looks at something at intervals, until it is stopped.
-#
-# A look that raises does not end the thread, and is logged once until a look succeeds again.
-
-log = structlog.get_logger(__name__)
-
-
-class Poller:
-    """`look` is called at once and then every `period` seconds, by one thread. If it returns a number, the
-    next call follows after that many seconds instead."""
-
-    def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
-        self._name = name
-        self._period = period
-        self._look = look
-        self._raised = False
-        self._looked = threading.Event()
-        self._stopping = threading.Event()
-
-    def start(self, patience: float = 0.0) -> None:
-        """`patience`: how many seconds to wait for the first look, at most."""
-        threading.Thread(target=self._run, name=self._name, daemon=True).start()
-        self._looked.wait(patience)
-
-    def stop(self) -> None:
-        """Stop, without waiting for a look that is under way."""
-        self._stopping.set()
-
-    @property
-    def stopping(self) -> bool:
-        return self._stopping.is_set()
-
-    def _run(self) -> None:
-        pause: float | None = 0.0
-        while not self._stopping.wait(self._period if pause is None else pause):
-            pause = self._guarded()
-            self._looked.set()
-
-    def _guarded(self) -> float | None:
-        try:
-            pause = self._look()
-        except Exception:
-            if not self._raised:
-                log.exception("a poll failed", thread=self._name)
-            self._raised = True
-            return None
-        self._raised = False
-        return pause
-
-
-# ---- A small pool of threads for writes that no caller waits for.
-#
-# Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a
-# status that changes faster than the API server answers is written once, with its last value; two
-# writes of one key never run at the same time, so the last value also arrives last. A write that failed
-# for a transient reason waits outside the threads until it is tried again. Before every attempt the
-# fence is checked: a former leader writes nothing more, and waiting writes are dropped, since the next
-# leader decides again. A callback tells the submitter how a write ended.
-
-WriteJob = Callable[[], object]
-Ended = Callable[[ApiError | None], object]  # called with the last fault; None if it was written
 
 
 @dataclass(eq=False)
@@ -195,69 +142,92 @@ class Writers:
         """The next write whose key is free; None once the pool is stopped."""
         with self._changed:
             while not self._stopped:
-                self._wake_rested()
-                if write := self._first_free():
-                    del self._pending[write.key]
-                    self._running.add(write.key)
-                    return write
-                self._changed.wait(self._until_next())
+                while self._resting and self._resting[0][0] <= self._clock():
+                    self._queue.append(heapq.heappop(self._resting)[2])
+                for write in self._queue:
+                    if write.key not in self._running:
+                        self._queue.remove(write)
+                        del self._pending[write.key]
+                        self._running.add(write.key)
+                        return write
+                resting = self._resting
+                self._changed.wait(max(0.0, resting[0][0] - self._clock()) if resting else None)
         return None
-
-    def _first_free(self) -> _Write | None:
-        for write in self._queue:
-            if write.key not in self._running:
-                self._queue.remove(write)
-                return write
-        return None
-
-    def _wake_rested(self) -> None:
-        while self._resting and self._resting[0][0] <= self._clock():
-            self._queue.append(heapq.heappop(self._resting)[2])
-
-    def _until_next(self) -> float | None:
-        return max(0.0, self._resting[0][0] - self._clock()) if self._resting else None
 
     def _execute(self, write: _Write) -> None:
+        """Try once."""
         outcome, fault = self._attempt(write)
         if outcome != "retried":
-            self._end(write, fault)
+            try:
+                write.ended(fault)
+            except Exception:
+                log.exception("handling the end of a write failed", key=write.key)
         with self._changed:
             self.outcomes[outcome] += 1
             self._running.discard(write.key)
             if outcome == "retried" and not self._stopped and write.key not in self._pending:
-                self._rest(write, fault)
+                advice = fault.retry_after if isinstance(fault, Refused) else None
+                due = self._clock() + max(write.backoff.delay(), advice or 0.0)
+                self._pending[write.key] = write
+                heapq.heappush(self._resting, (due, next(self._serial), write))
             self._changed.notify()
 
     def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
-        """Try once; returns the outcome and the fault."""
+        """The outcome and the fault."""
         try:
             if not self._fence():
                 return "fenced", Fenced()
             write.job()
         except ApiError as fault:
-            return self._judge(write, fault), fault
+            write.failures += 1
+            if fault.transient and write.failures < write.attempts:
+                return "retried", fault
+            is_outdated = isinstance(fault, Conflict | NotFound)  # the watch will show why
+            write_log = log.debug if is_outdated else log.warning
+            write_log("a write failed", key=write.key, error=str(fault), attempts=write.failures)
+            return "failed", fault
         except Exception as fault:
             log.exception("a write raised an unexpected exception", key=write.key)
             return "failed", ApiError(str(fault))
         return "done", None
 
-    def _judge(self, write: _Write, fault: ApiError) -> str:
-        write.failures += 1
-        if fault.transient and write.failures < write.attempts:
-            return "retried"
-        is_outdated = isinstance(fault, Conflict | NotFound)  # the watch will show why
-        write_log = log.debug if is_outdated else log.warning
-        write_log("a write failed", key=write.key, error=str(fault), attempts=write.failures)
-        return "failed"
 
-    def _end(self, write: _Write, fault: ApiError | None) -> None:
-        try:
-            write.ended(fault)
-        except Exception:
-            log.exception("handling the end of a write failed", key=write.key)
+class Poller:
+    """A thread that looks at something at intervals, until it is stopped. A look that raises does not end it,
+    and is logged once until a look succeeds again.
 
-    def _rest(self, write: _Write, fault: ApiError | None) -> None:
-        advice = fault.retry_after if isinstance(fault, Refused) else None
-        due = self._clock() + max(write.backoff.delay(), advice or 0.0)
-        self._pending[write.key] = write
-        heapq.heappush(self._resting, (due, next(self._serial), write))
+    `look` is called at once and then every `period` seconds, by one thread. If it returns a number, the
+    next call follows after that many seconds instead."""
+
+    def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
+        self._name = name
+        self._period = period
+        self._look = look
+        self._raised = False
+        self._looked = threading.Event()
+        self._stopping = threading.Event()
+
+    def start(self, patience: float = 0.0) -> None:
+        """`patience`: how many seconds to wait for the first look, at most."""
+        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        self._looked.wait(patience)
+
+    def stop(self) -> None:
+        """Stop, without waiting for a look that is under way."""
+        self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def _run(self) -> None:
+        pause: float | None = 0.0
+        while not self._stopping.wait(self._period if pause is None else pause):
+            try:
+                pause = self._look()
+                self._raised = False
+            except Exception:
+                if not self._raised:
+                    log.exception("a poll failed", thread=self._name)
+                pause, self._raised = None, True
+            self._looked.set()

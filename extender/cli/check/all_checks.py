@@ -195,7 +195,7 @@ def all_findings(
 ) -> Iterator[Finding]:
     """`looking_at` takes what is looked at next, to be shown meanwhile."""
     with place.connection.stream("/version") as answer:
-        here, date = time.time(), answer.answer.headers.get("date", "")
+        here, date = time.time(), answer.headers.get("date", "")
         served = msgspec.json.decode(answer.read(), type=dict[str, str])
     there = parsedate_to_datetime(date).timestamp() if date else here
     site = Installation(place, there)
