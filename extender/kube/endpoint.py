@@ -84,6 +84,7 @@ class ApiEndpoint:
         self._host = url.hostname or "localhost"
         self._port = url.port or (443 if self.secure else 80)
         self._refreshing = threading.Lock()
+        self._authorization, self._due = "", 0.0  # the header, and when it is looked at again
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
         self.proxy = find_proxy(configuration)
@@ -152,7 +153,7 @@ class ApiEndpoint:
             raise
 
     def _load(self) -> None:
-        self._authorization: str = self._configuration.get_api_key_with_prefix("BearerToken") or ""
+        self._authorization = self._configuration.get_api_key_with_prefix("BearerToken") or ""
         self._due = self._clock() + _REFRESH
 
 
