@@ -28,6 +28,14 @@ PROGRAMS = (
     "k8s.io/kubernetes/cmd/kube-scheduler",
     "k8s.io/kubernetes/cmd/kubectl",
 )
+TOOLS = {  # further programs that tests use, by the folder whose go.mod pins them
+    "cert-manager": ("kube-muster.io/cert-manager",),
+    "client-go": ("kube-muster.io/client-go",),
+    "helm": ("helm.sh/helm/v3/cmd/helm",),
+    "jobset": ("sigs.k8s.io/jobset",),
+    "volcano": ("volcano.sh/volcano/cmd/cli",),
+    "volcano/installed": ("volcano.sh/volcano/cmd/scheduler", "volcano.sh/volcano/cmd/controller-manager"),
+}
 CERTIFICATE = ("--host=127.0.0.1,localhost", "--ca", "--rsa-bits=2048", "--duration=87600h")
 
 
@@ -200,8 +208,17 @@ def main() -> int:
     parser.add_argument(
         "--kubernetes", default=DEFAULT, help=f"minor version, one of {', '.join(supported())}"
     )
+    parser.add_argument(
+        "--tools",
+        action="store_true",
+        help="and the programs of other projects: no test waits for a compiler",
+    )
+    asked = parser.parse_args()
     try:
-        print(folder(parser.parse_args().kubernetes))  # noqa: T201
+        print(folder(asked.kubernetes))  # noqa: T201
+        for place, packages in TOOLS.items() if asked.tools else ():
+            for package in packages:
+                tool(Path(__file__).parent / place, package)
     except BuildError as error:
         show(f"error: {error}")
         return 2
