@@ -52,10 +52,10 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
 
     *complete, incomplete = arguments or [""]
     found = ShellComplete(program, {}, "muster", _VARIABLE).get_completions(list(complete), incomplete)
-    for each in found:
-        if each.type == "plain":
-            yield f"{each.value}\t{each.help}" if each.help else str(each.value)
-    yield _NO_FILE_COMPLETION if all(each.type == "plain" for each in found) else _DEFAULT
+    for item in found:
+        if item.type == "plain":
+            yield f"{item.value}\t{item.help}" if item.help else str(item.value)
+    yield _NO_FILE_COMPLETION if all(item.type == "plain" for item in found) else _DEFAULT
 
 
 # ---- What the shell offers while a name is typed: those that the cluster has.
@@ -92,8 +92,8 @@ def complete_job(
     from extender.cli.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
-    owners = [each.job for each in _offered(lambda: _read(context, POD_GROUPS, ObservedGroup))]
-    names = sorted({(f"{each.kind.lower()}/{each.name}", each.name) for each in owners if each})
+    owners = [group.job for group in _offered(lambda: _read(context, POD_GROUPS, ObservedGroup))]
+    names = sorted({(f"{owner.kind.lower()}/{owner.name}", owner.name) for owner in owners if owner})
     return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 
 
@@ -110,7 +110,7 @@ def complete_target(
     from extender.kube.resources import PODS
 
     return [
-        *(CompletionItem(f"{each}/") for each in _KINDS if each.startswith(incomplete)),
+        *(CompletionItem(f"{kind_name}/") for kind_name in _KINDS if kind_name.startswith(incomplete)),
         *_names_in(context, PODS, incomplete),
     ]
 
@@ -131,14 +131,14 @@ def _names_in(
     from extender.cli.lookup import ListedObject
 
     found = _offered(lambda: _read(context, resource, ListedObject))
-    names = sorted(each.metadata.name for each in found)
+    names = sorted(obj.metadata.name for obj in found)
     return _items((f"{prefix}{name}" for name in names), prefix + incomplete)
 
 
 def _items(names: Iterable[str], incomplete: str) -> list["CompletionItem"]:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(each) for each in names if each.startswith(incomplete)]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def _offered(read: Callable[[], list[T]]) -> list[T]:

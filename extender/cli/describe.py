@@ -66,8 +66,8 @@ def _pod_sets(job: ObservedJob) -> list[str]:
     record = job.record
     if record is None or record.fault:
         return [record.fault] if record else []
-    sets = ((each, quantities(each.pod.shape.requests)) for each in record.pods)
-    rows = [(each.role or NOTHING, each.count, amounts(asked)) for each, asked in sets]
+    sets = ((pods, quantities(pods.pod.shape.requests)) for pods in record.pods)
+    rows = [(pods.role or NOTHING, pods.count, amounts(asked)) for pods, asked in sets]
     return columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows) if rows else []
 
 
@@ -194,9 +194,9 @@ def _more(count: int) -> str:
 def _selector(written: Json) -> str:
     """As kubectl writes selectors."""
     labels = [f"{key}={value}" for key, value in sorted((written.get("matchLabels") or {}).items())]
-    for each in written.get("matchExpressions") or ():
-        values = f" ({', '.join(each['values'])})" if each.get("values") else ""
-        labels.append(f"{each['key']} {each['operator']}{values}")
+    for expression in written.get("matchExpressions") or ():
+        values = f" ({', '.join(expression['values'])})" if expression.get("values") else ""
+        labels.append(f"{expression['key']} {expression['operator']}{values}")
     return ", ".join(labels) or "all"
 
 
@@ -210,17 +210,19 @@ def _shares(queue: QueueFigures) -> list[str]:
 
 def _flavors(queue: ObservedQueue) -> list[str]:
     """What is held of each, and the most that may be."""
-    held = {each.name: each.allocated for each in queue.status.flavors or ()}
+    held = {flavor.name: flavor.allocated for flavor in queue.status.flavors or ()}
     return [
-        f"{each.name}: holds {amounts(held.get(each.name))}"
-        + (f" of {amounts(each.capability)}" if each.capability else "")
-        for each in queue.spec.flavors or ()
+        f"{flavor.name}: holds {amounts(held.get(flavor.name))}"
+        + (f" of {amounts(flavor.capability)}" if flavor.capability else "")
+        for flavor in queue.spec.flavors or ()
     ]
 
 
 def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
     """Those that lead into it."""
-    keys = sorted(key for key, each in evidence.local_queues.items() if each.spec.queue == queue)
+    keys = sorted(
+        key for key, local_queue in evidence.local_queues.items() if local_queue.spec.queue == queue
+    )
     for key in keys[:_MOST]:
         status = evidence.local_queues[key].status
         active = condition(status.conditions, "Active")
@@ -235,10 +237,10 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
 
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
     """A paragraph for each phase that occurs."""
-    found = [each for each in evidence.groups if evidence.queue_of(each) == queue]
+    found = [group for group in evidence.groups if evidence.queue_of(group) == queue]
     for phase, heading in _HEADINGS.items():
-        of_phase = [each for each in found if (each.course or "Pending") == phase]
-        lines = [line for each in of_phase[:_MOST] for line in _group(evidence, each, phase)]
+        of_phase = [group for group in found if (group.course or "Pending") == phase]
+        lines = [line for group in of_phase[:_MOST] for line in _group(evidence, group, phase)]
         more = len(of_phase) - _MOST
         lines += [f"{_INDENT}and {more} more"] if more > 0 else []
         yield section(f"{heading} ({len(of_phase)}):", lines, indent="")
@@ -248,7 +250,7 @@ def _group(evidence: Evidence, group: ObservedGroup, phase: str) -> Iterator[str
     placement = waits(group).removeprefix("waits: ") if phase == "Pending" else _queue_stands(group)
     yield folded(f"podgroup/{group.key}: {placement}", _INDENT, hanging=_INDENT)
     if phase == "Pending" and (condition := group.scheduled):
-        others = [_name(each) for each in holders(evidence, group, condition.reason)]
+        others = [_name(other) for other in holders(evidence, group, condition.reason)]
         if others:
             yield folded(f"behind {', '.join(others)}", _INDENT * 2, hanging=_INDENT)
 

@@ -48,9 +48,9 @@ def _target(value: str) -> Target:
 def _known(kind: str, value: str) -> str:
     from extender.cli.kinds import FURTHER, job_kinds
 
-    if any(each.is_called(kind) for each in job_kinds()):
+    if any(row_kind.is_called(kind) for row_kind in job_kinds()):
         return kind
-    allowed = ", ".join(dict.fromkeys(each.name.lower() for each in job_kinds()))
+    allowed = ", ".join(dict.fromkeys(kind.name.lower() for kind in job_kinds()))
     raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}{FURTHER}")
 
 
@@ -77,11 +77,11 @@ def list_jobs(output: str, **flags: Any) -> None:
         evidence = Evidence(place, place.namespace)
         found = jobs_of(place)
         if output == "name":
-            echo("\n".join(each.qualified_name for each in found)) if found else None
+            echo("\n".join(job.qualified_name for job in found)) if found else None
         elif output in ("table", "wide"):
             _show_table(place, evidence, found, wide=output == "wide")
         else:
-            show_document({"kind": "List", "items": [_document(each, evidence) for each in found]}, output)
+            show_document({"kind": "List", "items": [_document(job, evidence) for job in found]}, output)
 
 
 def _show_table(place: ClusterAccess, evidence: "Evidence", found: "list[ObservedJob]", wide: bool) -> None:
@@ -91,9 +91,9 @@ def _show_table(place: ClusterAccess, evidence: "Evidence", found: "list[Observe
         return
     everywhere = not place.namespace
     head = (*(("NAMESPACE",) if everywhere else ()), *_HEAD, *(_WIDE if wide else ()))
-    rows = [_row(each, evidence, wide)[not everywhere :] for each in found]
+    rows = [_row(job, evidence, wide)[not everywhere :] for job in found]
     top, *lines = columns(head, rows)
-    states = [each.state for each in found]
+    states = [job.state for job in found]
     echo("\n".join([top, *(_coloured(line, state) for line, state in zip(lines, states, strict=True))]))
 
 

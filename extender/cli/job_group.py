@@ -11,6 +11,6 @@ def job() -> None:
     """Show jobs that wait as jobs, and keep them back."""
 
 
-for each in (list_jobs, describe_job, hold_job, resume_job, stop_job):
-    each.params.append(config_option())
-    job.add_command(each)
+for command in (list_jobs, describe_job, hold_job, resume_job, stop_job):
+    command.params.append(config_option())
+    job.add_command(command)

@@ -57,7 +57,7 @@ class ServedGroups(Wire, frozen=True):
     @property
     def versions(self) -> dict[str, str]:
         """The version of each API group that the cluster prefers."""
-        return {each.name: each.preferred_version.version for each in self.groups}
+        return {group.name: group.preferred_version.version for group in self.groups}
 
 
 _OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
@@ -102,11 +102,11 @@ def job_row(api_version: str, kind: str) -> WorkloadRow | None:
 
 def owner_kind(name: str) -> OwnerKind | None:
     """None for a name that none of them has."""
-    return next((each for each in owner_kinds() if each.is_called(name)), None)
+    return next((kind for kind in owner_kinds() if kind.is_called(name)), None)
 
 
 def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
-    return next((each for each in owner_kinds() if each.is_kind_of(owner)), None)
+    return next((kind for kind in owner_kinds() if kind.is_kind_of(owner)), None)
 
 
 # ---- What a person asks about: NAME, or KIND/NAME as `kubectl get -o name` writes it.
@@ -150,7 +150,7 @@ def _known(kind: str, value: str) -> str:
     own = own_kind(kind)
     if own or owner_kind(kind):
         return own or kind
-    others = ", ".join(dict.fromkeys(each.name.lower() for each in owner_kinds()))
+    others = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
     allowed = f"pod, podgroup, queue, {others}{FURTHER}"
     raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}")
 
@@ -185,4 +185,4 @@ def _learn(_context: click.Context, _parameter: click.Parameter, path: Path | No
     kinds, faults = further_kinds(given.value, given.where) if given else ((), [])
     if faults:
         raise click.UsageError("\n".join(faults))
-    learn([each.row for each in kinds])
+    learn([kind.row for kind in kinds])

@@ -58,7 +58,7 @@ def _instead(name: str, there: Sequence[str]) -> str:
     """`; there are: batch, default`, the likeliest first."""
     alike = near_misses(name, there)
     if len(there) <= _FEW:
-        others = [*alike, *(each for each in there if each not in alike)]
+        others = [*alike, *(name for name in there if name not in alike)]
         return f"; there are: {', '.join(others)}" if others else "; there are none"
     return f"; {did_you_mean(alike)}" if alike else ""
 
@@ -66,7 +66,7 @@ def _instead(name: str, there: Sequence[str]) -> str:
 def names(reader: Reader, resource: Resource, namespace: str) -> list[str] | None:
     """All names that there are; None where they cannot be listed."""
     try:
-        return sorted(each.metadata.name for each in reader.list(resource, namespace, ListedObject))
+        return sorted(obj.metadata.name for obj in reader.list(resource, namespace, ListedObject))
     except ApiError:
         return None
 

@@ -119,9 +119,9 @@ class ObservedGroup(PodGroup, frozen=True):
     def job(self) -> OwnerReference | None:
         """The job that it stands for; None for another group."""
         owners = (
-            each for each in self.metadata.owner_references or () if self.name == group_name_of(each.uid)
+            owner for owner in self.metadata.owner_references or () if self.name == group_name_of(owner.uid)
         )
-        return next((each for each in owners if job_row(each.api_version, each.kind)), None)
+        return next((owner for owner in owners if job_row(owner.api_version, owner.kind)), None)
 
     @property
     def scheduled(self) -> Condition | None:
@@ -170,13 +170,13 @@ class ObservedEvent(Wire, frozen=True):
 def conditions(found: Iterable[Condition] | None) -> list[str]:
     rows = [
         (
-            each.type,
-            each.status,
-            each.reason or NOTHING,
-            age(each.last_transition_time),
-            each.message or NOTHING,
+            condition.type,
+            condition.status,
+            condition.reason or NOTHING,
+            age(condition.last_transition_time),
+            condition.message or NOTHING,
         )
-        for each in found or ()
+        for condition in found or ()
     ]
     return columns(("TYPE", "STATUS", "REASON", "AGE", "MESSAGE"), rows) if rows else []
 
@@ -188,7 +188,7 @@ def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
         found = reader.list(EVENTS, namespace or "default", ObservedEvent, fields=where)
     except (Forbidden, NotFound):
         return ["not shown: you may not list events"]
-    latest = sorted(found, key=lambda each: each.at)[-_LATEST:]
+    latest = sorted(found, key=lambda event: event.at)[-_LATEST:]
     return columns(("TYPE", "REASON", "AGE", "MESSAGE"), map(_row, latest)) if latest else []
 
 

@@ -168,8 +168,8 @@ def jobs_of(place: ClusterAccess) -> list[ObservedJob]:
     """Of the namespace, or of all, in the order of namespaces and names. What may not be read is said on
     stderr, and such a job is shown as far as its PodGroup tells."""
     units = [
-        msgspec.convert(each, ObservedGroup)
-        for each in fetched(place.reader, POD_GROUPS, place.namespace, ())
+        msgspec.convert(group, ObservedGroup)
+        for group in fetched(place.reader, POD_GROUPS, place.namespace, ())
     ]
     by_kind: dict[tuple[str, str], list[ObservedGroup]] = defaultdict(list)
     for unit in units:
@@ -177,7 +177,7 @@ def jobs_of(place: ClusterAccess) -> list[ObservedJob]:
             by_kind[owner.api_version, owner.kind].append(unit)
     rows = {kind: row for kind in by_kind if (row := job_row(*kind))}
     found = [job for kind, row in rows.items() for job in _of_kind(place, row, kind[0], by_kind[kind])]
-    return sorted(found, key=lambda each: (each.meta.namespace, each.meta.name, each.row.kind))
+    return sorted(found, key=lambda job: (job.meta.namespace, job.meta.name, job.row.kind))
 
 
 def _of_kind(
@@ -203,7 +203,7 @@ def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
         needed = right_to("list", resource, place.namespace)
         click.echo(f"Of {resource.plural} only what their PodGroups say: you may not {needed}.", err=True)
         return None
-    return {each["metadata"]["uid"]: each for each in found}
+    return {obj["metadata"]["uid"]: obj for obj in found}
 
 
 # ---- One job of a kind, with the PodGroup that stands for it.
@@ -237,10 +237,10 @@ def _with_runtime(evidence: Evidence, row: WorkloadRow, obj: Json) -> Json:
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     """One that there is not, or several of the name, end the command."""
     objects = OwnerObjects(evidence)
-    kinds = [each for each in job_kinds() if not target.kind or each.is_called(target.kind)]
+    kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     found = [job for kind in kinds if (job := job_of_kind(evidence, objects, kind, target.name))]
     if len(found) > 1:
-        several = " and ".join(each.spoken_name for each in found)
+        several = " and ".join(job.spoken_name for job in found)
         raise click.UsageError(f"got {target.name!r}, which may be {several}: name one of them")
     if not found:
         raise _absent(evidence, objects, kinds, target)
@@ -253,22 +253,22 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
 def _absent(
     evidence: Evidence, objects: OwnerObjects, kinds: list[OwnerKind], target: Target
 ) -> click.ClickException:
-    namespace, served = evidence.namespace, [each for each in kinds if objects.resource_of(each)]
+    namespace, served = evidence.namespace, [kind for kind in kinds if objects.resource_of(kind)]
     if target.kind and not served:
         return click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
     what = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
     absent = f"{what} not found in namespace {namespace}"
     if evidence.unread:
-        rights = (objects.resource_of(each) for each in served if each.plural in evidence.unread)
-        asked = (str(right_to("get", each, namespace, target.name)) for each in rights if each)
+        rights = (objects.resource_of(resource) for resource in served if resource.plural in evidence.unread)
+        asked = (str(right_to("get", right, namespace, target.name)) for right in rights if right)
         return click.ClickException(f"not allowed: to look for it takes the right to {', '.join(asked)}")
     there = sorted(_names(objects, served))
-    alike = near_misses(target.name, (each.partition("/")[2] for each in there))
-    meant = did_you_mean([each for each in there if each.partition("/")[2] in alike])
+    alike = near_misses(target.name, (name.partition("/")[2] for name in there))
+    meant = did_you_mean([name for name in there if name.partition("/")[2] in alike])
     return click.ClickException(f"{absent}; {meant}" if meant else absent)
 
 
 def _names(objects: OwnerObjects, kinds: list[OwnerKind]) -> Iterator[str]:
     for kind in kinds:
-        for each in objects.all(kind, ListedObject):
-            yield f"{kind.name.lower()}/{each.metadata.name}"
+        for obj in objects.all(kind, ListedObject):
+            yield f"{kind.name.lower()}/{obj.metadata.name}"

@@ -53,10 +53,10 @@ def echo(text: str) -> None:
 def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
     """As kubectl prints them, without the bookkeeping of managed fields."""
     if form == "name":
-        for each in objects:
-            echo(_name(each))
+        for obj in objects:
+            echo(_name(obj))
         return
-    tidy = [_tidy(each) for each in objects]
+    tidy = [_tidy(obj) for obj in objects]
     several = {"apiVersion": "v1", "items": tidy, "kind": "List", "metadata": {"resourceVersion": ""}}
     show_document(tidy[0] if single else several, form)
 
@@ -97,7 +97,7 @@ def fields(rows: Iterable[tuple[str, object]]) -> str:
 def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
     """Lines under a heading; nothing where there are no lines."""
     return (
-        "\n".join([click.style(heading, dim=True), *(f"{indent}{each}" for each in lines)]) if lines else ""
+        "\n".join([click.style(heading, dim=True), *(f"{indent}{line}" for line in lines)]) if lines else ""
     )
 
 
@@ -139,8 +139,8 @@ def amount(name: str, quantity: Quantity | None) -> str:
 
 def amounts(quantities: Mapping[str, Quantity] | None) -> str:
     """`cpu 4, memory 8Gi`, without what is 0; every pod is one of `pods`, which says little."""
-    known = sorted((name, each) for name, each in (quantities or {}).items() if name != PODS)
-    shown = [f"{name} {amount(name, each)}" for name, each in known if number(name, each)]
+    known = sorted((name, quantity) for name, quantity in (quantities or {}).items() if name != PODS)
+    shown = [f"{name} {amount(name, quantity)}" for name, quantity in known if number(name, quantity)]
     return ", ".join(shown) or NOTHING
 
 

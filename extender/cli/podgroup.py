@@ -67,8 +67,8 @@ def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
         return
     evidence = Evidence(place, place.namespace)
     head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
-    seen = (msgspec.convert(each, ObservedGroup) for each in found)
-    rows = [_row(each, evidence, wide)[bool(place.namespace) :] for each in seen]
+    seen = (msgspec.convert(obj, ObservedGroup) for obj in found)
+    rows = [_row(group, evidence, wide)[bool(place.namespace) :] for group in seen]
     echo("\n".join(columns(head, rows)))
 
 

@@ -12,8 +12,8 @@ def podgroup() -> None:
     """Show groups of pods (alias: pg)."""
 
 
-for each in (list_groups, get_groups, describe_group):
-    podgroup.add_command(each)
+for command in (list_groups, get_groups, describe_group):
+    podgroup.add_command(command)
 
 pg = copy.copy(podgroup)
 pg.name, pg.hidden = "pg", True

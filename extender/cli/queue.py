@@ -59,9 +59,9 @@ def _show_table(found: list[Json], wide: bool) -> None:
     if not found:
         click.echo("No queues found", err=True)
         return
-    seen = [msgspec.convert(each, ObservedQueue) for each in found]
+    seen = [msgspec.convert(obj, ObservedQueue) for obj in found]
     head = _HEAD + (_WIDE if wide else ())
-    echo("\n".join(columns(head, (_row(each) + (_more(each) if wide else ()) for each in seen))))
+    echo("\n".join(columns(head, (_row(queue) + (_more(queue) if wide else ()) for queue in seen))))
 
 
 def _row(queue: "ObservedQueue") -> tuple[object, ...]:

@@ -41,8 +41,8 @@ def queue() -> None:
     """Show and change queues (alias: q)."""
 
 
-for each in _COMMANDS:
-    queue.add_command(each)
+for command in _COMMANDS:
+    queue.add_command(command)
 
 q = copy.copy(queue)
 q.name, q.hidden = "q", True

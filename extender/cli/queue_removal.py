@@ -69,7 +69,7 @@ class WatchedQueue:
     def left(self) -> str:
         """What is in it, by name where that may be known."""
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
-        groups = [f"podgroup/{each.key}" for each in groups_of(self._place, self._name)]
+        groups = [f"podgroup/{group.key}" for group in groups_of(self._place, self._name)]
         names = f": {some(groups)}" if groups else ""
         alone = f"; {_ALONE}" if groups_in(queue) > len(groups) else ""
         return f"queue {self._name} is {in_it(queue)}{names}{alone}"
@@ -118,13 +118,13 @@ def in_number(verb: str, count: int) -> str:
 def groups_of(place: ClusterAccess, queue: str) -> list[ObservedGroup]:
     """Of all namespaces where that is allowed."""
     evidence = Evidence(place, "")
-    return [each for each in evidence.groups if evidence.queue_of(each) == queue]
+    return [group for group in evidence.groups if evidence.queue_of(group) == queue]
 
 
 def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
     """The pods that name a queue, wait, and are in no PodGroup: nothing but themselves keeps them there."""
     evidence = Evidence(place, "")
-    groups = {each.key for each in evidence.groups}
+    groups = {group.key for group in evidence.groups}
     return [
         f"{pod.metadata.namespace}/{pod.metadata.name}"
         for pod in evidence.waiting_pods
@@ -183,7 +183,7 @@ class Removal:
 
     def _refuse_children(self) -> None:
         queues = self._place.reader.list(QUEUES, "", ObservedQueue)
-        children = [each.name for each in queues if each.spec.parent == self._name]
+        children = [queue.name for queue in queues if queue.spec.parent == self._name]
         if children:
             message = f"queue {self._name} has queues below it: {', '.join(children)}"
             raise click.ClickException(f"{message}\nDelete them first, or give them another --parent.")
@@ -211,7 +211,7 @@ class Removal:
 
     def _new(self) -> Iterator[ObservedGroup]:
         groups = groups_of(self._place, self._name)
-        return (each for each in groups if each.metadata.uid not in self._asked)
+        return (group for group in groups if group.metadata.uid not in self._asked)
 
     def _delete_group(self, group: ObservedGroup) -> None:
         self._asked.add(group.metadata.uid)

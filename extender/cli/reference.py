@@ -44,18 +44,18 @@ def document() -> str:
     return HEAD + "".join(map(_row, SETTINGS)) + example + FURTHER_KINDS
 
 
-def _row(each: Setting) -> str:
-    default = each.unset or f"`{shown_default(each)}`"
-    names = f"`{each.flag}` | `{each.variable}` | `{each.key}`"
-    return f"| {names} | {default} | {each.kind.allowed} | {each.help} |\n"
+def _row(setting: Setting) -> str:
+    default = setting.unset or f"`{shown_default(setting)}`"
+    names = f"`{setting.flag}` | `{setting.variable}` | `{setting.key}`"
+    return f"| {names} | {default} | {setting.kind.allowed} | {setting.help} |\n"
 
 
-def _line(each: Setting) -> str:
+def _line(setting: Setting) -> str:
     """The line of the example that sets the default; settings without a value of their own are left out."""
-    if each.unset:
+    if setting.unset:
         return ""
-    written = each.written(each.default)
-    return f"{each.key}: {written if isinstance(written, str) else '[' + ', '.join(written) + ']'}\n"
+    written = setting.written(setting.default)
+    return f"{setting.key}: {written if isinstance(written, str) else '[' + ', '.join(written) + ']'}\n"
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         repeatable = all(path.is_file() or path.is_dir() for path in paths)
         listener = _listen(listen)
         with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
-            own_nodes = any(each.object["kind"] == "Node" for each in found)
+            own_nodes = any(manifest.object["kind"] == "Node" for manifest in found)
             if not own_nodes:
                 cluster.make_nodes(
                     *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))

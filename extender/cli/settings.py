@@ -42,25 +42,25 @@ Source = Mapping[str, GivenSetting]  # by field of Configuration
 def from_flags(flags: Mapping[str, str | Sequence[str] | None]) -> Source:
     """The flags that were given; those that were not are None or empty."""
     return {
-        each.field: GivenSetting(each.flag, list(value) if each.repeatable else value)
-        for each in SETTINGS
-        if (value := flags.get(each.field))
+        setting.field: GivenSetting(setting.flag, list(value) if setting.repeatable else value)
+        for setting in SETTINGS
+        if (value := flags.get(setting.field))
     }
 
 
 def from_environment(environment: Mapping[str, str]) -> Source:
     """The variables of the table. Others are not ours: for a Service named muster, pods get MUSTER_PORT."""
     return {
-        each.field: GivenSetting(each.variable, value.split(",") if each.repeatable else value)
-        for each in SETTINGS
-        if (value := environment.get(each.variable))
+        setting.field: GivenSetting(setting.variable, value.split(",") if setting.repeatable else value)
+        for setting in SETTINGS
+        if (value := environment.get(setting.variable))
     }
 
 
 def from_file(path: Path) -> Source:
     """What the file sets. Raises InvalidConfiguration when it cannot be read or holds unknown keys."""
     document = _document(path)
-    keys = {each.key: each.field for each in SETTINGS} | {JOB_KINDS: "job_kinds"}
+    keys = {setting.key: setting.field for setting in SETTINGS} | {JOB_KINDS: "job_kinds"}
     faults = [
         *_wrong_head(path, document),
         *(f"{path}: {key}: unknown; allowed are {', '.join(keys)}" for key in document if key not in keys),
@@ -92,13 +92,13 @@ def _wrong_head(path: Path, document: dict[str, Any]) -> Iterator[str]:
 
 def resolve(*sources: Source) -> Configuration:
     """The configuration that `sources` make, of which the later win. Raises InvalidConfiguration."""
-    given = {field: each for source in sources for field, each in source.items()}
+    given = {field: setting for source in sources for field, setting in source.items()}
     values: dict[str, Any] = {}
     faults: list[str] = []
     for setting in SETTINGS:
-        each = given.get(setting.field)
-        if each and each.value != setting.written(setting.default):  # nothing is no fault where it is that
-            _judge(setting, each, values, faults)
+        found = given.get(setting.field)
+        if found and found.value != setting.written(setting.default):  # nothing is no fault where it is that
+            _judge(setting, found, values, faults)
     if kinds := given.get("job_kinds"):
         values["job_kinds"], wrong = further_kinds(kinds.value, kinds.where)
         faults += wrong
@@ -125,7 +125,7 @@ def _one(setting: Setting, value: Any) -> Any:
 
 
 def _many(setting: Setting, value: Any) -> tuple[Any, ...]:
-    read = tuple(_one(setting, each) for each in value) if isinstance(value, list) else ()
+    read = tuple(_one(setting, part) for part in value) if isinstance(value, list) else ()
     if not read or len(set(read)) < len(read):
         raise ValueError(value)
     return read
@@ -144,9 +144,9 @@ def _options() -> Iterator[click.Option]:
         metavar="FILE",
         help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
     )
-    for each in SETTINGS:
+    for setting in SETTINGS:
         yield click.Option(
-            [each.flag, each.field], multiple=each.repeatable, metavar="VALUE", help=_help(each)
+            [setting.flag, setting.field], multiple=setting.repeatable, metavar="VALUE", help=_help(setting)
         )
 
 

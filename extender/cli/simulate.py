@@ -85,7 +85,7 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
     try:
         result = runner.simulate(
-            runner.SimulationOptions(**{name: each for name, each in options.items() if each})
+            runner.SimulationOptions(**{name: value for name, value in options.items() if value})
         )
     except (manifests.InvalidManifests, invalid) as fault:
         raise click.UsageError(str(fault)) from fault

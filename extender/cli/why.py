@@ -39,7 +39,7 @@ def why(target: Target, output: str, **flags: Any) -> None:
     else:
         import msgspec
 
-        single, *more = (msgspec.to_builtins(each) for each in found)
+        single, *more = (msgspec.to_builtins(answer) for answer in found)
         show_document({"kind": "List", "items": [single, *more]} if more else single, output)
 
 

@@ -33,11 +33,11 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
         with working("looking at the installation") as looking_at:
             found = list(all_findings(place, looking_at))
     if output == "text":
-        for each in found:
-            echo(_line(*each))
+        for finding in found:
+            echo(_line(*finding))
     else:
-        show_document([each._asdict() for each in found], output)
-    sys.exit(1 if any(each.state == WRONG for each in found) else 0)
+        show_document([finding._asdict() for finding in found], output)
+    sys.exit(1 if any(finding.state == WRONG for finding in found) else 0)
 
 
 def _line(subject: str, state: str, message: str, todo: str) -> str:

@@ -49,9 +49,9 @@ _LEASE_SKEW = 5.0
 def workload(site: Installation) -> Iterator[Finding]:
     if not site.workloads:
         yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
-    for each in site.workloads:
-        yield _replicas(each.obj)
-        yield _release(each)
+    for workload in site.workloads:
+        yield _replicas(workload.obj)
+        yield _release(workload)
 
 
 def _replicas(found: Json) -> Finding:
@@ -80,11 +80,11 @@ def _release(found: Serving) -> Finding:
 
 
 def leader(site: Installation) -> Iterator[Finding]:
-    for each in site.workloads:
-        if each.setting("leader_elect") == "off":
+    for workload in site.workloads:
+        if workload.setting("leader_elect") == "off":
             yield fine("leader", "every replica leads (--leader-elect=off)")
         else:
-            yield _lease(site, each.setting("lease"))
+            yield _lease(site, workload.setting("lease"))
 
 
 def _lease(site: Installation, name: str) -> Finding:
@@ -152,7 +152,7 @@ def _ready(site: Installation, pod: str, readiness: str) -> Iterator[Finding]:
     failed = FAILED.findall(readiness)
     log = f"kubectl -n {site.namespace} logs {pod} -c muster"
     for part, why in failed:
-        todo = next((each for end, each in _REMEDIES.items() if part.endswith(end)), "Look at its log")
+        todo = next((remedy for end, remedy in _REMEDIES.items() if part.endswith(end)), "Look at its log")
         yield wrong("health", f"{pod} is not ready, {part}: {why}", f"{todo}: {log}")
     if not failed:
         yield fine("health", f"{pod} is ready")

@@ -21,7 +21,7 @@ def expiries(pem: bytes) -> list[float]:
     """When each certificate ends, in seconds since 1970. Raises ValueError."""
     from extender.webhooks.certificates import expiry, split
 
-    return [expiry(each) for each in split(pem)]
+    return [expiry(certificate) for certificate in split(pem)]
 
 
 def ends(left: float) -> str:
@@ -55,20 +55,20 @@ class ShownCertificate(NamedTuple):
 
 def shown(site: Installation) -> Iterator[ShownCertificate]:
     """Where it is in files that are no Secret, nothing is known of it."""
-    for each in site.workloads:
-        source = each.setting("webhook_certificates")
+    for workload in site.workloads:
+        source = workload.setting("webhook_certificates")
         if source == "self-signed":
-            name, life = each.setting("webhook_secret"), each.setting("webhook_lifetime")
+            name, life = workload.setting("webhook_secret"), workload.setting("webhook_lifetime")
             soon = min(_SOON, as_seconds(life) * _OVERDUE)
             yield ShownCertificate(name, True, site.get(SECRETS, *name.split("/")), soon)
-        elif source == "files" and (mounted := each.secret_at(each.setting("webhook_folder"))):
+        elif source == "files" and (mounted := workload.secret_at(workload.setting("webhook_folder"))):
             secret = site.get(SECRETS, site.namespace, mounted)
             yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
 
 
 def certificate_in_files(site: Installation) -> bool:
     """Whether another component makes and renews it."""
-    return any(each.setting("webhook_certificates") == "files" for each in site.workloads)
+    return any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
 
 
 # ---- what the API server trusts
@@ -84,7 +84,7 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
         return f"caBundle cannot be read: {fault}"
     return (
         ""
-        if left > min((each.soon for each in certificates), default=_SOON)
+        if left > min((certificate.soon for certificate in certificates), default=_SOON)
         else f"its authority {ends(left)}"
     )
 
@@ -114,8 +114,8 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
 
 
 def certificates(site: Installation) -> Iterator[Finding]:
-    for each in shown(site):
-        yield _secret(each, site.now)
+    for certificate in shown(site):
+        yield _secret(certificate, site.now)
 
 
 def _secret(found: ShownCertificate, now: float) -> Finding:
@@ -144,9 +144,9 @@ _RENEW = f"Renew both sides with muster certificates, and restart the schedulers
 
 def mutual_tls(site: Installation) -> Iterator[Finding]:
     """Where the folder is of no Secret, nothing is known of it."""
-    for each in site.workloads:
-        if (folder := each.setting("tls_folder")) and (name := each.secret_at(folder)):
-            yield _judged(site, name, _called(each.setting("listen")))
+    for workload in site.workloads:
+        if (folder := workload.setting("tls_folder")) and (name := workload.secret_at(folder)):
+            yield _judged(site, name, _called(workload.setting("listen")))
 
 
 def _judged(site: Installation, name: str, host: str) -> Finding:
@@ -172,7 +172,7 @@ def _fault(secret: Json, now: float, host: str) -> str:
     from extender.host.tls import AUTHORITY, CERTIFICATE, KEY
     from extender.webhooks.certificates import fits, names
 
-    missing = [each for each in (CERTIFICATE, KEY, AUTHORITY) if not part_of(secret, each)]
+    missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not part_of(secret, file)]
     if missing:
         return f"lacks {', '.join(missing)}"
     certificate = part_of(secret, CERTIFICATE)
@@ -189,7 +189,9 @@ def _left(secret: Json, now: float) -> float:
     """Seconds until the first of its certificates ends."""
     from extender.host.tls import AUTHORITY, CERTIFICATE
 
-    return min(each for name in (CERTIFICATE, AUTHORITY) for each in expiries(part_of(secret, name))) - now
+    return (
+        min(expiry for name in (CERTIFICATE, AUTHORITY) for expiry in expiries(part_of(secret, name))) - now
+    )
 
 
 def _called(listen: str) -> str:

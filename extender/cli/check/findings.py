@@ -91,16 +91,16 @@ class Installation:
         """A Deployment, or a DaemonSet where Muster extends the cluster's own scheduler. Lists of the API
         server do not say the kind."""
         found = [
-            Serving({**each, "kind": kind}, each["spec"]["template"]["spec"])
+            Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
-            for each in self.ours(resource, self.namespace)
+            for obj in self.ours(resource, self.namespace)
         ]
-        return [each for each in found if each.container]
+        return [workload for workload in found if workload.container]
 
     @cached_property
     def pods(self) -> list["Serving"]:
-        found = [Serving(each, each["spec"]) for each in self.ours(PODS, self.namespace)]
-        return [each for each in found if each.container]
+        found = [Serving(pod, pod["spec"]) for pod in self.ours(PODS, self.namespace)]
+        return [pod for pod in found if pod.container]
 
     @property
     def container(self) -> Json:
@@ -133,14 +133,14 @@ class Serving(NamedTuple):
     def volume_at(self, container: Json, folder: str) -> Json:
         """The volume that a container has in this folder; empty where there is none."""
         mounts = container.get("volumeMounts", ())
-        volumes = {each["name"] for each in mounts if each["mountPath"].rstrip("/") == folder.rstrip("/")}
-        return next((each for each in self.spec.get("volumes", ()) if each["name"] in volumes), {})
+        volumes = {mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == folder.rstrip("/")}
+        return next((volume for volume in self.spec.get("volumes", ()) if volume["name"] in volumes), {})
 
 
 def container_of(spec: Json) -> Json:
     """The container that runs `muster serve`; empty where there is none."""
     every = [*spec.get("initContainers", ()), *spec.get("containers", ())]
-    return next((each for each in every if each["name"] == "muster"), {})
+    return next((container for container in every if container["name"] == "muster"), {})
 
 
 def setting(container: Json, field: str) -> str:
@@ -150,10 +150,14 @@ def setting(container: Json, field: str) -> str:
 
 def settings(container: Json, field: str) -> list[str]:
     """All values of one that may be given several times."""
-    known = next(each for each in SETTINGS if each.field == field)
-    flags = (each.partition("=") for each in container.get("args", ()))
+    known = next(setting for setting in SETTINGS if setting.field == field)
+    flags = (arg.partition("=") for arg in container.get("args", ()))
     given = [value for name, _, value in flags if name == known.flag]
-    given += [each.get("value", "") for each in container.get("env", ()) if each["name"] == known.variable]
+    given += [
+        variable.get("value", "")
+        for variable in container.get("env", ())
+        if variable["name"] == known.variable
+    ]
     default = known.written(known.default)
     return given or (default if isinstance(default, list) else [default])
 

@@ -26,7 +26,7 @@ def kueue(site: Installation) -> Iterator[Finding]:
         yield fine(_SUBJECT, "the cluster does not have it")
         return
     ours = _names(site, LOCAL_QUEUES)
-    theirs: set[str] = set().union(*(_names(site, each) for each in _served(crd)))
+    theirs: set[str] = set().union(*(_names(site, resource) for resource in _served(crd)))
     if both := sorted(ours & theirs):
         yield _contended(both)
     left = [job for job in map(_waiting, _jobs(site)) if job and job.local_queue not in ours]
@@ -34,14 +34,14 @@ def kueue(site: Installation) -> Iterator[Finding]:
 
 
 def _served(crd: Json) -> Iterator[Resource]:
-    versions = {each["name"] for each in at(crd, "spec", "versions") or () if each.get("served")}
-    known = (each for each in KUEUE_LOCAL_QUEUES if each.version.rpartition("/")[2] in versions)
+    versions = {version["name"] for version in at(crd, "spec", "versions") or () if version.get("served")}
+    known = (resource for resource in KUEUE_LOCAL_QUEUES if resource.version.rpartition("/")[2] in versions)
     yield from list(known)[:1]  # each shows all
 
 
 def _names(site: Installation, resource: Resource) -> set[str]:
-    metas = (each["metadata"] for each in site.all_of(resource, Json))
-    return {f"{each['namespace']}/{each['name']}" for each in metas}
+    metas = (obj["metadata"] for obj in site.all_of(resource, Json))
+    return {f"{meta['namespace']}/{meta['name']}" for meta in metas}
 
 
 def _jobs(site: Installation) -> Iterator[tuple[ObservedJob, JobRecord]]:
@@ -49,7 +49,7 @@ def _jobs(site: Installation) -> Iterator[tuple[ObservedJob, JobRecord]]:
     schedulers = settings(site.container, "scheduler_names")
     for row in WORKLOADS.values():
         found = site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []
-        for job in (observed_job(row, each, None) for each in found):
+        for job in (observed_job(row, obj, None) for obj in found):
             if (record := job.read(schedulers)) and record.ours and not record.is_part:
                 yield job, record
 
@@ -80,8 +80,8 @@ def _contended(names: list[str]) -> Finding:
 
 
 def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:
-    known = [each.name for each in jobs if each.local_queue in theirs]
-    lost = [f"{each.name} ({each.local_queue})" for each in jobs if each.local_queue not in theirs]
+    known = [job.name for job in jobs if job.local_queue in theirs]
+    lost = [f"{job.name} ({job.local_queue})" for job in jobs if job.local_queue not in theirs]
     if known:
         message = f"{many(len(known), 'suspended job')} left to it: {some(sorted(known))}"
         todo = f"To have Muster start one, take off its label {KUEUE_QUEUE} and name a queue of Muster's."

@@ -52,7 +52,9 @@ def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) ->
         return wrong(name, "is not installed", _APPLY)
     if not _established(crd):
         return wrong(name, "is not established", f"kubectl describe crd {name} tells why.")
-    version = next((each for each in at(crd, "spec", "versions") or () if each["name"] == served), None)
+    version = next(
+        (version for version in at(crd, "spec", "versions") or () if version["name"] == served), None
+    )
     if version is None or not version.get("served"):
         return wrong(name, f"does not serve {served}", _APPLY)
     schema = at(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
@@ -64,7 +66,7 @@ def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) ->
 
 def _established(crd: Json) -> bool:
     found = at(crd, "status", "conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in found)
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in found)
 
 
 # ---- Whether Muster's account may do what the manifests grant it: each right is asked for by itself.
@@ -74,8 +76,8 @@ _ACCOUNT = "muster"
 
 def rights(site: Installation) -> Iterator[Finding]:
     account = account_of(site)
-    needed = [each for each in granted(_documents()) if _is_needed(site, each)]
-    missing = [each for each in needed if not is_allowed(site, account, each)]
+    needed = [right for right in granted(_documents()) if _is_needed(site, right)]
+    missing = [right for right in needed if not is_allowed(site, account, right)]
     if not missing:
         yield fine("rights", f"the account {account} has all {len(needed)} that it needs")
         return
@@ -91,24 +93,24 @@ def _is_needed(site: Installation, right: Right) -> bool:
 
 def account_of(site: Installation) -> str:
     """The name of Muster's account."""
-    return next((each.spec["serviceAccountName"] for each in site.workloads), _ACCOUNT)
+    return next((workload.spec["serviceAccountName"] for workload in site.workloads), _ACCOUNT)
 
 
 def _documents() -> list[Json]:
     import yaml
 
     texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
-    return [each for text in texts for each in yaml.safe_load_all(text) if each]
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 
 def granted(documents: list[Json]) -> Iterator[Right]:
     """What the roles grant that are bound to Muster's account."""
-    roles = {(each["kind"], each["metadata"]["name"]): each for each in documents}
-    for each in documents:
-        if any(subject["name"] == _ACCOUNT for subject in each.get("subjects", ())):
-            role = roles[each["roleRef"]["kind"], each["roleRef"]["name"]]
+    roles = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    for document in documents:
+        if any(subject["name"] == _ACCOUNT for subject in document.get("subjects", ())):
+            role = roles[document["roleRef"]["kind"], document["roleRef"]["name"]]
             for rule in role["rules"]:
-                yield from _of_rule(rule, each["metadata"].get("namespace", ""))
+                yield from _of_rule(rule, document["metadata"].get("namespace", ""))
 
 
 def _of_rule(rule: Json, namespace: str) -> Iterator[Right]:
@@ -149,8 +151,8 @@ def policies(site: Installation) -> Iterator[Finding]:
         (MUTATING_POLICIES, MUTATING_BINDINGS),
         (VALIDATING_POLICIES, VALIDATING_BINDINGS),
     ):
-        bound = {at(each, "spec", "policyName") for each in site.ours(bindings)}
-        yield from (_policy(each, name_of(each) in bound) for each in site.ours(kind))
+        bound = {at(binding, "spec", "policyName") for binding in site.ours(bindings)}
+        yield from (_policy(policy, name_of(policy) in bound) for policy in site.ours(kind))
 
 
 def _policy(policy: Json, bound: bool) -> Finding:
@@ -194,8 +196,8 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
         todo = "Muster renews what it made itself: look at the lines rights and health, and at its log."
         return wrong("webhooks", f"{name}: {fault}", todo)
     host = f"{service['name']}.{service['namespace']}.svc"
-    for each in certificates:
-        if found := distrust(bundle, host, each):
+    for certificate in certificates:
+        if found := distrust(bundle, host, certificate):
             fault, todo = found
             return wrong("webhooks", f"{name}: {fault}", todo)
     return fine("webhooks", f"{name} is served, with a certificate that the API server trusts")
@@ -206,5 +208,10 @@ def _unserved(site: Installation, service: Json) -> str:
     if site.get(SERVICES, namespace, name) is None:
         return f"the service {namespace}/{name} does not exist"
     slices = site.labelled(ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
-    ready = [end for each in slices for end in each.get("endpoints") or () if at(end, "conditions", "ready")]
+    ready = [
+        end
+        for endpoints in slices
+        for end in endpoints.get("endpoints") or ()
+        if at(end, "conditions", "ready")
+    ]
     return "" if ready else f"the service {namespace}/{name} has no endpoint that is ready"

@@ -71,18 +71,18 @@ class _Sides(NamedTuple):
 
     def made(self) -> Iterator[Queue]:
         """From quotas."""
-        return (each for each in self.queues.values() if quota_source(each))
+        return (queue for queue in self.queues.values() if quota_source(queue))
 
     def at(self, step: QuotaStep) -> list[str]:
         """The queues for which this is to be done."""
         wanted = self.plan.queues.items()
-        return [name for name, each in wanted if step_of(each, self.queues.get(name), empty=False) is step]
+        return [name for name, queue in wanted if step_of(queue, self.queues.get(name), empty=False) is step]
 
 
 def quotas(site: Installation) -> Iterator[Finding]:
     sources = setting(site.container, "quota_sources").split(",")
     found = {name: site.all_of(*kind) for name, kind in _KINDS.items() if name in sources}
-    sides = _Sides(_plan(site, found), {each.metadata.name: each for each in site.all_of(QUEUES, Queue)})
+    sides = _Sides(_plan(site, found), {queue.metadata.name: queue for queue in site.all_of(QUEUES, Queue)})
     if not any(found.values()) and not any(sides.made()):
         yield fine(_SUBJECT, "there are none from which queues would be made")
         return
@@ -104,7 +104,7 @@ def _plan(site: Installation, found: Mapping[str, list[Any]]) -> QuotaPlan:
 def _unread(site: Installation, there: set[str]) -> Iterator[Finding]:
     account = account_of(site)
     rights = [*(right for name in sorted(there) for right in _reading(name)), *_writing()]
-    missing = [each for each in rights if not is_allowed(site, account, each)]
+    missing = [right for right in rights if not is_allowed(site, account, right)]
     if there and missing:
         named = ", ".join(map(str, missing))
         message = f"no queues come of them, since the account {account} lacks: {named}"
@@ -121,7 +121,7 @@ def _writing() -> Iterator[Right]:
 
 def _faulty(sides: _Sides) -> Iterator[Finding]:
     """What people have to correct in quotas, or in queues that stand in their way."""
-    faults = [f"{each.source}, {each}" for each in sides.plan.faults]
+    faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
     faults += [
         f"{sides.plan.queues[name].source}: queue {name!r} exists and is not made from it"
         for name in sides.at(QuotaStep.LEAVE)
@@ -141,9 +141,9 @@ def _not_made(sides: _Sides, explained: bool) -> Iterator[Finding]:
 
 def _orphaned(sides: _Sides) -> Iterator[Finding]:
     """Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go."""
-    left = [each for each in sides.made() if _is_left(sides, each)]
+    left = [queue for queue in sides.made() if _is_left(sides, queue)]
     if left:
-        named = [f"{each.metadata.name} ({quota_source(each)})" for each in left]
+        named = [f"{queue.metadata.name} ({quota_source(queue)})" for queue in left]
         message = f"{many(len(left), 'queue')} whose quota is gone or not read: {some(named)}"
         todo = (
             "Muster closes them once it reads quotas of that kind (--quota-sources). To be rid of them"

@@ -42,7 +42,10 @@ class UsedKubeconfig(NamedTuple):
 
 def kubeconfig_of_scheduler(site: Installation, workload: Serving) -> UsedKubeconfig:
     """Raises Unread."""
-    container = next((each for each in workload.spec.get("containers", ()) if each["name"] == _PROGRAM), None)
+    container = next(
+        (container for container in workload.spec.get("containers", ()) if container["name"] == _PROGRAM),
+        None,
+    )
     if container is None:
         raise Unread(f"it has no container {_PROGRAM}, so what its scheduler reads is not known")
     path = _named(site, workload, container)
@@ -61,8 +64,10 @@ def _named(site: Installation, workload: Serving, container: Json) -> str:
 def _flag(container: Json, name: str) -> str:
     """As Go's flags are written: with `=`, or with the value after it; the last one counts."""
     arguments = [*container.get("command", ()), *container.get("args", ())]
-    values = [after for each, after in zip(arguments, [*arguments[1:], ""], strict=True) if each == name]
-    values += [each.removeprefix(f"{name}=") for each in arguments if each.startswith(f"{name}=")]
+    values = [
+        after for argument, after in zip(arguments, [*arguments[1:], ""], strict=True) if argument == name
+    ]
+    values += [argument.removeprefix(f"{name}=") for argument in arguments if argument.startswith(f"{name}=")]
     return values[-1] if values else ""
 
 
@@ -84,7 +89,7 @@ def _document(site: Installation, workload: Serving, container: Json, path: str)
 def _key(source: Json, file: str) -> str:
     """Under which a ConfigMap has a file."""
     items = at(source, "configMap", "items") or ()
-    return next((each["key"] for each in items if each["path"] == file), file)
+    return next((item["key"] for item in items if item["path"] == file), file)
 
 
 # ---- The scheduler's view: whether the scheduler next to Muster reads its pods through it.
@@ -107,7 +112,7 @@ _GATES = (
 
 def is_viewed(site: Installation) -> bool:
     """Whether Muster shows a scheduler its pods, so that they need no gates."""
-    return any(each.setting("view_listen") != _OFF for each in site.workloads)
+    return any(workload.setting("view_listen") != _OFF for workload in site.workloads)
 
 
 def view(site: Installation) -> Iterator[Finding]:

@@ -30,14 +30,14 @@ _PAGE = "docs/volcano.md has the steps"
 def volcano(site: Installation) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
     place = setting(site.container, "volcano_namespace")
-    pods = [each for each in site.labelled(PODS, "", _SCHEDULER) if works(msgspec.convert(each, Pod))]
+    pods = [pod for pod in site.labelled(PODS, "", _SCHEDULER) if works(msgspec.convert(pod, Pod))]
     holder = _holder(site, place)
     if not pods and not holder:
         yield fine("Volcano", "no scheduler of Volcano is at work")
         yield from _controllers(site)
     elif _NAME not in settings(site.container, "scheduler_names"):
         yield fine("Volcano", "its scheduler is at work, and Muster leaves its name alone")
-    elif not holder and all(each["metadata"]["namespace"] != place for each in pods):
+    elif not holder and all(pod["metadata"]["namespace"] != place for pod in pods):
         yield _unseen(pods[0])
     else:
         yield _at_work(holder or name_of(pods[0]))
@@ -63,11 +63,15 @@ def _unseen(pod: Json) -> Finding:
 def _controllers(site: Installation) -> Iterator[Finding]:
     """Those of its controllers that only its scheduler needs."""
     for found in site.labelled(DEPLOYMENTS, "", _CONTROLLERS):
-        shared = [each for each in _SHARED if at(found, "spec", "replicas") and _is_on(found, each)]
+        shared = [
+            controller
+            for controller in _SHARED
+            if at(found, "spec", "replicas") and _is_on(found, controller)
+        ]
         if shared:
             where = f"{found['metadata']['namespace']}/{name_of(found)}"
             message = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
-            off = ",".join(f"-{each}" for each in _SHARED)
+            off = ",".join(f"-{controller}" for controller in _SHARED)
             yield wrong(
                 "Volcano", message, f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
             )
@@ -76,7 +80,12 @@ def _controllers(site: Installation) -> Iterator[Finding]:
 def _is_on(deployment: Json, controller: str) -> bool:
     """As its flag --controllers says; without it all of them are on."""
     containers = at(deployment, "spec", "template", "spec", "containers") or ()
-    flags = [arg for each in containers for arg in each.get("args", ()) if arg.startswith("--controllers=")]
+    flags = [
+        arg
+        for container in containers
+        for arg in container.get("args", ())
+        if arg.startswith("--controllers=")
+    ]
     named = flags[-1].partition("=")[2].split(",") if flags else ["*"]
     return f"-{controller}" not in named and not {"*", controller, f"+{controller}"}.isdisjoint(named)
 

@@ -93,7 +93,7 @@ class Evidence:
         if everywhere is None:
             here = self._allowed(lambda: self._reader.list(POD_GROUPS, self.namespace, ObservedGroup))
             everywhere = here if self.namespace and here else []
-        return sorted(everywhere, key=lambda each: (each.metadata.creation_timestamp or "", each.key))
+        return sorted(everywhere, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
     def other_project(self, name: str) -> str:
         """Whose kind of PodGroup has one of this name; empty where none but Volcano's may have."""
@@ -104,7 +104,7 @@ class Evidence:
 
     @property
     def groups_here(self) -> list[ObservedGroup]:
-        return [each for each in self.groups if each.namespace == self.namespace]
+        return [group for group in self.groups if group.namespace == self.namespace]
 
     def group(self, name: str) -> ObservedGroup | None:
         """None where there is none of this name."""
@@ -150,8 +150,8 @@ class Evidence:
         about = f"involvedObject.kind=Pod,involvedObject.name={pod.metadata.name}"
         namespace = pod.metadata.namespace
         found = self._allowed(lambda: self._reader.list(EVENTS, namespace, ObservedEvent, about))
-        ours = [each for each in found or () if each.reason in _REASONS]
-        latest = max(ours, key=lambda each: each.at, default=None)
+        ours = [event for event in found or () if event.reason in _REASONS]
+        latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")
 
     def all_of(self, resource: Resource, kind: type[T]) -> list[T]:
@@ -204,13 +204,16 @@ class Evidence:
         found = self._allowed(lambda: self._reader.list(LOCAL_QUEUES, "", LocalQueue))
         if found is None and self.namespace:
             found = self._allowed(lambda: self._reader.list(LOCAL_QUEUES, self.namespace, LocalQueue))
-        return {f"{each.metadata.namespace}/{each.metadata.name}": each for each in found or ()}
+        return {
+            f"{local_queue.metadata.namespace}/{local_queue.metadata.name}": local_queue
+            for local_queue in found or ()
+        }
 
     @cached_property
     def _has_kueue(self) -> bool:
         """Whether the cluster has Kueue's own LocalQueues."""
         served = self.find(API_GROUPS, "", dict[str, Any]) or {}
-        return KUEUE_LOCAL_QUEUES[0].group in {each.get("name") for each in served.get("groups") or ()}
+        return KUEUE_LOCAL_QUEUES[0].group in {group.get("name") for group in served.get("groups") or ()}
 
     def queue_of_namespace(self, name: str) -> str:
         """Empty where neither it nor its quota names one, or where that may not be read."""
@@ -219,7 +222,7 @@ class Evidence:
     @cached_property
     def _quota_queues(self) -> dict[str, str]:
         """By namespace: the queue that its quota gives it, as the queues that are made from quotas say."""
-        entering = {each.name: each.entering for each in (self.queues or {}).values()}
+        entering = {queue.name: queue.entering for queue in (self.queues or {}).values()}
         return {namespace: queue for queue, several in entering.items() for namespace in several}
 
     @cached_property
@@ -228,7 +231,7 @@ class Evidence:
         if found is None:
             own = self._allowed(lambda: self._reader.get(NAMESPACES, "", self.namespace, Namespace))
             found = [own] if own else []
-        return {each.metadata.name: namespace_queue(each) for each in found}
+        return {namespace.metadata.name: namespace_queue(namespace) for namespace in found}
 
     def _allowed(self, read: Callable[[], T], note: str = "") -> T | None:
         try:
@@ -310,5 +313,5 @@ class OwnerChain:
         """By UID."""
         if kind not in self._listed:
             found = self._objects.all(kind, ListedObject)
-            self._listed[kind] = {each.metadata.uid: each.metadata for each in found}
+            self._listed[kind] = {obj.metadata.uid: obj.metadata for obj in found}
         return self._listed[kind]

@@ -138,7 +138,7 @@ def held_by(pods: Iterable[Pod]) -> Quantities:
         sums = total(pod_requests(pod.spec) for pod in holding)
     except BadQuantity:
         return {}
-    return {name: each for name, each in quantities(sums).items() if name != PODS}
+    return {name: quantity for name, quantity in quantities(sums).items() if name != PODS}
 
 
 # ---- What a pod's object shows of the scheduler that is to place it, and of what that one said.
@@ -154,7 +154,7 @@ _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 def ours(pod: Pod) -> bool:
     if pod.spec.scheduler_name in SCHEDULERS or has_gate(pod, GATE) or _our_reason(pod):
         return True
-    return any(not MARKS.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers)
+    return any(not MARKS.isdisjoint(container.resources.requests or ()) for container in pod.spec.containers)
 
 
 def foreign_gates(pod: Pod) -> list[str]:

@@ -63,10 +63,10 @@ def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
 
 def renaming(group: ObservedGroup, found: Iterable[Uncounted]) -> Iterator[Offer]:
     """How few pods that name the group wrongly are put right; many are better made anew."""
-    for each in found:
-        if each.misnamed and len(each.pods) <= _MOST:
-            line = annotating(group.namespace, each.pods, group.name)
-            pods = "the pod" if len(each.pods) == 1 else "the pods"
+    for stray in found:
+        if stray.misnamed and len(stray.pods) <= _MOST:
+            line = annotating(group.namespace, stray.pods, group.name)
+            pods = "the pod" if len(stray.pods) == 1 else "the pods"
             yield Offer(f"name the group on {pods}", line, right_to("patch", PODS, group.namespace))
 
 
@@ -82,7 +82,9 @@ def wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
 
 def misnamed(evidence: Evidence, pod: Pod) -> list[str]:
     """That a pod names a group that there is, and not in the way that counts."""
-    written, group = wrong_key(pod, lambda value: any(each.name == value for each in evidence.groups_here))
+    written, group = wrong_key(
+        pod, lambda value: any(group_here.name == value for group_here in evidence.groups_here)
+    )
     if not group or group == group_name(pod):
         return []
     return [f"It names podgroup/{group} by the {written}; what counts is the annotation {GROUP_ANNOTATION}."]
@@ -105,7 +107,7 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Exclusion | No
 
 def _not_ours(evidence: Evidence, pod: Pod) -> Exclusion | None:
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
-    if ours(pod) or scheduler in {each.spec.scheduler_name for each in evidence.pods or () if ours(each)}:
+    if ours(pod) or scheduler in {pod.spec.scheduler_name for pod in evidence.pods or () if ours(pod)}:
         return None
     remedy = f"{_again('schedulerName')} with schedulerName: {SCHEDULERS[0]}."
     return Exclusion(f"schedulerName is {scheduler}, and Muster's is {SCHEDULERS[0]}", remedy)
@@ -153,20 +155,20 @@ def _is_near_miss(place: str, key: str) -> bool:
 
 def _is_misspelt(evidence: Evidence, group: ObservedGroup, named: str) -> bool:
     """There is no group of that name, and of those that there are this one is the most like it."""
-    names = [each.name for each in evidence.groups_here]
+    names = [other.name for other in evidence.groups_here]
     return named not in names and near_miss(named, names) == group.name
 
 
 def _of_other_namespaces(evidence: Evidence, group: ObservedGroup) -> Iterator[Pod]:
     """Those that wait for a group of this name where there is none."""
-    homes = {each.namespace for each in evidence.groups if each.name == group.name}
+    homes = {other.namespace for other in evidence.groups if other.name == group.name}
     for pod in evidence.waiting_pods_of_all:
         if group_name(pod) == group.name and pod.metadata.namespace not in homes:
             yield pod
 
 
 def _together(group: ObservedGroup, cause: Exclusion, found: list[tuple[Pod, Exclusion]]) -> Uncounted:
-    pods = [pod for pod, each in found if each == cause]
+    pods = [pod for pod, found_cause in found if found_cause == cause]
     namespace = pods[0].metadata.namespace or group.namespace
     return Uncounted([pod.metadata.name for pod in pods], namespace, *cause)
 
@@ -217,7 +219,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         queue=figures,
         uncounted=strays,
         holders=holders(evidence, group, reason) if verdict in (WAITING, RUNNING) else [],
-        remedies=[*(each.remedy for each in strays), *_remedies(verdict, reason)],
+        remedies=[*(stray.remedy for stray in strays), *_remedies(verdict, reason)],
         commands=[*_renaming(evidence, group, strays), *_commands(verdict, reason, case)],
         notes=[*in_queue(name, figures), *evidence.notes],
     )
@@ -242,7 +244,7 @@ def _strays(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
 def _members(evidence: Evidence, group: ObservedGroup, strays: list[Uncounted]) -> MemberCounts | None:
     """Without the pods that name it and do not count."""
     pods: list[Pod] | None = evidence.members(group)
-    left_out = {name for each in strays if each.namespace == group.namespace for name in each.pods}
+    left_out = {name for stray in strays if stray.namespace == group.namespace for name in stray.pods}
     if pods is None:
         return None
     counted = [pod for pod in pods if pod.metadata.name not in left_out]
@@ -293,7 +295,7 @@ def _one_that_waits(evidence: Evidence, group: ObservedGroup) -> str:
 
 
 def _renaming(evidence: Evidence, group: ObservedGroup, strays: list[Uncounted]) -> list[OfferedCommand]:
-    return [offered(evidence, each) for each in renaming(group, strays)]
+    return [offered(evidence, offer) for offer in renaming(group, strays)]
 
 
 def _commands(verdict: str, reason: str, case: Case) -> list[OfferedCommand]:

@@ -172,7 +172,7 @@ _QUEUE = "queue.scheduling.volcano.sh"
 
 def commands(reason: str, case: Case) -> list[OfferedCommand]:
     offers = _OFFERS.get(reason)
-    return [offered(case.evidence, each) for each in offers(case)] if offers else []
+    return [offered(case.evidence, offer) for offer in offers(case)] if offers else []
 
 
 # ---- what names something that does not exist
@@ -182,7 +182,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
     if not case.wanted:
         return
     right = right_to("patch", PODS, case.namespace)
-    if meant := near_miss(case.wanted, (each.name for each in case.evidence.groups_here)):
+    if meant := near_miss(case.wanted, (group.name for group in case.evidence.groups_here)):
         line = annotating(case.namespace, [case.pod], meant)
         yield Offer(f"name the group {meant}", line, right)
     if not is_name(case.wanted):

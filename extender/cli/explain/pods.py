@@ -123,7 +123,7 @@ def without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     message = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
     if has_gate(pod, GATE):
         message += " It stays behind its scheduling gate until there is."
-    there = sum(group_name(each) == name for each in evidence.pods or ())
+    there = sum(group_name(other) == name for other in evidence.pods or ())
     case = Case(
         evidence,
         pod.metadata.namespace,
@@ -137,9 +137,9 @@ def without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
 
 def _meant(evidence: Evidence, name: str) -> str:
     """A group that the pod may have been meant for: of a name like it, or in another namespace."""
-    if alike := near_misses(name, (each.name for each in evidence.groups_here), 1):
+    if alike := near_misses(name, (group.name for group in evidence.groups_here), 1):
         return did_you_mean(alike)
-    homes = sorted(each.namespace for each in evidence.groups if each.name == name)
+    homes = sorted(group.namespace for group in evidence.groups if group.name == name)
     return f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
 
 

@@ -76,7 +76,7 @@ def _all_that_hold(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker
     """Its queue's first."""
     own = evidence.queue_of(group)
     yield from _that_hold(
-        evidence, group, sorted(evidence.groups, key=lambda each: evidence.queue_of(each) != own)
+        evidence, group, sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
     )
 
 
@@ -104,7 +104,7 @@ def _as_holder(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
 
 
 def _starting(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    starting = [each for each in evidence.groups if each.course == "Inqueue"]
+    starting = [group for group in evidence.groups if group.course == "Inqueue"]
     yield from _that_hold(evidence, group, starting)
 
 
@@ -125,22 +125,22 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
     """The one that the condition names, else all that are older and wait."""
     mates = list(_of_queue(evidence, evidence.queue_of(group)))
     message = group.scheduled.message if group.scheduled else ""
-    named = [each for each in mates if message.startswith(f"{each.key} ")]
-    older = mates[: next((n for n, each in enumerate(mates) if each.key == group.key), 0)]
-    for each in named or [each for each in older if each.course not in _HOLDING]:
-        yield Blocker("PodGroup", each.name, each.namespace, waits(each))
+    named = [mate for mate in mates if message.startswith(f"{mate.key} ")]
+    older = mates[: next((n for n, mate in enumerate(mates) if mate.key == group.key), 0)]
+    for other in named or [older_one for older_one in older if older_one.course not in _HOLDING]:
+        yield Blocker("PodGroup", other.name, other.namespace, waits(other))
 
 
 def _reserving(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
     """The groups that the condition names, for which room is reserved."""
     message = group.scheduled.message if group.scheduled else ""
-    for each in evidence.groups:
-        if f"{each.key}: nodes " in message:
-            yield Blocker("PodGroup", each.name, each.namespace, waits(each))
+    for other in evidence.groups:
+        if f"{other.key}: nodes " in message:
+            yield Blocker("PodGroup", other.name, other.namespace, waits(other))
 
 
 def _of_queue(evidence: Evidence, queue: str) -> Iterator[ObservedGroup]:
-    return (each for each in evidence.groups if evidence.queue_of(each) == queue)
+    return (group for group in evidence.groups if evidence.queue_of(group) == queue)
 
 
 _FOR_ROOM: tuple[Find, ...] = (_other_queues_above_share, _all_that_hold)
@@ -213,7 +213,7 @@ def _opening(evidence: Evidence, queue: ObservedQueue) -> list[OfferedCommand]:
 
 def _remedies(groups: Iterable[ObservedGroup], waiting: Iterable[Blocker]) -> Iterator[str]:
     """For each reason that occurs among the groups that wait."""
-    names = {(each.namespace, each.name) for each in waiting}
-    found = (each.scheduled for each in groups if (each.namespace, each.name) in names)
+    names = {(other.namespace, other.name) for other in waiting}
+    found = (group.scheduled for group in groups if (group.namespace, group.name) in names)
     reasons = {condition.reason for condition in found if condition}
     return (f"{reason}: {remedy(reason)}" for reason in REMEDIES if reason in reasons)

@@ -106,17 +106,17 @@ def resource_rows(queue: QueueFigures) -> list[str]:
 def resources_of(queue: QueueFigures) -> list[str]:
     """Those of which there is something to say."""
     figures = [*queue.allocated.items(), *queue.deserved.items()]
-    moving = {name for name, each in figures if number(name, each)}
+    moving = {name for name, quantity in figures if number(name, quantity)}
     return sorted((moving - {PODS}) | queue.capability.keys())
 
 
 def _figures(queue: QueueFigures, name: str) -> tuple[str, ...]:
     of = (queue.allocated.get(name, 0), queue.deserved.get(name), queue.capability.get(name))
-    return (name, *(amount(name, each) for each in of))
+    return (name, *(amount(name, quantity) for quantity in of))
 
 
 def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
-    shown = [f"{_name(each)} {each.does}{_holding(each)}" for each in others[:_MOST]]
+    shown = [f"{_name(other)} {other.does}{_holding(other)}" for other in others[:_MOST]]
     if more := len(others) - len(shown):
         shown.append(f"and {more} more")
     return _list(heading, shown)
@@ -165,7 +165,7 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
     items = list(items)
     if items:
         yield _heading(heading)
-    yield from (folded(each, _INDENT, hanging=_INDENT) for each in items)
+    yield from (folded(item, _INDENT, hanging=_INDENT) for item in items)
 
 
 # ---- Shares as bars, where there is a terminal to draw them on; in a pipe, numbers in columns say the
@@ -206,7 +206,7 @@ def _bar_figures(queue: QueueFigures, name: str) -> Iterator[str]:
 
 
 def rendered_list(target: Target, found: Sequence[Explanation]) -> str:
-    namespace = next((each.namespace for each in found if each.namespace), "")
+    namespace = next((answer.namespace for answer in found if answer.namespace), "")
     what = f"{target.kind}/{target.name} leads to" if target.kind else f"{target.name} may mean"
     return joined(
         f"In namespace {namespace}, {what}:",

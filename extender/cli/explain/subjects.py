@@ -63,8 +63,8 @@ def _of_workload(place: ClusterAccess, evidence: Evidence, target: Target) -> li
 def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
     """One answer for each group, even if a pod or a workload of the name leads to it as well."""
     found: dict[tuple[str, str], Explanation] = {}
-    for each in _called(evidence, name):
-        found.setdefault(_subject(evidence, each), each)
+    for answer in _called(evidence, name):
+        found.setdefault(_subject(evidence, answer), answer)
     if not found:
         raise _nothing_called(evidence, name)
     return list(found.values())
@@ -98,7 +98,7 @@ def _nothing_called(evidence: Evidence, name: str) -> click.ClickException:
 
 def _naming(evidence: Evidence, name: str) -> str:
     """`2 pods name trian: did you mean train?`, of a group that there is not; empty where no pod does."""
-    there = [each.name for each in evidence.groups_here]
+    there = [group.name for group in evidence.groups_here]
     pods = sum(_waits_for(pod, name) for pod in evidence.pods or ())
     if POD_GROUPS.plural in evidence.unread or not pods:
         return ""
@@ -112,15 +112,15 @@ def _waits_for(pod: Pod, group: str) -> bool:
 
 
 def _elsewhere(evidence: Evidence, name: str) -> str:
-    homes = sorted(each.namespace for each in evidence.groups if each.name == name)
+    homes = sorted(group.namespace for group in evidence.groups if group.name == name)
     return f"; there is podgroup/{name} in namespace {homes[0]}: add -n {homes[0]}" if homes else ""
 
 
 def _alike(evidence: Evidence, name: str) -> str:
     """The targets whose names are most like it."""
-    there = {f"{POD_GROUP}/{each.name}": each.name for each in evidence.groups_here}
-    there |= {f"{QUEUE}/{each}": each for each in evidence.queues or ()}
+    there = {f"{POD_GROUP}/{group.name}": group.name for group in evidence.groups_here}
+    there |= {f"{QUEUE}/{queue}": queue for queue in evidence.queues or ()}
     there |= {f"{POD}/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
     alike = near_misses(name, there.values())
-    named = [next(target for target, called in there.items() if called == each) for each in alike]
+    named = [next(target for target, called in there.items() if called == near) for near in alike]
     return f"; {did_you_mean(named)}" if named else ""

@@ -134,7 +134,7 @@ def _without_pods(evidence: Evidence, job: ObservedJob, sentence: str, offers: l
         group=job.unit.name if job.unit else "",
         verdict=EMPTY,
         sentence=sentence,
-        commands=[offered(evidence, each) for each in offers],
+        commands=[offered(evidence, offer) for offer in offers],
         notes=evidence.notes,
     )
 
@@ -178,7 +178,7 @@ class Workloads:
         if waiting := self._as_job(kind, name):
             return [waiting]
         found = [*self._of_groups(kind, name), *self._of_pods(kind, name)]
-        going_on = [each for each in found if each.verdict != OVER]
+        going_on = [answer for answer in found if answer.verdict != OVER]
         return going_on or found[-1:] or self._without_pods(kind, name)
 
     def _as_job(self, kind: OwnerKind, name: str) -> Explanation | None:
@@ -197,7 +197,7 @@ class Workloads:
 
     def _of_pods(self, kind: OwnerKind, name: str) -> Iterator[Explanation]:
         """Of pods that stand alike, the first."""
-        groups = {each.name for each in self._evidence.groups_here}
+        groups = {group.name for group in self._evidence.groups_here}
         alone = [pod for pod in self._pods_of(kind, name) if group_name(pod) not in groups]
         yield from _unlike(explain_pod(self._evidence, pod) for pod in alone)
 
@@ -207,7 +207,7 @@ class Workloads:
     def _belongs(self, meta: Meta, kind: OwnerKind, name: str) -> bool:
         if meta.uid not in self._known:
             owners = self._chain.above(meta)
-            self._known[meta.uid] = frozenset((kind_of_owner(each), each.name) for each in owners)
+            self._known[meta.uid] = frozenset((kind_of_owner(owner), owner.name) for owner in owners)
         return (kind, name) in self._known[meta.uid]
 
     # ---- without pods
@@ -221,8 +221,8 @@ class Workloads:
 def _unlike(answers: Iterable[Explanation]) -> list[Explanation]:
     """One of each verdict, reason and group."""
     alike: dict[tuple[str, str, str], list[Explanation]] = {}
-    for each in answers:
-        alike.setdefault((each.verdict, each.reason, each.group), []).append(each)
+    for answer in answers:
+        alike.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
     return [_with_count(first, len(rest)) for first, *rest in alike.values()]
 
 
@@ -244,7 +244,7 @@ def _empty(evidence: Evidence, kind: OwnerKind, resource: Resource, found: Obser
         verdict=verdict,
         sentence=sentence,
         namespace=found.metadata.namespace,
-        commands=[offered(evidence, each) for each in offers],
+        commands=[offered(evidence, offer) for offer in offers],
         notes=evidence.notes,
     )
 
@@ -273,5 +273,12 @@ def _offers(kind: OwnerKind, resource: Resource, found: ObservedWorkload) -> Ite
 
 
 def _ended(found: ObservedWorkload) -> Condition | None:
-    found_conditions = (condition(found.status.conditions, each) for each in _ENDINGS)
-    return next((each for each in found_conditions if each and each.status == "True"), None)
+    found_conditions = (condition(found.status.conditions, ending) for ending in _ENDINGS)
+    return next(
+        (
+            found_condition
+            for found_condition in found_conditions
+            if found_condition and found_condition.status == "True"
+        ),
+        None,
+    )

@@ -78,7 +78,7 @@ def node_summary(node: Node, pods: Iterable[Pod]) -> NodeSummary:
     used = total(pod_requests(pod.spec) for pod in here)
     room = offered(node.status.allocatable)
     return NodeSummary(
-        name, node.status.allocatable or {}, _written({each: used.get(each, 0) for each in room})
+        name, node.status.allocatable or {}, _written({name: used.get(name, 0) for name in room})
     )
 
 
@@ -153,18 +153,18 @@ class ClusterState(msgspec.Struct, frozen=True):
 def observe(objects: ShownObjects, look: Look) -> ClusterState:
     """`look`: a page of Muster's debug port by its name; None while it does not answer."""
     pods = [typed(pod, Pod) for pod in objects.pods]
-    groups = {key_of(group.metadata): group for group in (typed(each, PodGroup) for each in objects.groups)}
+    groups = {key_of(group.metadata): group for group in (typed(obj, PodGroup) for obj in objects.groups)}
     members = _by_group(pods, groups)
     known = Known(
-        {each["podGroup"]: each for each in look("podgroups") or ()},
+        {group["podGroup"]: group for group in look("podgroups") or ()},
         groups.keys(),
         {queue["metadata"]["name"] for queue in objects.queues},
     )
     loose = [loose_pod(pod, known) for pod in members.pop("", [])]
-    named = {each.metadata.name: namespace_queue(each) for each in _namespaces(objects)}
+    named = {namespace.metadata.name: namespace_queue(namespace) for namespace in _namespaces(objects)}
     ways = WaysIn(
         _by_quota(objects.queues) | {name: queue for name, queue in named.items() if queue},
-        records_by_key(typed(each, LocalQueue) for each in objects.local_queues),
+        records_by_key(typed(local_queue, LocalQueue) for local_queue in objects.local_queues),
     )
     gangs = [
         _completed(gang_of(group, members.get(key, []), ways), known, loose) for key, group in groups.items()
@@ -182,13 +182,13 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
 
 
 def _namespaces(objects: ShownObjects) -> list[Namespace]:
-    return [typed(each, Namespace) for each in objects.namespaces]
+    return [typed(namespace, Namespace) for namespace in objects.namespaces]
 
 
 def _by_quota(queues: Iterable[Json]) -> dict[str, str]:
     """The queue that its quota gives a namespace, by the namespace."""
     metas = (queue["metadata"] for queue in queues)
-    return {each: meta["name"] for meta in metas for each in entering(meta.get("annotations"))}
+    return {namespace: meta["name"] for meta in metas for namespace in entering(meta.get("annotations"))}
 
 
 def _completed(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> Gang:

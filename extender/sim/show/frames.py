@@ -55,7 +55,7 @@ def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
     lines += loose
     room, turns = canvas.height - len(lines) - 2, moment.log.transitions
     if room > 0 and turns:
-        lines += [Text(), *(_brief(each) for each in turns[-min(room, _LATEST) :])]
+        lines += [Text(), *(_brief(turn) for turn in turns[-min(room, _LATEST) :])]
     return [_cut(line, canvas) for line in lines[: canvas.height - 1]]
 
 

@@ -49,7 +49,7 @@ def waiting_for(gang: Gang) -> str:
 
 
 def _reason(reason: str, detail: str, hint: str) -> str:
-    known = reason in [str(each) for each in Reason]
+    known = reason in [str(known_reason) for known_reason in Reason]
     text = refusal(Reason(reason)).removeprefix(REFUSAL_PREFIX) if known else reason
     text = f"{text} ({detail})." if detail else f"{text}."
     return f"{text} {hint}" if hint else text
@@ -88,8 +88,8 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
     """The gangs that hold what a gang waits for, by what their status says. Empty where only the gang itself
     could change it, or where the numbers of its own condition name the gang it waits for."""
     holds = _IN_THE_WAY.get(gang.summary.reason)
-    others = [each for each in cluster.holding if holds and each.key != gang.key and holds(each, gang)]
-    names = [each.title for each in others]
+    others = [other for other in cluster.holding if holds and other.key != gang.key and holds(other, gang)]
+    names = [other.title for other in others]
     return f" Ahead of it: {listed(names)}." if names else ""
 
 

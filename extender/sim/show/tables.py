@@ -107,7 +107,9 @@ def _dominant(queue: QueueSummary) -> str:
     wanted = [name for name in deserved if deserved[name]]
     if not wanted:  # nothing is asked for in it, or Muster has not decided yet
         return f"{show(CPU, used.get(CPU, 0))} cpu"
-    name = max(wanted, key=lambda each: (used.get(each, 0) / (deserved.get(each) or 1), each == CPU))
+    name = max(
+        wanted, key=lambda resource: (used.get(resource, 0) / (deserved.get(resource) or 1), resource == CPU)
+    )
     return f"{show(name, used.get(name, 0))} of {show(name, deserved.get(name, 0))} {name}"
 
 
@@ -253,6 +255,6 @@ def _as_lines(table: Table, canvas: Canvas) -> list[Text]:
 
 
 def _text(segments: Iterable[Segment]) -> Text:
-    line = Text.assemble(*((each.text, each.style or "") for each in segments))
+    line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
     line.rstrip()
     return line
