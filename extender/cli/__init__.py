@@ -9,10 +9,9 @@ from extender import __version__
 from extender.cli.certificates import certificates
 from extender.cli.check import check
 from extender.cli.completion import completion
-from extender.cli.job_group import job
-from extender.cli.podgroup import hold, resume
-from extender.cli.podgroup_group import pg, podgroup
-from extender.cli.queue_group import q, queue
+from extender.cli.job import job
+from extender.cli.podgroup import hold, pg, podgroup, resume
+from extender.cli.queue import q, queue
 from extender.cli.run import run
 from extender.cli.settings import serve
 from extender.cli.simulate import simulate

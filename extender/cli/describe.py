@@ -7,10 +7,9 @@ import msgspec
 from extender.api.keys import GATE
 from extender.api.objects.base import condition
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import QueueReservation
 from extender.cli.access import ClusterAccess
 from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import Blocker, QueueFigures, has_gate, queue_figures_of
+from extender.cli.explain.explanation import has_gate, queue_figures_of
 from extender.cli.explain.groups import explain_group
 from extender.cli.explain.queues import explain_queue, holders, waits
 from extender.cli.explain.rendering import bars, joined, paragraphs, resource_rows
@@ -22,10 +21,25 @@ from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, section
 from extender.domain.model.resources import quantities
 from extender.kube.resources import POD_GROUPS, QUEUES
-from extender.terminal.text import columns, many
+from extender.terminal.text import columns, listed, many
 
-# ---- All about one job, in paragraphs: those of `muster why`, with what it asks for, its pods and its
-# events.
+_MOST = 10  # groups of one verdict, nodes or namespaces that are named
+_INDENT = "  "
+_HEADINGS: Mapping[str, str] = {
+    "Pending": "Groups that wait",
+    "Inqueue": "Groups that start",
+    "Running": "Groups that run",
+    "Completed": "Groups that have ended",
+    "Unknown": "Groups that are unclear",
+}
+_TIMES = {
+    "reserveAfter": "Reserves after",
+    "startTimeout": "Jobs get going within",
+    "maxRunTime": "Jobs run at most",
+}
+
+
+# ---- jobs
 
 
 def job_description(place: ClusterAccess, target: Target) -> str:
@@ -35,18 +49,19 @@ def job_description(place: ClusterAccess, target: Target) -> str:
     assert kind is not None, "it was found by its kind"
     answer, *_ = Workloads(evidence).explain(kind, job.meta.name)
     heading, *rest = paragraphs(answer)
+    reader, namespace, unit = place.reader, place.namespace, job.unit
     return joined(
         heading,
-        fields(_facts(job, evidence)),
+        fields(_job_facts(job, evidence)),
         *rest,
         section("Pods that it makes:", _pod_sets(job)),
-        section("Conditions of its PodGroup:", conditions(job.unit.status.conditions) if job.unit else ()),
-        section("Events:", events(place.reader, job.row.kind, place.namespace, job.meta.name)),
-        section("Events of its PodGroup:", _of_unit(place, job)),
+        section("Conditions of its PodGroup:", conditions(unit.status.conditions) if unit else ()),
+        section("Events:", events(reader, job.row.kind, namespace, job.meta.name)),
+        section("Events of its PodGroup:", events(reader, "PodGroup", namespace, unit.name) if unit else ()),
     )
 
 
-def _facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, object]]:
+def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, object]]:
     unit = job.unit
     yield "State", job.state if unit else "not managed"
     if unit:
@@ -66,34 +81,35 @@ def _pod_sets(job: ObservedJob) -> list[str]:
     record = job.record
     if record is None or record.fault:
         return [record.fault] if record else []
-    sets = ((pods, quantities(pods.pod.shape.requests)) for pods in record.pods)
-    rows = [(pods.role or NOTHING, pods.count, amounts(asked)) for pods, asked in sets]
+    rows = [
+        (pods.role or NOTHING, pods.count, amounts(quantities(pods.pod.shape.requests)))
+        for pods in record.pods
+    ]
     return columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows) if rows else []
 
 
-def _of_unit(place: ClusterAccess, job: ObservedJob) -> list[str]:
-    return events(place.reader, "PodGroup", place.namespace, job.unit.name) if job.unit else []
-
-
-# ---- All about one group, in paragraphs: those of `muster why`, with spec, members, conditions and
-# events.
+# ---- groups
 
 
 def group_description(place: ClusterAccess, name: str) -> str:
     group = fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
     evidence = Evidence(place, place.namespace)
     heading, *rest = paragraphs(explain_group(evidence, group))
+    rows = [
+        (pod.metadata.name, _pod_status(pod), pod.spec.node_name) for pod in evidence.members(group) or ()
+    ]
+    shown = sorted((pod, status, node or NOTHING) for pod, status, node in rows)
     return joined(
         heading,
-        fields(_group_spec(group, evidence)),
+        fields(_group_facts(group, evidence)),
         *rest,
-        section("Pods:", _members(evidence.members(group) or [])),
+        section("Pods:", columns(("NAME", "STATUS", "NODE"), shown) if shown else ()),
         section("Conditions:", conditions(group.status.conditions)),
         section("Events:", events(place.reader, "PodGroup", place.namespace, name)),
     )
 
 
-def _group_spec(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str, object]]:
+def _group_facts(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str, object]]:
     spec = group.spec
     roles = ", ".join(f"{role} {count}" for role, count in sorted((spec.min_task_member or {}).items()))
     yield "Queue", evidence.queue_of(group)
@@ -105,43 +121,34 @@ def _group_spec(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str,
     yield "Age", age(group.metadata.creation_timestamp)
 
 
-def _members(pods: list[Pod]) -> list[str]:
-    rows = [(pod.metadata.name, _group_stands(pod), pod.spec.node_name or NOTHING) for pod in pods]
-    return columns(("NAME", "STATUS", "NODE"), sorted(rows)) if rows else []
-
-
-def _group_stands(pod: Pod) -> str:
+def _pod_status(pod: Pod) -> str:
     if pod.metadata.deletion_timestamp:
         return "Ending"
     return "Gated" if has_gate(pod, GATE) else pod.status.phase or NOTHING
 
 
-# ---- All about one queue, in paragraphs: what it is, what it uses, its groups and what blocks them.
-
-_MOST = 10  # groups of one verdict, nodes or namespaces that are named
-_INDENT = "  "
-_HEADINGS: Mapping[str, str] = {
-    "Pending": "Groups that wait",
-    "Inqueue": "Groups that start",
-    "Running": "Groups that run",
-    "Completed": "Groups that have ended",
-    "Unknown": "Groups that are unclear",
-}
+# ---- queues
 
 
 def queue_description(place: ClusterAccess, name: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, Json)
     queue = msgspec.convert(found, ObservedQueue)
     evidence = Evidence(place, "")
-    answer = explain_queue(evidence, queue)
-    bare = msgspec.structs.replace(answer, queue=None, waiting=[])
-    heading, verdict, *rest = paragraphs(bare)
+    answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
+    heading, verdict, *rest = paragraphs(answer)
+    figures = queue_figures_of(queue)
+    held = {flavor.name: flavor.allocated for flavor in queue.status.flavors or ()}
+    flavors = [
+        f"{flavor.name}: holds {amounts(held.get(flavor.name))}"
+        + (f" of {amounts(flavor.capability)}" if flavor.capability else "")
+        for flavor in queue.spec.flavors or ()
+    ]
     return joined(
         heading,
-        fields(_queue_spec(found, queue)),
+        fields(_queue_facts(found.get("spec") or {}, queue)),
         verdict,
-        section("Shares:", _shares(queue_figures_of(queue))),
-        section("Flavors:", _flavors(queue)),
+        section("Shares:", bars(figures) or resource_rows(figures)),
+        section("Flavors:", flavors),
         section("LocalQueues:", list(_local_queues(evidence, name))),
         *_groups(evidence, name),
         *rest,
@@ -150,26 +157,18 @@ def queue_description(place: ClusterAccess, name: str) -> str:
     )
 
 
-_TIMES = {
-    "reserveAfter": "Reserves after",
-    "startTimeout": "Jobs get going within",
-    "maxRunTime": "Jobs run at most",
-}
-
-
-def _queue_spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
-    spec = found.get("spec") or {}
+def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object]]:
     yield "Weight", queue.spec.weight
     yield "Priority", queue.spec.priority
     yield "Parent", queue.spec.parent or NOTHING
     if queue.quota:
         yield "Made from", queue.quota
     if queue.entering:
-        yield "Namespaces", ", ".join(queue.entering[:_MOST]) + _more(len(queue.entering))
+        yield "Namespaces", listed(queue.entering, _MOST)
     yield "Order", queue.spec.dequeue_strategy or "traverse"
     yield from ((title, spec[field]) for field, title in _TIMES.items() if spec.get(field))
-    yield "Reclaimable", _yes(spec.get("reclaimable") is not False)
-    yield "Restricted", _yes(spec.get("restricted") is True)
+    yield "Reclaimable", "no" if spec.get("reclaimable") is False else "yes"
+    yield "Restricted", "yes" if spec.get("restricted") is True else "no"
     if spec.get("namespaceSelector") is not None:
         yield "Namespaces", _selector(spec["namespaceSelector"])
     for title, written in (("Deserved", "deserved"), ("Capability", "capability")):
@@ -177,18 +176,9 @@ def _queue_spec(found: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
             yield title, amounts(spec[written])
     if queue.spec.guarantee and queue.spec.guarantee.resource:
         yield "Guarantee", amounts(queue.spec.guarantee.resource)
-    if queue.status.reservation:
-        yield "Reserved", _reserved(queue.status.reservation)
+    if reserved := queue.status.reservation:
+        yield "Reserved", f"{amounts(reserved.resource)} on {listed(reserved.nodes or [], _MOST)}"
     yield "Age", age(queue.metadata.creation_timestamp)
-
-
-def _reserved(reservation: QueueReservation) -> str:
-    nodes = reservation.nodes or []
-    return f"{amounts(reservation.resource)} on {', '.join(nodes[:_MOST])}{_more(len(nodes))}"
-
-
-def _more(count: int) -> str:
-    return f" and {count - _MOST} more" if count > _MOST else ""
 
 
 def _selector(written: Json) -> str:
@@ -198,24 +188,6 @@ def _selector(written: Json) -> str:
         values = f" ({', '.join(expression['values'])})" if expression.get("values") else ""
         labels.append(f"{expression['key']} {expression['operator']}{values}")
     return ", ".join(labels) or "all"
-
-
-def _yes(truth: bool) -> str:
-    return "yes" if truth else "no"
-
-
-def _shares(queue: QueueFigures) -> list[str]:
-    return bars(queue) or resource_rows(queue)
-
-
-def _flavors(queue: ObservedQueue) -> list[str]:
-    """What is held of each, and the most that may be."""
-    held = {flavor.name: flavor.allocated for flavor in queue.status.flavors or ()}
-    return [
-        f"{flavor.name}: holds {amounts(held.get(flavor.name))}"
-        + (f" of {amounts(flavor.capability)}" if flavor.capability else "")
-        for flavor in queue.spec.flavors or ()
-    ]
 
 
 def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
@@ -232,9 +204,6 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
         yield f"and {len(keys) - _MOST} more"
 
 
-# ---- groups
-
-
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
     """A paragraph for each phase that occurs."""
     found = [group for group in evidence.groups if evidence.queue_of(group) == queue]
@@ -247,19 +216,14 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
 
 
 def _group(evidence: Evidence, group: ObservedGroup, phase: str) -> Iterator[str]:
-    placement = waits(group).removeprefix("waits: ") if phase == "Pending" else _queue_stands(group)
-    yield folded(f"podgroup/{group.key}: {placement}", _INDENT, hanging=_INDENT)
-    if phase == "Pending" and (condition := group.scheduled):
-        others = [_name(other) for other in holders(evidence, group, condition.reason)]
-        if others:
-            yield folded(f"behind {', '.join(others)}", _INDENT * 2, hanging=_INDENT)
-
-
-def _queue_stands(group: ObservedGroup) -> str:
-    since = group.scheduled
-    needs = f"needs {group.spec.min_member}"
-    return f"{needs}, for {age(since.last_transition_time)}" if since else needs
-
-
-def _name(other: Blocker) -> str:
-    return "/".join(filter(None, (other.kind.lower(), other.namespace, other.name)))
+    scheduled = group.scheduled
+    if phase == "Pending":
+        stands = waits(group).removeprefix("waits: ")
+    else:
+        since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
+        stands = f"needs {group.spec.min_member}{since}"
+    yield folded(f"podgroup/{group.key}: {stands}", _INDENT, hanging=_INDENT)
+    ahead = holders(evidence, group, scheduled.reason) if phase == "Pending" and scheduled else ()
+    if ahead:
+        names = ", ".join(other.spoken_name for other in ahead)
+        yield folded(f"behind {names}", _INDENT * 2, hanging=_INDENT)

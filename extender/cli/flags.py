@@ -11,8 +11,6 @@ from extender.api.keys import GPU
 from extender.api.quantities import BadQuantity, at_least
 from extender.cli.output import Json, echo, show_objects
 
-# ---- --dry-run and -o of commands that change something, and the line that they print.
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 CLIENT, SERVER = "client", "server"
@@ -50,9 +48,7 @@ def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.sc
     echo(f"{kind}/{name} {done}{_SUFFIX[dry_run]}")
 
 
-# ---- --timeout: how long a command waits for what it asked for.
-
-G = TypeVar("G", bound=Callable[..., Any])
+# ---- --timeout
 
 
 class Timeout(NamedTuple):
@@ -62,7 +58,7 @@ class Timeout(NamedTuple):
     written: str
 
 
-def timeout_flag(default: str) -> Callable[[G], G]:
+def timeout_flag(default: str) -> Callable[[F], F]:
     """As `timeout`."""
     return click.option(
         "--timeout",
@@ -84,11 +80,9 @@ def _timeout(_context: click.Context, _parameter: click.Parameter, value: str) -
         raise click.BadParameter(f"got {value!r}; allowed is 0 or a duration such as 30s or 5m") from fault
 
 
-# ---- What `muster run` and `muster simulate` share: an exit status, and flags for files and nodes.
+# ---- files and nodes of the embedded cluster
 
 NEVER_STARTED = 3  # the exit status if something never started
-
-H = TypeVar("H", bound=Callable[..., Any])
 
 
 class Default(NamedTuple):
@@ -105,7 +99,7 @@ def quantity(_context: click.Context, _parameter: click.Parameter, value: str | 
     raise click.BadParameter(f"got {value!r}; allowed is a quantity above 0, such as 500m, 4 or 16Gi")
 
 
-def files_flag(default: str = "") -> Callable[[H], H]:
+def files_flag(default: str = "") -> Callable[[F], F]:
     """-f, as `files`: paths; and --create-namespaces."""
     files = click.option(
         "-f",
@@ -125,7 +119,7 @@ def files_flag(default: str = "") -> Callable[[H], H]:
 
 def node_flags(
     counts: click.IntRange, count: Default, cpu: Default, memory: Default, gpu: Default
-) -> Callable[[H], H]:
+) -> Callable[[F], F]:
     """--nodes, --node-cpu, --node-memory and --node-gpu."""
     flags = (
         ("--nodes", {"type": counts}, count, "How many nodes."),
@@ -134,7 +128,7 @@ def node_flags(
         ("--node-gpu", {"type": click.IntRange(0, 1024)}, gpu, f"Its devices of {GPU}."),
     )
 
-    def decorate(command: H) -> H:
+    def decorate(command: F) -> F:
         for flag, checked, default, text in reversed(flags):
             shown = f"{text} [default: {default.shown}]"
             command = click.option(flag, default=default.value, help=shown, **checked)(command)

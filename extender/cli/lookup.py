@@ -1,16 +1,18 @@
-"""Fetching what `list` and `get` were asked for, as the API server has it, in the order of their names."""
+"""Fetching what a command was asked for, in the order of names, and what the user may do: both are asked of
+the API server.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
 from extender.api.objects.base import Meta, Wire
 from extender.cli.output import Json
 from extender.kube.errors import ApiError, Forbidden, NotFound
-from extender.kube.requests import Reader
-from extender.kube.resources import Resource
+from extender.kube.requests import Editor, Reader
+from extender.kube.resources import SELF_ACCESS_REVIEWS, Resource
 from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
@@ -26,15 +28,12 @@ def fetched(reader: Reader, resource: Resource, namespace: str, names: Sequence[
     """The objects of these names, or all. One that is not there ends the command."""
     if names:
         return [fetch(reader, resource, namespace, name, Json) for name in names]
-    with _rights(resource, namespace):
-        return _all(reader, resource, namespace)
-
-
-def _all(reader: Reader, resource: Resource, namespace: str) -> list[Json]:
     try:
-        return sorted(reader.list(resource, namespace, Json), key=_identity)
+        with _rights(resource, namespace):
+            found = reader.list(resource, namespace, Json)
     except NotFound as fault:
         raise _unknown(resource) from fault
+    return sorted(found, key=lambda obj: (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
 
 
 def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
@@ -44,31 +43,23 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
     except NotFound as fault:
         if fault.reason != "NotFound":  # the path is not served
             raise _unknown(resource) from fault
-        raise _absent(reader, resource, namespace, name) from fault
+        where = f" in namespace {namespace}" if namespace else ""
+        absent = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
+        raise click.ClickException(absent + _instead(name, reader, resource, namespace)) from fault
 
 
-def _absent(reader: Reader, resource: Resource, namespace: str, name: str) -> click.ClickException:
-    where = f" in namespace {namespace}" if namespace else ""
-    message = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
-    there = names(reader, resource, namespace)
-    return click.ClickException(message if there is None else message + _instead(name, there))
-
-
-def _instead(name: str, there: Sequence[str]) -> str:
-    """`; there are: batch, default`, the likeliest first."""
+def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> str:
+    """`; there are: batch, default`, the likeliest first; nothing where they cannot be listed."""
+    try:
+        found = reader.list(resource, namespace, ListedObject)
+    except ApiError:
+        return ""
+    there = sorted(obj.metadata.name for obj in found)
     alike = near_misses(name, there)
     if len(there) <= _FEW:
-        others = [*alike, *(name for name in there if name not in alike)]
+        others = [*alike, *(known for known in there if known not in alike)]
         return f"; there are: {', '.join(others)}" if others else "; there are none"
     return f"; {did_you_mean(alike)}" if alike else ""
-
-
-def names(reader: Reader, resource: Resource, namespace: str) -> list[str] | None:
-    """All names that there are; None where they cannot be listed."""
-    try:
-        return sorted(obj.metadata.name for obj in reader.list(resource, namespace, ListedObject))
-    except ApiError:
-        return None
 
 
 @contextmanager
@@ -90,5 +81,29 @@ def _unknown(resource: Resource) -> click.ClickException:
     )
 
 
-def _identity(obj: Json) -> tuple[str, str]:
-    return (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+# ---- rights
+
+
+class Right(NamedTuple):
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        resource = "/".join(filter(None, (self.resource, self.subresource)))
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
+
+
+def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
+    return Right(verb, resource.group, resource.plural, "", namespace, name)
+
+
+def i_may(editor: Editor, right: Right) -> bool:
+    """Whether the user of this connection has the right. Raises ApiError."""
+    head = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
+    review = {**head, "spec": {"resourceAttributes": right._asdict()}}
+    return bool(editor.review(SELF_ACCESS_REVIEWS.path(), review)["status"].get("allowed"))

@@ -1,7 +1,6 @@
 """Queues and PodGroups as the API server has them, what commands read off them, and what happened to them."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from extender.api.keys import QUOTA_SOURCE, SCHEDULED
 from extender.api.objects.base import Condition, OwnerReference, Wire, condition
@@ -9,46 +8,12 @@ from extender.api.objects.queues import PodGroup, Queue
 from extender.cli.kinds import job_row
 from extender.cli.output import NOTHING, age
 from extender.domain.model.ownership import group_name_of
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import NOT_WAITING, Reason
 from extender.domain.queues.quota_steps import entering
 from extender.kube.errors import Forbidden, NotFound
-from extender.kube.requests import Editor, Json, Reader
-from extender.kube.resources import EVENTS, SELF_ACCESS_REVIEWS, Resource
+from extender.kube.requests import Reader
+from extender.kube.resources import EVENTS
 from extender.terminal.text import columns
-
-# ---- What a user, or an account, may do: asked of the API server, which alone knows.
-
-
-class Right(NamedTuple):
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        resource = "/".join(filter(None, (self.resource, self.subresource)))
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{' ' + self.name if self.name else ''}{where}"
-
-
-def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
-    return Right(verb, resource.group, resource.plural, "", namespace, name)
-
-
-def i_may(editor: Editor, right: Right) -> bool:
-    """Whether the user of this connection has the right. Raises ApiError."""
-    spec: Json = {"resourceAttributes": right._asdict()}
-    head = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
-    return _allowed(editor.review(SELF_ACCESS_REVIEWS.path(), {**head, "spec": spec}))
-
-
-def _allowed(review: Json) -> bool:
-    return bool(review["status"].get("allowed"))
-
-
-# ---- Queues and PodGroups as the API server has them, with what commands read off them.
 
 
 class ObservedQueue(Queue, frozen=True):
@@ -129,6 +94,17 @@ class ObservedGroup(PodGroup, frozen=True):
         return condition(self.status.conditions, SCHEDULED)
 
     @property
+    def reason(self) -> str:
+        """Why it waits, or why further members of it do; empty where none does."""
+        found = self.scheduled
+        return found.reason if found and found.reason not in NOT_WAITING else ""
+
+    @property
+    def message(self) -> str:
+        """The numbers behind the verdict; empty where none is written."""
+        return self.scheduled.message if self.scheduled else ""
+
+    @property
     def course(self) -> str:
         """The phase, but Pending for a group that lacks members: Inqueue tells its operator to make them."""
         phase, found = self.status.phase, self.scheduled
@@ -136,7 +112,7 @@ class ObservedGroup(PodGroup, frozen=True):
         return "Pending" if lacks and phase == "Inqueue" else phase
 
 
-# ---- What happened to an object: its conditions and its events, as rows.
+# ---- its conditions and its events, as rows
 
 _LATEST = 12
 
@@ -168,17 +144,18 @@ class ObservedEvent(Wire, frozen=True):
 
 
 def conditions(found: Iterable[Condition] | None) -> list[str]:
+    head = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
     rows = [
         (
-            condition.type,
-            condition.status,
-            condition.reason or NOTHING,
-            age(condition.last_transition_time),
-            condition.message or NOTHING,
+            seen.type,
+            seen.status,
+            seen.reason or NOTHING,
+            age(seen.last_transition_time),
+            seen.message or NOTHING,
         )
-        for condition in found or ()
+        for seen in found or ()
     ]
-    return columns(("TYPE", "STATUS", "REASON", "AGE", "MESSAGE"), rows) if rows else []
+    return columns(head, rows) if rows else []
 
 
 def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
@@ -189,9 +166,13 @@ def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
     except (Forbidden, NotFound):
         return ["not shown: you may not list events"]
     latest = sorted(found, key=lambda event: event.at)[-_LATEST:]
-    return columns(("TYPE", "REASON", "AGE", "MESSAGE"), map(_row, latest)) if latest else []
-
-
-def _row(event: ObservedEvent) -> tuple[str, ...]:
-    times = f" ({event.times} times)" if event.times > 1 else ""
-    return (event.type, event.reason, age(event.at or None) + times, event.message)
+    rows = [
+        (
+            event.type,
+            event.reason,
+            age(event.at or None) + (f" ({event.times} times)" if event.times > 1 else ""),
+            event.message,
+        )
+        for event in latest
+    ]
+    return columns(("TYPE", "REASON", "AGE", "MESSAGE"), rows) if rows else []

@@ -3,7 +3,7 @@ found.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.workloads.pod_sets import PartialStart, partial_start
 from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_named_by, with_runtime
 from extender.api.workloads.shape import WorkloadRow, is_suspended, outcome_of
@@ -19,20 +19,17 @@ from extender.cli.access import ClusterAccess
 from extender.cli.explain.evidence import Evidence, OwnerObjects
 from extender.cli.explain.explanation import SCHEDULERS
 from extender.cli.kinds import OwnerKind, Target, job_kinds, job_row, table
-from extender.cli.lookup import ListedObject, fetched
-from extender.cli.observed import ObservedGroup, right_to
+from extender.cli.lookup import ListedObject, fetched, right_to
+from extender.cli.observed import ObservedGroup
+from extender.cli.output import Json
 from extender.domain.model.ownership import group_name_of
-from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot.decisions import position_in
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRuntime, job_record
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
-
-# ---- Jobs as the API server has them, each with its PodGroup, and what commands read off them.
-
-Json = dict[str, Any]
 
 
 class JobState(StrEnum):
@@ -87,23 +84,16 @@ class ObservedJob(NamedTuple):
 
     @property
     def state(self) -> JobState:
+        phase = (self.unit.course if self.unit else "") or "Pending"
         if self.obj is None:
-            return self._state_of_unit
+            if phase in ("Completed", "Failed", "Aborted"):
+                return JobState.FINISHED
+            return JobState.RUNNING if phase in ("Running", "Unknown") else self._place_in_line
         if outcome_of(self.row, self.obj):
             return JobState.FINISHED
         if self.is_suspended:
             return JobState.SUSPENDED if self.was_let_go else self._place_in_line
-        return JobState.RUNNING if self._phase not in ("Pending", "Inqueue") else JobState.STARTING
-
-    @property
-    def _phase(self) -> str:
-        return (self.unit.course if self.unit else "") or "Pending"
-
-    @property
-    def _state_of_unit(self) -> JobState:
-        if self._phase in ("Completed", "Failed", "Aborted"):
-            return JobState.FINISHED
-        return JobState.RUNNING if self._phase in ("Running", "Unknown") else self._place_in_line
+        return JobState.RUNNING if phase not in ("Pending", "Inqueue") else JobState.STARTING
 
     @property
     def _place_in_line(self) -> JobState:
@@ -116,13 +106,11 @@ class ObservedJob(NamedTuple):
     @property
     def reason(self) -> str:
         """Empty for one that does not wait."""
-        scheduled = self.unit.scheduled if self.unit else None
-        return scheduled.reason if scheduled and scheduled.reason not in NOT_WAITING else ""
+        return self.unit.reason if self.unit else ""
 
     @property
     def message(self) -> str:
-        scheduled = self.unit.scheduled if self.unit else None
-        return scheduled.message if scheduled else ""
+        return self.unit.message if self.unit else ""
 
     @property
     def position(self) -> int:
@@ -133,6 +121,13 @@ class ObservedJob(NamedTuple):
     def pods(self) -> int:
         """How many pods it needs at once."""
         return self.unit.spec.min_member if self.unit else 0
+
+    def suspending(self, value: bool) -> Json:
+        """The patch that suspends it, or lets it go on."""
+        patch: Any = value
+        for name in reversed(self.row.suspend):
+            patch = {name: patch}
+        return dict(patch)
 
     @property
     def record(self) -> JobRecord | None:
@@ -154,43 +149,28 @@ def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> Obs
     return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), named, unit)
 
 
-def unread_job(row: WorkloadRow, unit: ObservedGroup) -> ObservedJob:
-    """One that may not be read, as far as its PodGroup tells."""
-    owner = unit.job
-    return ObservedJob(row, Meta(owner.name if owner else "", unit.namespace), None, unit)
-
-
-# ---- All jobs for which PodGroups stand; each kind is listed once, and only if a PodGroup names one of
-# it.
-
-
 def jobs_of(place: ClusterAccess) -> list[ObservedJob]:
-    """Of the namespace, or of all, in the order of namespaces and names. What may not be read is said on
-    stderr, and such a job is shown as far as its PodGroup tells."""
-    units = [
-        msgspec.convert(group, ObservedGroup)
-        for group in fetched(place.reader, POD_GROUPS, place.namespace, ())
-    ]
-    by_kind: dict[tuple[str, str], list[ObservedGroup]] = defaultdict(list)
-    for unit in units:
+    """All for which PodGroups stand, of the namespace or of all, in the order of namespaces and names.
+
+    Each kind is listed once, and only if a PodGroup names one of it. What may not be read is said on stderr,
+    and such a job is shown as far as its PodGroup tells. A PodGroup whose job is gone is left out.
+    """
+    by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = defaultdict(list)
+    for obj in fetched(place.reader, POD_GROUPS, place.namespace, ()):
+        unit = msgspec.convert(obj, ObservedGroup)
         if owner := unit.job:
-            by_kind[owner.api_version, owner.kind].append(unit)
-    rows = {kind: row for kind in by_kind if (row := job_row(*kind))}
-    found = [job for kind, row in rows.items() for job in _of_kind(place, row, kind[0], by_kind[kind])]
-    return sorted(found, key=lambda job: (job.meta.namespace, job.meta.name, job.row.kind))
-
-
-def _of_kind(
-    place: ClusterAccess, row: WorkloadRow, version: str, units: list[ObservedGroup]
-) -> Iterator[ObservedJob]:
-    """A PodGroup whose job is gone goes with it, and is left out."""
-    objects = _listed(place, Resource(f"/apis/{version}", row.plural))
-    for unit in units:
-        owner = unit.job
-        if objects is None:
-            yield unread_job(row, unit)
-        elif owner and (obj := objects.get(owner.uid)):
-            yield observed_job(row, obj, unit)
+            by_kind[owner.api_version, owner.kind].append((owner, unit))
+    jobs = []
+    for (version, kind), units in by_kind.items():
+        if (row := job_row(version, kind)) is None:
+            continue
+        objects = _listed(place, Resource(f"/apis/{version}", row.plural))
+        for owner, unit in units:
+            if objects is None:
+                jobs.append(ObservedJob(row, Meta(owner.name, unit.namespace), None, unit))
+            elif found := objects.get(owner.uid):
+                jobs.append(observed_job(row, found, unit))
+    return sorted(jobs, key=lambda job: (job.meta.namespace, job.meta.name, job.row.kind))
 
 
 def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
@@ -206,36 +186,31 @@ def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
     return {obj["metadata"]["uid"]: obj for obj in found}
 
 
-# ---- One job of a kind, with the PodGroup that stands for it.
+# ---- one job
 
 
 def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name: str) -> ObservedJob | None:
-    """None where there is none, or where it may not be read."""
+    """None where there is none, or where it may not be read. Templates that another object has count as its
+    own, where that may be read."""
     resource = objects.resource_of(kind)
     row = job_row(resource.version, kind.name) if resource else None
     obj = objects.find(kind, name, Json) if row else None
     if row is None or obj is None:
         return None
-    whole = _with_runtime(evidence, row, obj)
-    return observed_job(row, whole, evidence.group(group_name_of(obj["metadata"]["uid"])))
-
-
-def _with_runtime(evidence: Evidence, row: WorkloadRow, obj: Json) -> Json:
-    """With what the object says that has its templates; as it is where that may not be read."""
-    name = runtime_named_by(row, obj)
-    if name is None:
-        return obj
-    kind = runtime_kind(row, name)
-    found = kind and evidence.find(resource_of(kind), name.name, JobRuntime, of_cluster=not name.namespace)
-    is_unread = kind is not None and kind.plural in evidence.unread
-    return obj if is_unread else with_runtime(obj, found.spec if found else None)
-
-
-# ---- The job that a name leads to: of the kind that was named, or among all kinds.
+    unit = evidence.group(group_name_of(obj["metadata"]["uid"]))
+    if runtime := runtime_named_by(row, obj):
+        of = runtime_kind(row, runtime)
+        found = of and evidence.find(
+            resource_of(of), runtime.name, JobRuntime, of_cluster=not runtime.namespace
+        )
+        if of is None or of.plural not in evidence.unread:
+            obj = with_runtime(obj, found.spec if found else None)
+    return observed_job(row, obj, unit)
 
 
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
-    """One that there is not, or several of the name, end the command."""
+    """Of the kind that is named, or among all kinds. One that there is not, or several of the name, end the
+    command."""
     objects = OwnerObjects(evidence)
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     found = [job for kind in kinds if (job := job_of_kind(evidence, objects, kind, target.name))]
@@ -247,28 +222,24 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     return found[0]
 
 
-# ---- what there is not
-
-
 def _absent(
     evidence: Evidence, objects: OwnerObjects, kinds: list[OwnerKind], target: Target
 ) -> click.ClickException:
-    namespace, served = evidence.namespace, [kind for kind in kinds if objects.resource_of(kind)]
+    namespace = evidence.namespace
+    served = [(kind, resource) for kind in kinds if (resource := objects.resource_of(kind))]
     if target.kind and not served:
         return click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
+    if evidence.unread:
+        unread = (resource for kind, resource in served if kind.plural in evidence.unread)
+        asked = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
+        return click.ClickException(f"not allowed: to look for it takes the right to {asked}")
+    there = sorted(
+        f"{kind.name.lower()}/{obj.metadata.name}"
+        for kind, _ in served
+        for obj in objects.all(kind, ListedObject)
+    )
+    alike = near_misses(target.name, (spoken.partition("/")[2] for spoken in there))
+    meant = did_you_mean([spoken for spoken in there if spoken.partition("/")[2] in alike])
     what = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
     absent = f"{what} not found in namespace {namespace}"
-    if evidence.unread:
-        rights = (objects.resource_of(resource) for resource in served if resource.plural in evidence.unread)
-        asked = (str(right_to("get", right, namespace, target.name)) for right in rights if right)
-        return click.ClickException(f"not allowed: to look for it takes the right to {', '.join(asked)}")
-    there = sorted(_names(objects, served))
-    alike = near_misses(target.name, (name.partition("/")[2] for name in there))
-    meant = did_you_mean([name for name in there if name.partition("/")[2] in alike])
     return click.ClickException(f"{absent}; {meant}" if meant else absent)
-
-
-def _names(objects: OwnerObjects, kinds: list[OwnerKind]) -> Iterator[str]:
-    for kind in kinds:
-        for obj in objects.all(kind, ListedObject):
-            yield f"{kind.name.lower()}/{obj.metadata.name}"

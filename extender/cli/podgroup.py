@@ -1,6 +1,10 @@
-"""`muster podgroup`: what groups there are, and which wait; `muster hold` and `resume` keep them back."""
+"""`muster podgroup`: what groups there are, which of them wait, and everything about one of them.
 
-from typing import TYPE_CHECKING, Any
+`muster hold` and `resume` keep groups back, by the annotation kube-muster.io/hold.
+"""
+
+import copy
+from typing import Any
 
 import click
 
@@ -8,21 +12,21 @@ from extender.api.keys import HOLD, START_TIMEOUTS
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
 from extender.cli.flags import CLIENT, SERVER, dry_run_flag, show_done
-from extender.cli.output import LISTS, Json, echo, output_flag, show_objects
+from extender.cli.output import LISTS, NOTHING, Json, age, echo, output_flag, show_objects
 from extender.terminal.text import columns
-
-if TYPE_CHECKING:
-    from extender.cli.explain.evidence import Evidence
-    from extender.cli.observed import ObservedGroup
-
-# ---- `muster podgroup list` and `get`: what groups there are, which of them wait, and for which
-# reason.
 
 _HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "REASON", "AGE")
 _WIDE = ("RUNNING", "SUCCEEDED", "FAILED", "MESSAGE")
+_GROUP = "podgroup.scheduling.volcano.sh"
+_groups = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 
 
-@click.command("list")
+@click.group()
+def podgroup() -> None:
+    """Show groups of pods (alias: pg)."""
+
+
+@podgroup.command("list")
 @output_flag(LISTS, "table")
 @all_namespaces_flag
 @access_flags
@@ -31,7 +35,7 @@ def list_groups(output: str, **flags: Any) -> None:
     _show((), output, Flags(**flags))
 
 
-@click.command("get")
+@podgroup.command("get")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
 @output_flag(LISTS, "table")
 @all_namespaces_flag
@@ -66,36 +70,25 @@ def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
         click.echo(f"No podgroups found{where}", err=True)
         return
     evidence = Evidence(place, place.namespace)
+    rows = []
+    for group in (msgspec.convert(obj, ObservedGroup) for obj in found):
+        status = group.status
+        row = (
+            group.namespace,
+            group.name,
+            evidence.queue_of(group),
+            status.phase or NOTHING,
+            group.spec.min_member,
+            group.reason or NOTHING,
+            age(group.metadata.creation_timestamp),
+        )
+        more = (status.running, status.succeeded, status.failed, group.message or NOTHING)
+        rows.append((row + more if wide else row)[bool(place.namespace) :])
     head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
-    seen = (msgspec.convert(obj, ObservedGroup) for obj in found)
-    rows = [_row(group, evidence, wide)[bool(place.namespace) :] for group in seen]
     echo("\n".join(columns(head, rows)))
 
 
-def _row(group: "ObservedGroup", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
-    from extender.cli.output import NOTHING, age
-    from extender.domain.model.reasons import NOT_WAITING
-
-    scheduled, status = group.scheduled, group.status
-    reason = scheduled.reason if scheduled and scheduled.reason not in NOT_WAITING else ""
-    message = scheduled.message if scheduled else ""
-    more = (status.running, status.succeeded, status.failed, message or NOTHING) if wide else ()
-    return (
-        group.namespace,
-        group.name,
-        evidence.queue_of(group),
-        status.phase or NOTHING,
-        group.spec.min_member,
-        reason or NOTHING,
-        age(group.metadata.creation_timestamp),
-        *more,
-    )
-
-
-# ---- `muster podgroup describe`.
-
-
-@click.command("describe")
+@podgroup.command("describe")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_group)
 @access_flags
 def describe_group(names: tuple[str, ...], **flags: Any) -> None:
@@ -107,14 +100,15 @@ def describe_group(names: tuple[str, ...], **flags: Any) -> None:
             echo(("\n\n" if number else "") + group_description(place, name))
 
 
-# ---- `muster hold` and `resume`: they keep groups back, by the annotation kube-muster.io/hold.
+pg = copy.copy(podgroup)
+pg.name, pg.hidden = "pg", True
 
-_GROUP = "podgroup.scheduling.volcano.sh"
-_names = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
+
+# ---- muster hold and resume
 
 
 @click.command("hold")
-@_names
+@_groups
 @dry_run_flag
 @access_flags
 def hold(names: tuple[str, ...], **rest: Any) -> None:
@@ -123,7 +117,7 @@ def hold(names: tuple[str, ...], **rest: Any) -> None:
 
 
 @click.command("resume")
-@_names
+@_groups
 @dry_run_flag
 @access_flags
 def resume(names: tuple[str, ...], **rest: Any) -> None:
@@ -134,19 +128,15 @@ def resume(names: tuple[str, ...], **rest: Any) -> None:
 def _annotate(
     names: tuple[str, ...], annotations: dict[str, str | None], done: str, dry_run: str, **flags: Any
 ) -> None:
+    """With a dry run by the client, only whether there are such groups."""
     with opened(Flags(**flags)) as place:
+        from extender.cli.lookup import fetch
+        from extender.kube.resources import POD_GROUPS
+
         for name in names:
-            _write(place, name, annotations, dry_run)
+            if dry_run == CLIENT:
+                fetch(place.reader, POD_GROUPS, place.namespace, name, dict)
+            else:
+                patch = {"metadata": {"annotations": annotations}}
+                place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == SERVER)
             show_done(name, done, dry_run, _GROUP)
-
-
-def _write(place: ClusterAccess, name: str, annotations: dict[str, str | None], dry_run: str) -> None:
-    """With a dry run by the client, only whether there is such a group."""
-    from extender.cli.lookup import fetch
-    from extender.kube.resources import POD_GROUPS
-
-    if dry_run == CLIENT:
-        fetch(place.reader, POD_GROUPS, place.namespace, name, dict)
-        return
-    patch = {"metadata": {"annotations": annotations}}
-    place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == SERVER)

@@ -1,28 +1,48 @@
-"""`muster queue`: what queues there are, what each holds and deserves, and opening, stopping and deleting
-them.
+"""`muster queue`: what queues there are, what each holds and deserves, and changing them.
+
+kubectl's conventions hold: NAME is an argument, -n is a namespace. vcctl's long flags (--name, --weight,
+--state, --action) work as well.
 """
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import Any
 
 import click
 
 from extender.api.keys import STOP_DRAIN, STOP_HOLD, STOP_NONE
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.flags import Timeout, dry_run_flag, show_done, timeout_flag
-from extender.cli.output import LISTS, Json, echo, output_flag, show_objects
-from extender.cli.queue_spec import one_name, several_names, spec_flags, taken, the_name, the_names, updated
+from extender.cli.output import LISTS, NOTHING, Json, age, amounts, echo, output_flag, percent, show_objects
+from extender.cli.queue_spec import (
+    create_queue,
+    one_name,
+    several_names,
+    spec_flags,
+    taken,
+    the_name,
+    the_names,
+    update_queue,
+    updated,
+)
 from extender.terminal.text import columns
-
-if TYPE_CHECKING:
-    from extender.cli.observed import ObservedQueue
-
-# ---- `muster queue list` and `get`: what queues there are, and what each of them holds and deserves.
 
 _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "AGE")
 _WIDE = ("PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY", "RESERVED")
 
+_OPEN, _CLOSED = "Open", "Closed"
+_DONE = {_OPEN: "opened", _CLOSED: "closed"}
+_REACHED = {_OPEN: (_OPEN, ""), _CLOSED: (_CLOSED,)}  # no state written yet counts as Open
+_STATES = {"open": _OPEN, "close": _CLOSED}
+_ACTIONS = "open, close, update"
+_wait_flag = click.option("--wait", is_flag=True, help="Wait until the queue's status shows it.")
 
-@click.command("list")
+
+@click.group()
+def queue() -> None:
+    """Show and change queues (alias: q)."""
+
+
+@queue.command("list")
 @output_flag(LISTS, "table")
 @access_flags
 def list_queues(output: str, **flags: Any) -> None:
@@ -30,7 +50,7 @@ def list_queues(output: str, **flags: Any) -> None:
     _show((), output, Flags(**flags))
 
 
-@click.command("get")
+@queue.command("get")
 @several_names
 @output_flag(LISTS, "table")
 @access_flags
@@ -59,39 +79,30 @@ def _show_table(found: list[Json], wide: bool) -> None:
     if not found:
         click.echo("No queues found", err=True)
         return
-    seen = [msgspec.convert(obj, ObservedQueue) for obj in found]
-    head = _HEAD + (_WIDE if wide else ())
-    echo("\n".join(columns(head, (_row(queue) + (_more(queue) if wide else ()) for queue in seen))))
+    rows = []
+    for queue in (msgspec.convert(obj, ObservedQueue) for obj in found):
+        spec, status, counts = queue.spec, queue.status, queue.counts
+        row = (
+            queue.name,
+            queue.state,
+            spec.weight,
+            percent(status.share),
+            *(counts[name] for name in ("pending", "inqueue", "running")),
+            age(queue.metadata.creation_timestamp),
+        )
+        reserved = status.reservation.resource if status.reservation else None
+        more = (
+            spec.parent or NOTHING,
+            counts["unknown"],
+            counts["completed"],
+            spec.dequeue_strategy or "traverse",
+            *map(amounts, (status.allocated, status.deserved, spec.capability, reserved)),
+        )
+        rows.append(row + more if wide else row)
+    echo("\n".join(columns(_HEAD + (_WIDE if wide else ()), rows)))
 
 
-def _row(queue: "ObservedQueue") -> tuple[object, ...]:
-    from extender.cli.output import age, percent
-
-    counts = queue.counts
-    return (
-        queue.name,
-        queue.state,
-        queue.spec.weight,
-        percent(queue.status.share),
-        *(counts[name] for name in ("pending", "inqueue", "running")),
-        age(queue.metadata.creation_timestamp),
-    )
-
-
-def _more(queue: "ObservedQueue") -> tuple[object, ...]:
-    from extender.cli.output import NOTHING, amounts
-
-    spec, status, counts = queue.spec, queue.status, queue.counts
-    reserved = status.reservation.resource if status.reservation else None
-    held = map(amounts, (status.allocated, status.deserved, spec.capability, reserved))
-    ended = (counts["unknown"], counts["completed"])
-    return (spec.parent or NOTHING, *ended, spec.dequeue_strategy or "traverse", *held)
-
-
-# ---- `muster queue describe`.
-
-
-@click.command("describe")
+@queue.command("describe")
 @several_names
 @access_flags
 def describe_queue(names: tuple[str, ...], named: str | None, **flags: Any) -> None:
@@ -104,38 +115,29 @@ def describe_queue(names: tuple[str, ...], named: str | None, **flags: Any) -> N
             echo(("\n\n" if number else "") + queue_description(place, name))
 
 
-# ---- `muster queue open` and `close`: they set spec.state, and can wait until the queue has followed.
-
-OPEN, CLOSED = "Open", "Closed"
-_DONE = {OPEN: "opened", CLOSED: "closed"}
-_REACHED = {OPEN: ("Open", ""), CLOSED: ("Closed",)}  # no state written yet counts as Open
-
-wait_flag = click.option("--wait", is_flag=True, help="Wait until the queue's status shows it.")
-
-
-@click.command("open")
+@queue.command("open")
 @several_names
-@wait_flag
+@_wait_flag
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
 def open_queues(names: tuple[str, ...], named: str | None, **rest: Any) -> None:
     """Let queues take new groups again."""
-    change_states(the_names(names, named), OPEN, **rest)
+    _change_states(the_names(names, named), _OPEN, **rest)
 
 
-@click.command("close")
+@queue.command("close")
 @several_names
-@wait_flag
+@_wait_flag
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
 def close_queues(names: tuple[str, ...], named: str | None, **rest: Any) -> None:
     """Let queues take no new groups. Those that are in them go on; until they have gone it is Closing."""
-    change_states(the_names(names, named), CLOSED, **rest)
+    _change_states(the_names(names, named), _CLOSED, **rest)
 
 
-def change_states(
+def _change_states(
     names: tuple[str, ...], state: str, wait: bool, timeout: Timeout, dry_run: str, **flags: Any
 ) -> None:
     with opened(Flags(**flags)) as place:
@@ -144,7 +146,9 @@ def change_states(
             if not wait:
                 show_done(name, _asked(place, name, state, dry_run), dry_run)
         for name in names if wait and dry_run == "none" else ():
-            _wait(place, name, state, timeout)
+            from extender.cli.queue_removal import WatchedQueue
+
+            WatchedQueue(place, name).wait(timeout, *_REACHED[state])
             show_done(name, _DONE[state])
 
 
@@ -155,24 +159,15 @@ def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
     from extender.cli.queue_removal import in_it
     from extender.kube.resources import QUEUES
 
-    if state == OPEN or dry_run != "none":
+    if state == _OPEN or dry_run != "none":
         return _DONE[state]
-    queue = fetch(place.reader, QUEUES, "", name, ObservedQueue)
-    if queue.status.state == CLOSED:
+    found = fetch(place.reader, QUEUES, "", name, ObservedQueue)
+    if found.status.state == _CLOSED:
         return _DONE[state]
-    return ", ".join(filter(None, ("closing", in_it(queue).partition(", ")[2])))
+    return ", ".join(filter(None, ("closing", in_it(found).partition(", ")[2])))
 
 
-def _wait(place: ClusterAccess, name: str, state: str, timeout: Timeout) -> None:
-    from extender.cli.queue_removal import WatchedQueue
-
-    WatchedQueue(place, name).wait(timeout, *_REACHED[state])
-
-
-# ---- `muster queue hold` and `resume`: they set spec.stopPolicy.
-
-
-@click.command("hold")
+@queue.command("hold")
 @several_names
 @click.option("--drain", is_flag=True, help="What runs in it gives its room back as well.")
 @dry_run_flag
@@ -183,7 +178,7 @@ def hold_queues(names: tuple[str, ...], named: str | None, drain: bool, **rest: 
     _stop(the_names(names, named), policy, done, **rest)
 
 
-@click.command("resume")
+@queue.command("resume")
 @several_names
 @dry_run_flag
 @access_flags
@@ -199,18 +194,11 @@ def _stop(names: tuple[str, ...], policy: str, done: str, dry_run: str, **flags:
             show_done(name, done, dry_run)
 
 
-# ---- `muster queue operate --action open|close|update`: the same three under the name that vcctl gives
-# them.
-
-_STATES = {"open": OPEN, "close": CLOSED}
-_ALLOWED = "open, close, update"
-
-
-@click.command("operate")
+@queue.command("operate")
 @one_name
 @click.option("-a", "--action", metavar="open|close|update", help="What to do with the queue.")
 @spec_flags
-@wait_flag
+@_wait_flag
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
@@ -218,31 +206,25 @@ def operate_queue(name: str | None, named: str | None, action: str | None, **res
     """Open, close or update a queue. With update, the flags of `muster queue update` say what changes."""
     name, spec = the_name(name, named), taken(rest)
     if not action:
-        raise click.UsageError(f"--action: got nothing; allowed is one of {_ALLOWED}")
+        raise click.UsageError(f"--action: got nothing; allowed is one of {_ACTIONS}")
     if action in _STATES:
-        change_states((name,), _STATES[action], **rest)
+        _change_states((name,), _STATES[action], **rest)
     elif action == "update":
         _update(name, spec, **rest)
     else:
-        raise click.UsageError(f"--action: got {action!r}; allowed is one of {_ALLOWED}")
+        raise click.UsageError(f"--action: got {action!r}; allowed is one of {_ACTIONS}")
 
 
-def _update(
-    name: str, spec: dict[str, Any], wait: bool, timeout: Timeout, dry_run: str, **flags: Any
-) -> None:
+def _update(name: str, spec: Json, wait: bool, timeout: Timeout, dry_run: str, **flags: Any) -> None:
     if not spec:
-        raise click.UsageError(
-            "--weight: got nothing; allowed with --action update is a number from 1 to 65535"
-        )
+        allowed = "allowed with --action update is a number from 1 to 65535"
+        raise click.UsageError(f"--weight: got nothing; {allowed}")
     with opened(Flags(**flags)) as place:
         updated(place, name, spec, dry_run)
     show_done(name, "updated", dry_run)
 
 
-# ---- `muster queue delete`: a queue that is Closed goes at once; with --cascade it is emptied first.
-
-
-@click.command("delete")
+@queue.command("delete")
 @several_names
 @click.option("--cascade", is_flag=True, help="Close the queue and delete its groups first.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the queue is gone.")
@@ -270,3 +252,10 @@ def delete_queue(
 
         for name in found:
             Removal(place, name, timeout, dry_run).run(cascade, wait)
+
+
+for command in (create_queue, update_queue):
+    queue.add_command(command)
+
+q = copy.copy(queue)
+q.name, q.hidden = "q", True

@@ -1,7 +1,11 @@
-"""Waiting until a queue is as it was asked to be, and the steps of taking one away."""
+"""Waiting until a queue is as it was asked to be, and the steps of taking one away.
+
+Progress goes to stderr: what a command did is all that it prints on stdout.
+"""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -18,16 +22,13 @@ from extender.cli.queue_spec import updated
 from extender.domain.model.ownership import group_name
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.resources import POD_GROUPS, QUEUES
-from extender.terminal.text import working
-
-# ---- Waiting until a queue is as it was asked to be, and telling meanwhile what is left in it.
-#
-# Progress goes to stderr: what a command did is all that it prints on stdout.
+from extender.terminal.text import listed, working
 
 T = TypeVar("T")
 
+_PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 PACE = 0.5  # seconds between two looks
-_SILENCE = 15.0  # seconds without any state after which Muster is probably not there to write one
+_NO_STATE = 15.0  # seconds without any state after which Muster is probably not there to write one
 _NAMED = 6
 _ALONE = "pods that have no PodGroup are left to their owners"
 
@@ -60,7 +61,12 @@ class WatchedQueue:
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         if queue.status.state in wanted:
             return queue
-        self._report(f"{self._name}: {self._progress(queue)}")
+        line = f"{self._name}: {in_it(queue)}"
+        if queue.status.state not in ("Closing", "Closed") and clock() - self._began >= _NO_STATE:
+            line = f"{line}; nothing has changed yet, is Muster running? Try muster check"
+        if line != self._reported:
+            self._reported = line
+            click.echo(line, err=True)
         return None
 
     def wait(self, timeout: Timeout, *wanted: str) -> ObservedQueue:
@@ -70,49 +76,25 @@ class WatchedQueue:
         """What is in it, by name where that may be known."""
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{group.key}" for group in groups_of(self._place, self._name)]
-        names = f": {some(groups)}" if groups else ""
-        alone = f"; {_ALONE}" if groups_in(queue) > len(groups) else ""
+        names = f": {listed(groups, _NAMED)}" if groups else ""
+        alone = f"; {_ALONE}" if sum(queue.counts.values()) > len(groups) else ""
         return f"queue {self._name} is {in_it(queue)}{names}{alone}"
-
-    def _progress(self, queue: ObservedQueue) -> str:
-        if queue.status.state in ("Closing", "Closed") or clock() - self._began < _SILENCE:
-            return in_it(queue)
-        return f"{in_it(queue)}; nothing has changed yet, is Muster running? Try muster check"
-
-    def _report(self, line: str) -> None:
-        if line != self._reported:
-            self._reported = line
-            click.echo(line, err=True)
 
 
 def in_it(queue: ObservedQueue) -> str:
     """`Closing, 3 groups left: 1 waits, 2 run`."""
-    fare, total = _fare(queue), groups_in(queue)
-    parts = ", ".join(f"{count} {in_number(verb, count)}" for verb, count in fare.items() if count)
+    counts = queue.counts
+    left = (
+        ("waits", "wait", counts["pending"]),
+        ("is Inqueue", "are Inqueue", counts["inqueue"]),
+        ("runs", "run", counts["running"]),
+        ("has ended", "have ended", counts["completed"] + counts["failed"] + counts["aborted"]),
+        ("is unclear", "are unclear", counts["unknown"]),
+    )
+    parts = ", ".join(f"{count} {one if count == 1 else several}" for one, several, count in left if count)
+    total = sum(counts.values())
     groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
     return f"{queue.state}{groups}"
-
-
-def groups_in(queue: ObservedQueue) -> int:
-    return sum(_fare(queue).values())
-
-
-def _fare(queue: ObservedQueue) -> dict[str, int]:
-    counts = queue.counts
-    return {
-        "waits": counts["pending"],
-        "is Inqueue": counts["inqueue"],
-        "runs": counts["running"],
-        "has ended": counts["completed"] + counts["failed"] + counts["aborted"],
-        "is unclear": counts["unknown"],
-    }
-
-
-_OF_MANY = {"is Inqueue": "are Inqueue", "has ended": "have ended", "is unclear": "are unclear"}
-
-
-def in_number(verb: str, count: int) -> str:
-    return verb if count == 1 else _OF_MANY.get(verb, verb.removesuffix("s"))
 
 
 def groups_of(place: ClusterAccess, queue: str) -> list[ObservedGroup]:
@@ -134,22 +116,13 @@ def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
     ]
 
 
-def some(names: list[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
-
-
-# ---- The steps of taking a queue away.
-#
-# Muster's admission refuses the deletion of a queue that is not Closed. The same is looked at here
-# first, so that the refusal says what is left, and so that --cascade does not empty a queue that cannot
-# go anyway.
-
-_PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
-
-
 class Removal:
+    """The steps of taking a queue away.
+
+    Muster's admission refuses the deletion of a queue that is not Closed. The same is looked at here first,
+    so that the refusal says what is left, and so that --cascade does not empty a queue that cannot go anyway.
+    """
+
     def __init__(self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str) -> None:
         self._place = place
         self._name = name
@@ -159,43 +132,35 @@ class Removal:
 
     def run(self, cascade: bool, wait: bool) -> None:
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
-        self._refuse_protected()
-        self._refuse_children()
-        if not cascade:
-            self._refuse_unless_closed(queue)
-        elif self._dry_run == "none":
+        self._refuse(queue, cascade)
+        for_real = self._dry_run == "none"
+        if cascade and for_real:
             self._empty()
-        else:
-            self._show_groups()
-        self._delete(queue, cascade)
-        if wait and self._dry_run == "none":
+        elif cascade:
+            for group in groups_of(self._place, self._name):
+                self._show_group(group, "would be deleted")
+        # The server is not asked whether it would delete what --cascade would have closed before.
+        dry = self._dry_run == SERVER
+        if self._dry_run != CLIENT and not (dry and cascade):
+            self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
+        show_done(self._name, "deleted", self._dry_run)
+        if wait and for_real:
             until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
-        if cascade and self._dry_run == "none":
+        if cascade and for_real:
             self._show_left_pods()
 
-    # ---- refusing
-
-    def _refuse_protected(self) -> None:
-        if self._name in _PROTECTED:
-            raise click.ClickException(
-                f"queue {self._name} cannot be deleted: {' and '.join(_PROTECTED)} stay"
-            )
-
-    def _refuse_children(self) -> None:
+    def _refuse(self, queue: ObservedQueue, cascade: bool) -> None:
+        name = self._name
+        if name in _PROTECTED:
+            raise click.ClickException(f"queue {name} cannot be deleted: {' and '.join(_PROTECTED)} stay")
         queues = self._place.reader.list(QUEUES, "", ObservedQueue)
-        children = [queue.name for queue in queues if queue.spec.parent == self._name]
-        if children:
-            message = f"queue {self._name} has queues below it: {', '.join(children)}"
+        if children := [other.name for other in queues if other.spec.parent == name]:
+            message = f"queue {name} has queues below it: {', '.join(children)}"
             raise click.ClickException(f"{message}\nDelete them first, or give them another --parent.")
-
-    def _refuse_unless_closed(self, queue: ObservedQueue) -> None:
-        if queue.status.state == "Closed":
-            return
-        message = f"queue {self._name} is {in_it(queue)}; only a Closed queue can be deleted"
-        steps = f"muster queue close {self._name} --wait, or muster queue delete {self._name} --cascade"
-        raise click.ClickException(f"{message}\nTo close it: {steps}")
-
-    # ---- emptying
+        if not cascade and queue.status.state != "Closed":
+            message = f"queue {name} is {in_it(queue)}; only a Closed queue can be deleted"
+            steps = f"muster queue close {name} --wait, or muster queue delete {name} --cascade"
+            raise click.ClickException(f"{message}\nTo close it: {steps}")
 
     def _empty(self) -> None:
         updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
@@ -205,43 +170,25 @@ class Removal:
 
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
         """Its Closed self; else what came to it meanwhile is deleted, too."""
-        for group in self._new():
-            self._delete_group(group)
-        return watched.state("Closed")
-
-    def _new(self) -> Iterator[ObservedGroup]:
-        groups = groups_of(self._place, self._name)
-        return (group for group in groups if group.metadata.uid not in self._asked)
-
-    def _delete_group(self, group: ObservedGroup) -> None:
-        self._asked.add(group.metadata.uid)
-        try:
-            self._place.editor.delete(POD_GROUPS, group.namespace, group.name, group.metadata.uid)
-        except (NotFound, Conflict):
-            return  # gone meanwhile
-        self._show_group(group, "deleted")
-
-    def _show_groups(self) -> None:
         for group in groups_of(self._place, self._name):
-            self._show_group(group, "would be deleted")
+            uid = group.metadata.uid
+            if uid not in self._asked:
+                self._asked.add(uid)
+                with suppress(NotFound, Conflict):  # gone meanwhile
+                    self._place.editor.delete(POD_GROUPS, group.namespace, group.name, uid)
+                    self._show_group(group, "deleted")
+        return watched.state("Closed")
 
     def _show_group(self, group: ObservedGroup, done: str) -> None:
         echo(f"podgroup.scheduling.volcano.sh/{group.name} {done} (namespace {group.namespace})")
-
-    # ---- the queue itself
-
-    def _delete(self, queue: ObservedQueue, cascade: bool) -> None:
-        """The server is not asked whether it would delete what --cascade would have closed before."""
-        dry = self._dry_run == SERVER
-        if self._dry_run != CLIENT and not (dry and cascade):
-            self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
-        show_done(self._name, "deleted", self._dry_run)
 
     def _show_left_pods(self) -> None:
         if left := pods_outside(self._place, self._name):
             waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
             remedy = f"end what owns them, or have them name another queue than {self._name}"
-            click.echo(f"{self._name}: {len(left)} {waits}: {some(left)}\nTo end that: {remedy}", err=True)
+            click.echo(
+                f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}\nTo end that: {remedy}", err=True
+            )
 
     def _gone(self) -> bool | None:
         try:

@@ -1,4 +1,11 @@
-"""`muster queue create` and `update`: the flags that say what a queue is, and the spec that they make."""
+"""`muster queue create` and `update`: the flags that say what a queue is, and the spec that they make.
+
+Only what can be read from a value alone is judged here, so that a mistake is reported with its flag. All the
+rest is for the API server and Muster's admission to say.
+
+`spec.state` opens and closes a queue. Volcano's own CRD has no such field, and the API server drops what it
+does not know, as its answer shows. Then a Command of bus.volcano.sh is made, as vcctl does: Muster obeys it.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -6,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from extender.api.durations import as_seconds
+from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
 from extender.api.quantities import BadQuantity, at_least
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
@@ -14,25 +22,29 @@ from extender.cli.flags import CLIENT, SERVER, dry_run_flag, result_flag, show_r
 from extender.cli.output import Json
 from extender.domain.queues.spec import MOST_OVERSELL
 
-# ---- Which queue a command is about: NAME as kubectl takes it, or --name as vcctl does.
-
 F = TypeVar("F", bound=Callable[..., Any])
+
+_HEAVIEST = 65_535
+_INT32 = 2**31 - 1
+_COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
+_AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
+
+_VCCTL_NAME = click.option("--name", "named", metavar="NAME", help="The same as NAME.")
+_ACTIONS = {"Open": "OpenQueue", "Closed": "CloseQueue"}
+_NO_FIELD = "the cluster's Queue has no spec.state"
+_APPLY = "Apply Muster's kinds: kubectl apply -f manifests/crds"
+_COMMANDS_IN = "default"  # where vcctl puts its own; queues are in no namespace
 
 
 def one_name(command: F) -> F:
     """NAME or --name, as `name` and `named`."""
-    command = click.argument("name", required=False, shell_complete=complete_queue)(command)
-    return _vcctl_name(command)
+    return _VCCTL_NAME(click.argument("name", required=False, shell_complete=complete_queue)(command))
 
 
 def several_names(command: F) -> F:
     """NAME... or --name, as `names` and `named`."""
     argument = click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_queue)
-    return _vcctl_name(argument(command))
-
-
-def _vcctl_name(command: F) -> F:
-    return click.option("--name", "named", metavar="NAME", help="The same as NAME.")(command)
+    return _VCCTL_NAME(argument(command))
 
 
 def the_name(name: str | None, named: str | None) -> str:
@@ -50,29 +62,21 @@ def the_names(names: tuple[str, ...], named: str | None) -> tuple[str, ...]:
     return found
 
 
-# ---- The flags that say what a queue is, and the spec that they make. Names and values are those of
-# `spec`.
-#
-# Only what can be read from a value alone is judged here, so that a mistake is reported with its flag.
-# All the rest is for the API server and Muster's admission to say.
-
-G = TypeVar("G", bound=Callable[..., Any])
-Spec = dict[str, Any]
-
-_HEAVIEST = 65_535
-_INT32 = 2**31 - 1
-_COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
-_AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
+# ---- flags
 
 
-def _amounts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Spec | None:
+def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[..., Json | None]:
     """`cpu=8,memory=16Gi` as a mapping; `cpu-` takes cpu away."""
-    if value is None:
-        return None
-    try:
-        return dict(map(_amount, value.split(",")))
-    except ValueError as fault:
-        raise click.BadParameter(f"got {value!r}; allowed is {_AMOUNTS}; NAME- takes one away") from fault
+
+    def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Json | None:
+        if value is None:
+            return None
+        try:
+            return dict(map(read, value.split(",")))
+        except ValueError as fault:
+            raise click.BadParameter(f"got {value!r}; allowed is {allowed}; NAME- takes one away") from fault
+
+    return callback
 
 
 def _amount(text: str) -> tuple[str, str | None]:
@@ -82,16 +86,6 @@ def _amount(text: str) -> tuple[str, str | None]:
     if not name or not given or at_least(quantity) < 0:
         raise BadQuantity(text)
     return name, quantity
-
-
-def _counts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Spec | None:
-    """`groups=2,pods=40` as a mapping; `groups-` takes that limit away."""
-    if value is None:
-        return None
-    try:
-        return dict(map(_count, value.split(",")))
-    except ValueError as fault:
-        raise click.BadParameter(f"got {value!r}; allowed is {_COUNTS}; NAME- takes one away") from fault
 
 
 def _count(text: str) -> tuple[str, int | None]:
@@ -115,10 +109,6 @@ def _factor(_context: click.Context, _parameter: click.Parameter, value: str | N
     return value
 
 
-def _truth(_context: click.Context, _parameter: click.Parameter, value: str | None) -> bool | None:
-    return None if value is None else value == "true"
-
-
 def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     try:
         if value is not None:
@@ -128,142 +118,144 @@ def _duration(_context: click.Context, _parameter: click.Parameter, value: str |
     return value
 
 
+_OF_AMOUNTS = {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
+_OF_COUNTS = {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
+_OF_TRUTH = {
+    "type": click.Choice(["true", "false"]),
+    "callback": lambda _, __, value: value and value == "true",
+}
+_OF_TIME = {"metavar": "DURATION", "callback": _duration}
+_WEIGHTS, _WHOLE = {"type": click.IntRange(1, _HEAVIEST)}, {"type": click.IntRange(0, _INT32)}
+_STATES = {"type": click.Choice(["Open", "Closed"])}
+_ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed"])}
+_STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
+
+
 class _Flag(NamedTuple):
-    """`path`: where it stands in the spec."""
+    """`names`: the last one is long. `path`: where it stands in the spec. `kind`: for click.option."""
 
     names: tuple[str, ...]
     path: tuple[str, ...]
-    options: Mapping[str, Any]
+    help: str
+    kind: Mapping[str, Any]
 
     @property
     def parameter(self) -> str:
         return self.names[-1].removeprefix("--").replace("-", "_")
 
 
-def _of_amounts(name: str, *path: str, help: str) -> _Flag:
-    return _Flag((name,), path, {"metavar": "NAME=QUANTITY,...", "callback": _amounts, "help": help})
-
-
-def _of_counts(name: str, *path: str, help: str) -> _Flag:
-    return _Flag((name,), path, {"metavar": "groups=N,pods=N", "callback": _counts, "help": help})
-
-
-def _of_truth(name: str, help: str) -> _Flag:
-    kind = {"type": click.Choice(["true", "false"]), "callback": _truth, "help": help}
-    return _Flag((name,), (name.removeprefix("--"),), kind)
-
-
-_WEIGHT = {"type": click.IntRange(1, _HEAVIEST), "help": "Its part of what queues share."}
-_OVERSELL = {
-    "metavar": "FACTOR",
-    "callback": _factor,
-    "help": "How many times its capability may be admitted.",
-}
-_PRIORITY = {"type": click.IntRange(0, _INT32), "help": "Queues of higher priority are served first."}
-_STATES = {"type": click.Choice(["Open", "Closed"]), "help": "Whether it takes groups."}
-_ORDERS = {
-    "type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed"]),
-    "help": "Which of its groups is tried next, and whether others may pass it.",
-}
-_THRESHOLD = {
-    "type": click.IntRange(-_INT32 - 1, _INT32),
-    "help": "With the strategy mixed: from which priority on groups let none pass.",
-}
-_AGEING = {
-    "type": click.IntRange(0, _INT32),
-    "help": "The priority that its groups gain per hour of waiting.",
-}
-_STOPS = {
-    "type": click.Choice(["None", "Hold", "HoldAndDrain"]),
-    "help": "Whether it admits nothing new, and drains.",
-}
-_PATIENCE, _START_TIMEOUT, _MAX_RUN_TIME = (
-    {"metavar": "DURATION", "callback": _duration, "help": text}
-    for text in (
-        "How long a group waits before room is reserved for it.",
-        "How long a job that waited suspended may take until all its pods run.",
-        "How long a job that waited suspended may run.",
+_FLAGS = tuple(
+    _Flag(tuple(names.split()), tuple(path.split(".")), help, kind)
+    for names, path, help, kind in (
+        ("-w --weight", "weight", "Its part of what queues share.", _WEIGHTS),
+        ("--capability", "capability", "The most that the queue may use.", _OF_AMOUNTS),
+        ("--deserved", "deserved", "What it deserves before the rest is divided by weight.", _OF_AMOUNTS),
+        ("--guarantee", "guarantee.resource", "Reserved for the queue even while it is idle.", _OF_AMOUNTS),
+        (
+            "--borrowing-limit",
+            "borrowingLimit",
+            "The most that it may use above what it deserves.",
+            _OF_AMOUNTS,
+        ),
+        ("--lending-limit", "lendingLimit", "The most of --deserved that others may use.", _OF_AMOUNTS),
+        (
+            "--oversell",
+            "oversell",
+            "How many times its capability may be admitted.",
+            {"metavar": "FACTOR", "callback": _factor},
+        ),
+        ("--parent", "parent", "The queue above it.", {"metavar": "QUEUE"}),
+        ("--priority", "priority", "Queues of higher priority are served first.", _WHOLE),
+        ("-S --state", "state", "Whether it takes groups.", _STATES),
+        (
+            "--reclaimable",
+            "reclaimable",
+            "Whether others may take back what it uses above its share.",
+            _OF_TRUTH,
+        ),
+        (
+            "--restricted",
+            "restricted",
+            'Whether using it takes the verb "use" on it, granted by RBAC.',
+            _OF_TRUTH,
+        ),
+        (
+            "--dequeue-strategy",
+            "dequeueStrategy",
+            "Which of its groups is tried next, and whether others may pass it.",
+            _ORDERS,
+        ),
+        (
+            "--priority-threshold",
+            "priorityThreshold",
+            "With the strategy mixed: from which priority on groups let none pass.",
+            {"type": click.IntRange(-_INT32 - 1, _INT32)},
+        ),
+        ("--ageing", "ageing", "The priority that its groups gain per hour of waiting.", _WHOLE),
+        ("--stop-policy", "stopPolicy", "Whether it admits nothing new, and drains.", _STOPS),
+        ("--limits", "limits", "The most that it runs at once.", _OF_COUNTS),
+        ("--user-limits", "limits.perUser", "The most that it runs at once for each user.", _OF_COUNTS),
+        (
+            "--namespace-limits",
+            "limits.perNamespace",
+            "The most that it runs at once for each namespace.",
+            _OF_COUNTS,
+        ),
+        (
+            "--default-request",
+            "defaultRequest",
+            "What a member counts for before it is there, in groups without minResources.",
+            _OF_AMOUNTS,
+        ),
+        (
+            "--reserve-after",
+            "reserveAfter",
+            "How long a group waits before room is reserved for it.",
+            _OF_TIME,
+        ),
+        (
+            "--start-timeout",
+            "startTimeout",
+            "How long a job that waited suspended may take until all its pods run.",
+            _OF_TIME,
+        ),
+        ("--max-run-time", "maxRunTime", "How long a job that waited suspended may run.", _OF_TIME),
     )
 )
 
-_FLAGS = (
-    _Flag(("-w", "--weight"), ("weight",), _WEIGHT),
-    _of_amounts("--capability", "capability", help="The most that the queue may use."),
-    _of_amounts("--deserved", "deserved", help="What it deserves before the rest is divided by weight."),
-    _of_amounts("--guarantee", "guarantee", "resource", help="Reserved for the queue even while it is idle."),
-    _of_amounts(
-        "--borrowing-limit", "borrowingLimit", help="The most that it may use above what it deserves."
-    ),
-    _of_amounts("--lending-limit", "lendingLimit", help="The most of --deserved that others may use."),
-    _Flag(("--oversell",), ("oversell",), _OVERSELL),
-    _Flag(("--parent",), ("parent",), {"metavar": "QUEUE", "help": "The queue above it."}),
-    _Flag(("--priority",), ("priority",), _PRIORITY),
-    _Flag(("-S", "--state"), ("state",), _STATES),
-    _of_truth("--reclaimable", "Whether others may take back what it uses above its share."),
-    _of_truth("--restricted", 'Whether using it takes the verb "use" on it, granted by RBAC.'),
-    _Flag(("--dequeue-strategy",), ("dequeueStrategy",), _ORDERS),
-    _Flag(("--priority-threshold",), ("priorityThreshold",), _THRESHOLD),
-    _Flag(("--ageing",), ("ageing",), _AGEING),
-    _Flag(("--stop-policy",), ("stopPolicy",), _STOPS),
-    _of_counts("--limits", "limits", help="The most that it runs at once."),
-    _of_counts("--user-limits", "limits", "perUser", help="The most that it runs at once for each user."),
-    _of_counts(
-        "--namespace-limits",
-        "limits",
-        "perNamespace",
-        help="The most that it runs at once for each namespace.",
-    ),
-    _of_amounts(
-        "--default-request",
-        "defaultRequest",
-        help="What a member counts for before it is there, in groups without minResources.",
-    ),
-    _Flag(("--reserve-after",), ("reserveAfter",), _PATIENCE),
-    _Flag(("--start-timeout",), ("startTimeout",), _START_TIMEOUT),
-    _Flag(("--max-run-time",), ("maxRunTime",), _MAX_RUN_TIME),
-)
-FLAG_NAMES = tuple(flag.names[-1] for flag in _FLAGS)
 
-
-def spec_flags(command: G) -> G:
+def spec_flags(command: F) -> F:
     for flag in reversed(_FLAGS):
-        command = click.option(*flag.names, **flag.options)(command)
+        command = click.option(*flag.names, help=flag.help, **flag.kind)(command)
     return command
 
 
-def taken(options: Spec) -> Spec:
-    """The spec that the flags among `options` make, which are taken out of it. A null takes a field away."""
-    spec: Spec = {}
+def taken(options: Json) -> Json:
+    """The spec that the flags among `options` make, which are taken out of it. A null takes a field away.
+    Amounts and counts join those of flags for the same field."""
+    spec: Json = {}
     for flag in _FLAGS:
         if (value := options.pop(flag.parameter)) is not None:
-            _put(spec, flag.path, value)
+            *above, last = flag.path
+            place = spec
+            for step in above:
+                place = place.setdefault(step, {})
+            there = place.get(last)
+            place[last] = {**there, **value} if isinstance(there, dict) else value
     return spec
 
 
-def refuse_removals(spec: Spec) -> None:
+def _refuse_removals(spec: Json) -> None:
     """What is not there yet cannot be taken away."""
     for flag in _FLAGS:
-        amounts = _found(spec, flag.path)
-        if isinstance(amounts, dict) and None in amounts.values():
+        found: Any = spec
+        for step in flag.path:
+            found = found.get(step) if isinstance(found, dict) else None
+        if isinstance(found, dict) and None in found.values():
             raise click.UsageError(f"{flag.names[-1]}: got NAME-; allowed in a new queue is {_AMOUNTS}")
 
 
-def _put(spec: Spec, path: tuple[str, ...], value: Any) -> None:
-    """Amounts and counts join those of flags for the same field."""
-    for step in path[:-1]:
-        spec = spec.setdefault(step, {})
-    there = spec.get(path[-1])
-    spec[path[-1]] = {**there, **value} if isinstance(there, dict) else value
-
-
-def _found(spec: Spec, path: tuple[str, ...]) -> Any:
-    found: Any = spec
-    for step in path:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
-
-
-# ---- `muster queue create` and `update`.
+# ---- create and update
 
 
 @click.command("create")
@@ -274,34 +266,18 @@ def _found(spec: Spec, path: tuple[str, ...]) -> Any:
 @access_flags
 def create_queue(name: str | None, named: str | None, dry_run: str, output: str | None, **rest: Any) -> None:
     """Create a queue. What no flag says is as the API server fills it in: weight 1, Open."""
-    name, spec = the_name(name, named), taken(rest)
-    refuse_removals(spec)
-    made = _created(name, spec, dry_run, Flags(**rest))
-    show_result(made, "created", output, dry_run)
-
-
-def _created(name: str, spec: Json, dry_run: str, flags: Flags) -> Json:
-    from extender.cli.bus_commands import see_to_state
     from extender.kube.resources import QUEUES
 
-    queue: Json = {
-        "apiVersion": QUEUES.version,
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-    if dry_run == CLIENT:
-        return queue
-    with opened(flags) as place:
-        dry = dry_run == SERVER
-        made = place.editor.create(QUEUES, "", queue, dry)
-        see_to_state(place, made, _other_than_new(spec.get("state")), dry)
-        return made
-
-
-def _other_than_new(state: str | None) -> str | None:
-    """A new queue is Open without a flag."""
-    return None if state == "Open" else state
+    name, spec = the_name(name, named), taken(rest)
+    _refuse_removals(spec)
+    queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+    if dry_run != CLIENT:
+        with opened(Flags(**rest)) as place:
+            dry = dry_run == SERVER
+            queue = place.editor.create(QUEUES, "", queue, dry)
+            if spec.get("state") != "Open":  # as new queues are
+                _see_to_state(place, queue, spec.get("state"), dry)
+    show_result(queue, "created", output, dry_run)
 
 
 @click.command("update")
@@ -314,7 +290,8 @@ def update_queue(name: str | None, named: str | None, dry_run: str, output: str 
     """Change what the flags name, and nothing else. `--capability cpu-` takes the limit of cpu away."""
     name, spec = the_name(name, named), taken(rest)
     if not spec:
-        raise click.UsageError(f"nothing to change; allowed is at least one of {', '.join(FLAG_NAMES)}")
+        allowed = ", ".join(flag.names[-1] for flag in _FLAGS)
+        raise click.UsageError(f"nothing to change; allowed is at least one of {allowed}")
     with opened(Flags(**rest)) as place:
         changed = updated(place, name, spec, dry_run)
     show_result(changed, "updated", output, dry_run)
@@ -322,7 +299,6 @@ def update_queue(name: str | None, named: str | None, dry_run: str, output: str 
 
 def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
     """The queue after its spec was merged with `spec`."""
-    from extender.cli.bus_commands import see_to_state
     from extender.cli.lookup import fetch
     from extender.kube.resources import QUEUES
 
@@ -332,5 +308,32 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
         return result
     dry = dry_run == SERVER
     changed = place.editor.patch(QUEUES, "", name, {"spec": spec}, dry)
-    see_to_state(place, changed, spec.get("state"), dry)
+    _see_to_state(place, changed, spec.get("state"), dry)
     return changed
+
+
+def _see_to_state(place: ClusterAccess, written: Json, wanted: str | None, dry: bool) -> None:
+    """`written`: the queue as the API server answered. Nothing is left to do where it took the state."""
+    from extender.kube.errors import NotFound
+    from extender.kube.resources import COMMANDS
+
+    if wanted is None or written["spec"].get("state") == wanted:
+        return
+    name, action = written["metadata"]["name"], _ACTIONS[wanted]
+    if name == ROOT_QUEUE and wanted == "Closed":
+        message = f"queue {ROOT_QUEUE} was not closed: {_NO_FIELD}, and no Command closes {ROOT_QUEUE}"
+        raise click.ClickException(f"{message}\n{_APPLY}")
+    target = {"apiVersion": written["apiVersion"], "kind": "Queue", "name": name}
+    target |= {"uid": written["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
+    command = {
+        "apiVersion": COMMANDS.version,
+        "kind": "Command",
+        "metadata": {"generateName": f"{name}-{action.lower()}-", "ownerReferences": [target]},
+        "action": action,
+        "target": target,
+    }
+    try:
+        place.editor.create(COMMANDS, _COMMANDS_IN, command, dry)
+    except NotFound as fault:
+        message = f"queue {name} was not made {wanted}: {_NO_FIELD}, and it has no Commands of bus.volcano.sh"
+        raise click.ClickException(f"{message}\n{_APPLY}") from fault

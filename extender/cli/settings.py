@@ -1,5 +1,7 @@
-"""Where settings are read: flags of `muster serve`, environment, a file. The first of them that sets a value
-wins.
+"""`muster serve`, and where its settings come from: flags, environment variables, a file, in this order.
+
+Every value is kept as it was written, with the name under which it was written, so that a fault can be
+reported in terms of its source. All faults are reported at once.
 """
 
 import os
@@ -22,11 +24,8 @@ from extender.api.configuration import (
 )
 from extender.api.workloads.further import further_kinds
 
-# ---- Where settings are read: flags, environment variables, a file. The first of them that sets a
-# value wins.
-#
-# Every value is kept as it was written, with the name under which it was written, so that a fault can
-# be reported in terms of its source. All faults are reported at once.
+CONFIG_VARIABLE = "MUSTER_CONFIG"
+_HEAD = {"apiVersion": API_VERSION, "kind": KIND}
 
 
 class GivenSetting(NamedTuple):
@@ -59,18 +58,6 @@ def from_environment(environment: Mapping[str, str]) -> Source:
 
 def from_file(path: Path) -> Source:
     """What the file sets. Raises InvalidConfiguration when it cannot be read or holds unknown keys."""
-    document = _document(path)
-    keys = {setting.key: setting.field for setting in SETTINGS} | {JOB_KINDS: "job_kinds"}
-    faults = [
-        *_wrong_head(path, document),
-        *(f"{path}: {key}: unknown; allowed are {', '.join(keys)}" for key in document if key not in keys),
-    ]
-    if faults:
-        raise InvalidConfiguration("\n".join(faults))
-    return {keys[key]: GivenSetting(f"{path}: {key}", value) for key, value in document.items()}
-
-
-def _document(path: Path) -> dict[str, Any]:
     import yaml  # a file is the exception, and this costs 30 ms
 
     try:
@@ -80,14 +67,15 @@ def _document(path: Path) -> dict[str, Any]:
         raise InvalidConfiguration(f"{path}: cannot be read: {fault}") from fault
     if not isinstance(document, dict):
         raise InvalidConfiguration(f"{path}: must hold keys and values")
-    return document
-
-
-def _wrong_head(path: Path, document: dict[str, Any]) -> Iterator[str]:
-    for key, expected in {"apiVersion": API_VERSION, "kind": KIND}.items():
-        found = document.pop(key, "nothing")
-        if found != expected:
-            yield f"{path}: {key}: got {found!r}; allowed is {expected}"
+    heads = [(key, wanted, document.pop(key, "nothing")) for key, wanted in _HEAD.items()]
+    keys = {setting.key: setting.field for setting in SETTINGS} | {JOB_KINDS: "job_kinds"}
+    faults = [
+        *(f"{path}: {key}: got {got!r}; allowed is {wanted}" for key, wanted, got in heads if got != wanted),
+        *(f"{path}: {key}: unknown; allowed are {', '.join(keys)}" for key in document if key not in keys),
+    ]
+    if faults:
+        raise InvalidConfiguration("\n".join(faults))
+    return {keys[key]: GivenSetting(f"{path}: {key}", value) for key, value in document.items()}
 
 
 def resolve(*sources: Source) -> Configuration:
@@ -98,7 +86,13 @@ def resolve(*sources: Source) -> Configuration:
     for setting in SETTINGS:
         found = given.get(setting.field)
         if found and found.value != setting.written(setting.default):  # nothing is no fault where it is that
-            _judge(setting, found, values, faults)
+            try:
+                values[setting.field] = _read(setting, found.value)
+            except ValueError:
+                several = "one or more different values, each " if setting.repeatable else ""
+                faults.append(
+                    f"{found.where}: got {found.value!r}; allowed is {several}{setting.kind.allowed}"
+                )
     if kinds := given.get("job_kinds"):
         values["job_kinds"], wrong = further_kinds(kinds.value, kinds.where)
         faults += wrong
@@ -108,35 +102,26 @@ def resolve(*sources: Source) -> Configuration:
     return configuration
 
 
-def _judge(setting: Setting, given: GivenSetting, values: dict[str, Any], faults: list[str]) -> None:
-    try:
-        values[setting.field] = (
-            _many(setting, given.value) if setting.repeatable else _one(setting, given.value)
-        )
-    except ValueError:
-        several = "one or more different values, each " if setting.repeatable else ""
-        faults.append(f"{given.where}: got {given.value!r}; allowed is {several}{setting.kind.allowed}")
-
-
-def _one(setting: Setting, value: Any) -> Any:
-    if not isinstance(value, str):
+def _read(setting: Setting, value: Any) -> Any:
+    """Raises ValueError."""
+    if not setting.repeatable:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        return setting.kind.read(value)
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise ValueError(value)
-    return setting.kind.read(value)
-
-
-def _many(setting: Setting, value: Any) -> tuple[Any, ...]:
-    read = tuple(_one(setting, part) for part in value) if isinstance(value, list) else ()
+    read = tuple(map(setting.kind.read, value))
     if not read or len(set(read)) < len(read):
         raise ValueError(value)
     return read
 
 
-# ---- `muster serve`: its flags are the rows of the configuration's table.
-
-CONFIG_VARIABLE = "MUSTER_CONFIG"
+# ---- muster serve
 
 
 def _options() -> Iterator[click.Option]:
+    """The rows of the configuration's table. click is given no defaults: values are judged together with
+    those of other sources."""
     yield click.Option(
         ["--config"],
         type=click.Path(path_type=Path),
@@ -145,14 +130,9 @@ def _options() -> Iterator[click.Option]:
         help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
     )
     for setting in SETTINGS:
-        yield click.Option(
-            [setting.flag, setting.field], multiple=setting.repeatable, metavar="VALUE", help=_help(setting)
-        )
-
-
-def _help(setting: Setting) -> str:
-    """click shows no defaults: it has none, for values are judged together with those of other sources."""
-    return f"{setting.help} [default: {shown_default(setting)}; ${setting.variable}]"
+        help = f"{setting.help} [default: {shown_default(setting)}; ${setting.variable}]"
+        names = [setting.flag, setting.field]
+        yield click.Option(names, multiple=setting.repeatable, metavar="VALUE", help=help)
 
 
 def shown_default(setting: Setting) -> str:

@@ -1,16 +1,11 @@
 """Text for a terminal: aligned columns and bars, counted nouns, names that were probably meant, progress."""
 
-import io
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TextIO
 
 from rich.cells import cell_len
-
-# ---- Counted nouns.
 
 
 def many(count: int, noun: str) -> str:
@@ -18,13 +13,21 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-# ---- The names that were probably meant where a name leads nowhere.
+def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
+    """Names for a sentence: the first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
+# ---- names that were probably meant where a name leads nowhere
 
 _LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
 
 
 def near_misses(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """The known names that are most like `name`, the likeliest first; none where none is like it."""
+    from difflib import get_close_matches  # only where something is wrong
+
     return get_close_matches(name, sorted(set(known)), n=most, cutoff=_LIKENESS)
 
 
@@ -48,11 +51,10 @@ def pods_that_name(count: int) -> str:
     return f"{many(count, 'pod')} {'names' if count == 1 else 'name'}"
 
 
-# ---- Aligned columns and bars, as lines of text.
+# ---- columns and bars
 #
-# Live frames and progress are rich's. Columns are not: kubectl's form (no borders, three spaces in
-# between, nothing cut or folded) takes a few lines, and a long list a thirtieth of the time that rich's
-# Table needs. `python -m extender.terminal.text` prints both times.
+# Live frames and progress are rich's. Columns are not: kubectl's form (no borders, three spaces in between,
+# nothing cut or folded) takes a few lines, and a long list a thirtieth of the time that rich's Table needs.
 
 _GAP = "   "
 
@@ -90,31 +92,7 @@ def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
     return full * filled, empty * (length - filled)
 
 
-def _compare(count: int) -> Iterator[str]:
-    """How long our columns and rich's table take for `count` rows of seven cells."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    head, rows = ("NAME",) * 7, [(f"row-{number}",) * 7 for number in range(count)]
-    began = time.perf_counter()
-    columns(head, rows)
-    ours = time.perf_counter() - began
-    grid = Table(*head, box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for row in rows:
-        grid.add_row(*map(Text, row))
-    Console(file=io.StringIO(), width=1000).print(grid)
-    theirs = time.perf_counter() - began - ours
-    yield f"{count} rows of 7 columns: columns() {ours:.3f} s, rich.table.Table {theirs:.3f} s"
-
-
-if __name__ == "__main__":
-    for line in _compare(10_000):
-        sys.stdout.write(f"{line}\n")
-
-
-# ---- Progress of long commands, by rich: on standard error, where that is a terminal; nothing of it
-# stays.
+# ---- progress, by rich: on standard error, where that is a terminal; nothing of it stays
 
 _PACE = 0.1  # seconds between two pictures of a progress bar
 

@@ -12,7 +12,7 @@ from extender import __version__
 from extender.api.configuration import SETTINGS, Configuration, as_document
 from extender.api.setting_kinds import Address, ObjectName
 from extender.cli import main, settings
-from extender.cli.reference import DOCUMENT, document
+from tools.reference import DOCUMENT, document
 
 ROOT = Path(__file__).parents[2]
 HEAD = "apiVersion: config.kube-muster.io/v1alpha1\nkind: MusterConfiguration\n"

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from extender.api.keys import KUEUE_QUEUE
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.findings import OK, Finding, Installation, at, fine, settings, some, wrong
-from extender.cli.observed_jobs import JobState, Json, ObservedJob, observed_job
+from extender.cli.observed_jobs import JobState, ObservedJob, observed_job
+from extender.cli.output import Json
 from extender.domain.snapshot.jobs import JobRecord
 from extender.kube.resources import CRDS, KUEUE_LOCAL_QUEUES, LOCAL_QUEUES, Resource, resource_of
 from extender.terminal.text import many

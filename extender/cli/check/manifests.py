@@ -11,7 +11,7 @@ from extender.cli.check.certificates import (
 )
 from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, name_of, some, wrong
 from extender.cli.check.view import is_viewed
-from extender.cli.observed import Right
+from extender.cli.lookup import Right
 from extender.cli.output import Json
 from extender.kube.calls import MARKS_POLICY
 from extender.kube.resources import (

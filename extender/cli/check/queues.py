@@ -9,7 +9,7 @@ from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKi
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.cli.check.findings import Finding, Installation, fine, setting, some, wrong
 from extender.cli.check.manifests import account_of, is_allowed
-from extender.cli.observed import Right, right_to
+from extender.cli.lookup import Right, right_to
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of

@@ -10,8 +10,8 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import OwnerKind, ServedGroups, kind_of_owner
-from extender.cli.lookup import ListedObject
-from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue, Right, i_may
+from extender.cli.lookup import ListedObject, Right, i_may
+from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, own_queue
 from extender.domain.model.queue_of_group import (
     local_queue_label,

@@ -55,6 +55,11 @@ class Blocker(Wire, frozen=True):
     does: str = ""
     holds: Quantities = {}
 
+    @property
+    def spoken_name(self) -> str:
+        """`podgroup/team/train`."""
+        return "/".join(filter(None, (self.kind.lower(), self.namespace, self.name)))
+
 
 class Uncounted(Wire, frozen=True):
     """Pods that were meant for a group and are no members of it, all for one `cause`. `misnamed`: they name

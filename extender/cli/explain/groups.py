@@ -27,7 +27,8 @@ from extender.cli.explain.explanation import (
 )
 from extender.cli.explain.offers import Case, Offer, annotating, checking, commands, offered
 from extender.cli.explain.queues import holders
-from extender.cli.observed import ObservedGroup, right_to
+from extender.cli.lookup import right_to
+from extender.cli.observed import ObservedGroup
 from extender.domain.explain.remedies import remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import NOT_WAITING, Reason

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from extender.api.keys import GROUP_ANNOTATION
 from extender.cli.explain.evidence import Evidence
 from extender.cli.explain.explanation import OfferedCommand
-from extender.cli.observed import ObservedGroup, Right, right_to
+from extender.cli.lookup import Right, right_to
+from extender.cli.observed import ObservedGroup
 from extender.cli.output import number
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, show

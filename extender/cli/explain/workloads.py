@@ -15,8 +15,10 @@ from extender.cli.explain.groups import explain_group
 from extender.cli.explain.offers import Offer, checking, offered
 from extender.cli.explain.pods import explain_pod
 from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
-from extender.cli.observed import ObservedGroup, Right, right_to
-from extender.cli.observed_jobs import JobState, Json, ObservedJob, job_of_kind
+from extender.cli.lookup import Right, right_to
+from extender.cli.observed import ObservedGroup
+from extender.cli.observed_jobs import JobState, ObservedJob, job_of_kind
+from extender.cli.output import Json
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.snapshot.jobs import JobRecord
 from extender.kube.resources import EVENTS, POD_GROUPS, Resource
