@@ -89,6 +89,11 @@ class ObservedGroup(PodGroup, frozen=True):
         return next((owner for owner in owners if job_row(owner.api_version, owner.kind)), None)
 
     @property
+    def job_name(self) -> str:
+        """`job/train`; empty for a group that stands for no job."""
+        return f"{self.job.kind.lower()}/{self.job.name}" if self.job else ""
+
+    @property
     def scheduled(self) -> Condition | None:
         """The condition that says whether the group may start, and why not."""
         return condition(self.status.conditions, SCHEDULED)

@@ -1,5 +1,11 @@
-"""Commands that are offered: what each is for, the right that it takes, and which of them help for which
-reason.
+"""Commands that are offered to help what waits: what each is for, and the right that it takes.
+
+They are the same for every user: the API server says what a person may run; the rest is for an administrator.
+Settings of Muster have no commands: they belong in the files of the install, and a change in the cluster
+alone would be undone by the next `kubectl apply`.
+
+What tenants write reaches a shell here: texts that may be anything (annotations, spec.queue, conditions)
+enter a command only as names that an object may have.
 """
 
 import json
@@ -18,14 +24,16 @@ from extender.domain.model.resources import CPU, show
 from extender.kube.resources import DEPLOYMENTS, EVENTS, LOCAL_QUEUES, NAMESPACES, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import near_miss
 
-# ---- Commands as they are offered: what each is for, and the right that it takes.
-#
-# The API server says what a person may run; the rest is for an administrator. What tenants write
-# reaches a shell here: texts that may be anything (annotations, spec.queue, conditions) enter a command
-# only as names that an object may have.
-
 NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _SHUT_BY = re.compile(rf"queue ({NAME}) above it is closed")
+_FIRST = re.compile(rf"^({NAME})/({NAME}) ")
+_LOCAL = re.compile(rf"^spec\.stopPolicy of LocalQueue ({NAME})/({NAME}) is ")
+# cpu: 4 + 2 > 5, as the detail of a ceiling has it
+_ABOVE = re.compile(r"([^\s:]{1,300}): (?:(\S{1,40}) \+ )?(\S{1,40}) > ")
+
+_GROUP = "podgroup.scheduling.volcano.sh"
+_QUEUE = "queue.scheduling.volcano.sh"
+_LOCAL_QUEUE = f"{LOCAL_QUEUES.plural}.{LOCAL_QUEUES.group}"
 _OF_MUSTER = Right("list", "apps", DEPLOYMENTS.plural, "", "kube-muster")
 
 
@@ -37,12 +45,29 @@ class Offer(NamedTuple):
     right: Right
 
 
+class Case(NamedTuple):
+    """What waits, as far as the commands that may help it name it.
+
+    `wanted`: the group that a pod names although there is none. `there`: how many pods are its members, or
+    name `wanted`."""
+
+    evidence: Evidence
+    namespace: str
+    queue: str = ""
+    detail: str = ""
+    group: ObservedGroup | None = None
+    pod: str = ""
+    wanted: str = ""
+    there: int = 0
+
+
+def commands(reason: str, case: Case) -> list[OfferedCommand]:
+    offers = _OFFERS.get(reason)
+    return [offered(case.evidence, offer) for offer in offers(case)] if offers else []
+
+
 def offered(evidence: Evidence, offer: Offer) -> OfferedCommand:
     return OfferedCommand(offer.purpose, offer.line, str(offer.right), evidence.may(offer.right))
-
-
-def is_name(text: str) -> bool:
-    return re.fullmatch(NAME, text) is not None
 
 
 # ---- commands that are offered in several places
@@ -69,114 +94,11 @@ def checking() -> Offer:
     return Offer("look whether Muster works", "muster check", _OF_MUSTER)
 
 
-# ---- What waits, as far as the commands that may help it name it.
-
-
-class Case(NamedTuple):
-    """`wanted`: the group that a pod names although there is none. `there`: how many pods are its members, or
-    name `wanted`."""
-
-    evidence: Evidence
-    namespace: str
-    queue: str = ""
-    detail: str = ""
-    group: ObservedGroup | None = None
-    pod: str = ""
-    wanted: str = ""
-    there: int = 0
-
-
-# ---- What may be changed about a queue that keeps a group waiting.
-
-_FIRST = re.compile(rf"^({NAME})/({NAME}) ")
-_LOCAL = re.compile(rf"^spec\.stopPolicy of LocalQueue ({NAME})/({NAME}) is ")
-_LOCAL_QUEUE = f"{LOCAL_QUEUES.plural}.{LOCAL_QUEUES.group}"
-# cpu: 4 + 2 > 5, as the detail of a ceiling has it
-_ABOVE = re.compile(r"([^\s:]{1,300}): (?:(\S{1,40}) \+ )?(\S{1,40}) > ")
-
-
-def opened(case: Case) -> Iterator[Offer]:
-    if is_name(case.queue):
-        yield opening(case.queue, case.detail)
-
-
-def resumed(case: Case) -> Iterator[Offer]:
-    """The queue, or the LocalQueue where that is what is stopped."""
-    if stopped := _LOCAL.search(case.detail):
-        namespace, name = stopped.groups()
-        patch = """'{"spec": {"stopPolicy": "None"}}'"""
-        line = f"kubectl -n {namespace} patch {_LOCAL_QUEUE} {name} --type merge -p {patch}"
-        right = right_to("patch", LOCAL_QUEUES, namespace, name)
-        yield Offer("let its LocalQueue admit groups again", line, right)
-    elif is_name(case.queue):
-        line = f"muster queue resume {case.queue}"
-        yield Offer("let it admit groups again", line, right_to("patch", QUEUES, name=case.queue))
-
-
-def namespace_labelled(case: Case) -> Iterator[Offer]:
-    """Where labels are all that its queue asks for."""
-    queue = case.evidence.queue(case.queue)
-    selector = queue.spec.namespace_selector if queue else None
-    if selector is not None and selector.match_labels and not selector.match_expressions:
-        labels = " ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
-        line = f"kubectl label namespace {case.namespace} {labels}"
-        right = right_to("patch", NAMESPACES, name=case.namespace)
-        yield Offer("have the queue take the namespace", line, right)
-
-
-def higher_capability(case: Case) -> Iterator[Offer]:
-    """As much as the group needs, of what the queue's own capability limits."""
-    queue = case.evidence.queue(case.queue)
-    limits = (queue.spec.capability or {}) if queue else {}
-    above = [
-        (name, number(name, held) + number(name, asked)) for name, held, asked in _ABOVE.findall(case.detail)
-    ]
-    if wanted := [f"{name}={_written(name, most)}" for name, most in above if name in limits]:
-        yield _updated(case, "raise its capability", f"--capability {','.join(wanted)}")
-
-
-def _written(name: str, amount: int) -> str:
-    """As people write it, where that is not rounded down."""
-    text = show(name, amount)
-    if number(name, text) >= amount:
-        return text
-    return f"{amount}m" if name == CPU else str(amount)
-
-
-def larger_share(case: Case) -> Iterator[Offer]:
-    if queue := case.evidence.queue(case.queue):
-        yield _updated(case, "give it a larger share", f"--weight {2 * queue.spec.weight}")
-
-
-def overtaking(case: Case) -> Iterator[Offer]:
-    if first := _FIRST.match(case.detail):
-        line = f"muster why podgroup/{first[2]} -n {first[1]}"
-        yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, first[1]))
-    if is_name(case.queue):
-        yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
-
-
-def _updated(case: Case, purpose: str, flags: str) -> Offer:
-    line = f"muster queue update {case.queue} {flags}"
-    return Offer(purpose, line, right_to("patch", QUEUES, name=case.queue))
-
-
-# ---- The commands that help a waiting group, for each reason that a command can change something
-# about.
-#
-# They are the same for every user. Settings of Muster have none: they belong into the files of the
-# install, and a change in the cluster alone would be undone by the next `kubectl apply`.
-
-_GROUP = "podgroup.scheduling.volcano.sh"
-_QUEUE = "queue.scheduling.volcano.sh"
-
-
-def commands(reason: str, case: Case) -> list[OfferedCommand]:
-    offers = _OFFERS.get(reason)
-    return [offered(case.evidence, offer) for offer in offers(case)] if offers else []
-
-
 # ---- what names something that does not exist
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(NAME, text) is not None
 
 
 def _without_group(case: Case) -> Iterator[Offer]:
@@ -186,7 +108,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
     if meant := near_miss(case.wanted, (group.name for group in case.evidence.groups_here)):
         line = annotating(case.namespace, [case.pod], meant)
         yield Offer(f"name the group {meant}", line, right)
-    if not is_name(case.wanted):
+    if not _is_name(case.wanted):
         return
     new = {"apiVersion": POD_GROUPS.version, "kind": "PodGroup", "metadata": {"name": case.wanted}}
     text = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
@@ -198,7 +120,7 @@ def _without_group(case: Case) -> Iterator[Offer]:
 def _without_queue(case: Case) -> Iterator[Offer]:
     if meant := near_miss(case.queue, case.evidence.queues or ()):
         yield from _changed_group(case, f"name the queue {meant}", {"queue": meant})
-    if is_name(case.queue):
+    if _is_name(case.queue):
         yield Offer("create it", f"muster queue create {case.queue}", right_to("create", QUEUES))
 
 
@@ -208,10 +130,9 @@ def _without_queue(case: Case) -> Iterator[Offer]:
 def _changed_group(case: Case, purpose: str, spec: dict[str, object]) -> Iterator[Offer]:
     """Nothing for a group that Muster made: what it is made from would have to change."""
     if case.group and not case.group.is_automatic:
-        right = right_to("patch", POD_GROUPS, case.namespace)
         patch = json.dumps({"spec": spec})
         line = f"kubectl -n {case.namespace} patch {_GROUP} {case.group.name} --type merge -p '{patch}'"
-        yield Offer(purpose, line, right)
+        yield Offer(purpose, line, right_to("patch", POD_GROUPS, case.namespace))
 
 
 def _edited(case: Case) -> Iterator[Offer]:
@@ -234,10 +155,17 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
 
 
 def _resumed(case: Case) -> Iterator[Offer]:
-    if case.group:
-        what = f"job resume {job}" if (job := _job_of(case.group)) else f"resume {case.group.name}"
+    if group := case.group:
+        what = f"job resume {group.job_name}" if group.job_name else f"resume {group.name}"
         line = f"muster {what} -n {case.namespace}"
         yield Offer("let it start", line, right_to("patch", POD_GROUPS, case.namespace))
+
+
+def _what_failed(case: Case) -> Iterator[Offer]:
+    if group := case.group:
+        what = f"job describe {group.job_name}" if group.job_name else f"podgroup describe {group.name}"
+        line = f"muster {what} -n {case.namespace}"
+        yield Offer("see what failed", line, right_to("list", EVENTS, case.namespace))
 
 
 def _tried_again(case: Case) -> Iterator[Offer]:
@@ -245,47 +173,93 @@ def _tried_again(case: Case) -> Iterator[Offer]:
     yield from _resumed(case)
 
 
-def _job_of(group: ObservedGroup) -> str:
-    """`job/train`; empty for a group that stands for no job."""
-    return f"{group.job.kind.lower()}/{group.job.name}" if group.job else ""
-
-
-# ---- looking further
-
-
-def _what_failed(case: Case) -> Iterator[Offer]:
-    if case.group:
-        what = (
-            f"job describe {job}" if (job := _job_of(case.group)) else f"podgroup describe {case.group.name}"
-        )
-        line = f"muster {what} -n {case.namespace}"
-        yield Offer("see what failed", line, right_to("list", EVENTS, case.namespace))
-
-
 def _scheduler_message(case: Case) -> Iterator[Offer]:
     if case.pod:
         yield describing(case.namespace, case.pod, "read the scheduler's message")
 
 
-def _checking(_case: Case) -> Iterator[Offer]:
-    yield checking()
+# ---- the queue that keeps it waiting
+
+
+def _updated(case: Case, purpose: str, flags: str) -> Offer:
+    line = f"muster queue update {case.queue} {flags}"
+    return Offer(purpose, line, right_to("patch", QUEUES, name=case.queue))
+
+
+def _opened(case: Case) -> Iterator[Offer]:
+    if _is_name(case.queue):
+        yield opening(case.queue, case.detail)
+
+
+def _queue_resumed(case: Case) -> Iterator[Offer]:
+    """The queue, or the LocalQueue where that is what is stopped."""
+    if stopped := _LOCAL.search(case.detail):
+        namespace, name = stopped.groups()
+        patch = """'{"spec": {"stopPolicy": "None"}}'"""
+        line = f"kubectl -n {namespace} patch {_LOCAL_QUEUE} {name} --type merge -p {patch}"
+        right = right_to("patch", LOCAL_QUEUES, namespace, name)
+        yield Offer("let its LocalQueue admit groups again", line, right)
+    elif _is_name(case.queue):
+        line = f"muster queue resume {case.queue}"
+        yield Offer("let it admit groups again", line, right_to("patch", QUEUES, name=case.queue))
+
+
+def _namespace_labelled(case: Case) -> Iterator[Offer]:
+    """Where labels are all that its queue asks for."""
+    queue = case.evidence.queue(case.queue)
+    selector = queue.spec.namespace_selector if queue else None
+    if selector is not None and selector.match_labels and not selector.match_expressions:
+        labels = " ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
+        line = f"kubectl label namespace {case.namespace} {labels}"
+        right = right_to("patch", NAMESPACES, name=case.namespace)
+        yield Offer("have the queue take the namespace", line, right)
+
+
+def _higher_capability(case: Case) -> Iterator[Offer]:
+    """As much as the group needs, of what the queue's own capability limits; as people write it, where that
+    rounds nothing down."""
+    queue = case.evidence.queue(case.queue)
+    limits = (queue.spec.capability or {}) if queue else {}
+    wanted = []
+    for name, held, asked in _ABOVE.findall(case.detail):
+        if name in limits:
+            most = number(name, held) + number(name, asked)
+            text = show(name, most)
+            if number(name, text) < most:
+                text = f"{most}m" if name == CPU else str(most)
+            wanted.append(f"{name}={text}")
+    if wanted:
+        yield _updated(case, "raise its capability", f"--capability {','.join(wanted)}")
+
+
+def _larger_share(case: Case) -> Iterator[Offer]:
+    if queue := case.evidence.queue(case.queue):
+        yield _updated(case, "give it a larger share", f"--weight {2 * queue.spec.weight}")
+
+
+def _overtaking(case: Case) -> Iterator[Offer]:
+    if first := _FIRST.match(case.detail):
+        line = f"muster why podgroup/{first[2]} -n {first[1]}"
+        yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, first[1]))
+    if _is_name(case.queue):
+        yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
 
 
 _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.GROUP_NOT_FOUND: _without_group,
     Reason.QUEUE_NOT_FOUND: _without_queue,
     Reason.INVALID_SPEC: _edited,
-    Reason.QUEUE_NOT_OPEN: opened,
-    Reason.NAMESPACE_NOT_ALLOWED: namespace_labelled,
-    Reason.QUEUE_STOPPED: resumed,
+    Reason.QUEUE_NOT_OPEN: _opened,
+    Reason.NAMESPACE_NOT_ALLOWED: _namespace_labelled,
+    Reason.QUEUE_STOPPED: _queue_resumed,
     Reason.HELD: _resumed,
     Reason.START_TIMED_OUT: _tried_again,
     Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
-    Reason.NEVER_FITS: higher_capability,
-    Reason.QUEUE_CEILING: higher_capability,
-    Reason.QUEUE_SHARE: larger_share,
-    Reason.BEHIND_OTHERS: overtaking,
+    Reason.NEVER_FITS: _higher_capability,
+    Reason.QUEUE_CEILING: _higher_capability,
+    Reason.QUEUE_SHARE: _larger_share,
+    Reason.BEHIND_OTHERS: _overtaking,
     Reason.BACKING_OFF: _what_failed,
     Reason.REFUSED_BY_SCHEDULER: _scheduler_message,
-    Reason.NOT_READY: _checking,
+    Reason.NOT_READY: lambda _case: iter([checking()]),
 }

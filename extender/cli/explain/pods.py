@@ -37,12 +37,32 @@ from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import Reason
 from extender.terminal.text import did_you_mean, near_misses
 
-# ---- The answer about a pod, without what its group adds.
+_NAME_A_GROUP = (
+    "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"
+    f" minMember: 1, and name it in the pod's annotation {GROUP_ANNOTATION}."
+)
 
 
-def answer_of(
-    pod: Pod, verdict: str, sentence: str, advice: str = "", since: str | None = None
-) -> Explanation:
+def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
+    if answer := _settled(evidence, pod):
+        return answer
+    if gates := foreign_gates(pod):
+        message = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
+        advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
+        return _answer(pod, WAITING, message, advice)
+    if not ours(pod):
+        return _not_ours(pod)
+    name = group_name(pod)
+    if name and (group := evidence.group(name)):
+        return _member(evidence, pod, group)
+    project = evidence.other_project(name) if name else ""
+    if not name or project or name == auto_name(pod):
+        return _alone(evidence, pod, project)
+    return _without_group(evidence, pod, name)
+
+
+def _answer(pod: Pod, verdict: str, sentence: str, advice: str = "", since: str | None = None) -> Explanation:
+    """Without what its group adds."""
     meta = pod.metadata
     return Explanation(
         kind="Pod",
@@ -56,46 +76,35 @@ def answer_of(
     )
 
 
-def with_reason(answer: Explanation, reason: str, case: Case) -> Explanation:
+def _with_reason(answer: Explanation, reason: str, case: Case) -> Explanation:
     remedies = [remedy(reason)] if remedy(reason) else []
     offers = commands(reason, case)
     return replace(answer, reason=reason, detail=case.detail, remedies=remedies, commands=offers)
 
 
-# ---- Pods that do not wait, or that wait for others than Muster.
+# ---- pods that do not wait, or that wait for others than Muster
 
 
-def settled(evidence: Evidence, pod: Pod) -> Explanation | None:
+def _settled(evidence: Evidence, pod: Pod) -> Explanation | None:
     meta, phase, node = pod.metadata, pod.status.phase, pod.spec.node_name
     if phase in ENDED_PHASES:
         how = "all its containers succeeded" if phase == "Succeeded" else "it failed"
-        return answer_of(pod, OVER, f"The pod has ended: {how}.")
+        return _answer(pod, OVER, f"The pod has ended: {how}.")
     if meta.deletion_timestamp:
         where = f" on node {node}" if node else ""
-        return answer_of(pod, ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
-    return _placed(evidence, pod, node) if node else None
-
-
-def _placed(evidence: Evidence, pod: Pod, node: str) -> Explanation:
+        return _answer(pod, ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
+    if not node:
+        return None
     since, notes = scheduled(pod).last_transition_time or "", misnamed(evidence, pod)
-    if pod.status.phase == "Running":
+    if phase == "Running":
         message = f"The pod does not wait: it runs on node {node}."
-        return replace(answer_of(pod, PLACED, message, since=since), notes=notes)
+        return replace(_answer(pod, PLACED, message, since=since), notes=notes)
     message = f"The pod does not wait for a place: it is on node {node}, which is to start its containers."
-    offers = [offered(evidence, describing(pod.metadata.namespace, pod.metadata.name, "see how far it is"))]
-    return replace(answer_of(pod, PLACED, message, since=since), notes=notes, commands=offers)
+    offers = [offered(evidence, describing(meta.namespace, meta.name, "see how far it is"))]
+    return replace(_answer(pod, PLACED, message, since=since), notes=notes, commands=offers)
 
 
-# ---- pods that wait for others
-
-
-def held_back(pod: Pod, gates: list[str]) -> Explanation:
-    message = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
-    advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
-    return answer_of(pod, WAITING, message, advice)
-
-
-def not_ours(pod: Pod) -> Explanation:
+def _not_ours(pod: Pod) -> Explanation:
     scheduler, name = pod.spec.scheduler_name or DEFAULT_SCHEDULER, group_name(pod)
     message = f"Nothing shows that the pod is Muster's: {scheduler} places it."
     if name:
@@ -105,103 +114,10 @@ def not_ours(pod: Pod) -> Explanation:
         f"For Muster to place it, create it with schedulerName: {(*alike, *SCHEDULERS)[0]} (or another name"
         " that your administrator gave it)."
     )
-    return replace(answer_of(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
+    return replace(_answer(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
 
 
-# ---- Pods without a PodGroup: what Muster says of them is on themselves, on their queue, and in their
-# events.
-
-_NAME_A_GROUP = (
-    "The administrator sees the reason in the debug pages. To see it here, create a PodGroup with"
-    f" minMember: 1, and name it in the pod's annotation {GROUP_ANNOTATION}."
-)
-_ALONE = "The pod names no group, so it waits on its own"
-_UNWRITTEN = "The pod's group, which is that of its owner or its own, has no PodGroup"
-
-
-def without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
-    message = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
-    if has_gate(pod, GATE):
-        message += " It stays behind its scheduling gate until there is."
-    there = sum(group_name(other) == name for other in evidence.pods or ())
-    case = Case(
-        evidence,
-        pod.metadata.namespace,
-        detail=_meant(evidence, name),
-        pod=pod.metadata.name,
-        wanted=name,
-        there=there,
-    )
-    return with_reason(answer_of(pod, WAITING, message), Reason.GROUP_NOT_FOUND, case)
-
-
-def _meant(evidence: Evidence, name: str) -> str:
-    """A group that the pod may have been meant for: of a name like it, or in another namespace."""
-    if alike := near_misses(name, (group.name for group in evidence.groups_here), 1):
-        return did_you_mean(alike)
-    homes = sorted(group.namespace for group in evidence.groups if group.name == name)
-    return f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
-
-
-def alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
-    """`project`: whose kind its PodGroup is, where that is not Volcano's."""
-    queue = evidence.queue_of_pod(pod)
-    figures = queue_figures(evidence, queue)
-    reason, detail = reason_of(pod)
-    if not reason:
-        reason, detail = _refused_by(evidence, queue)
-    if not reason:
-        reason, detail = evidence.reason_in_events(pod)
-    case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
-    answer = _alone_for(pod, _standing(pod, project), reason, case)
-    notes = [*misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
-    return replace(answer, queue=figures, notes=notes)
-
-
-def _standing(pod: Pod, project: str) -> str:
-    if project:
-        group = group_name(pod)
-        return f"The pod's group {group} is a PodGroup of {project}, whose status Muster does not write"
-    return _UNWRITTEN if group_name(pod) else _ALONE
-
-
-def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
-    """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""
-    queue = evidence.queue(name)
-    if queue is not None and queue.state != "Open":
-        return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
-    if queue is not None or evidence.queues is None or name == DEFAULT_QUEUE:
-        return "", ""
-    return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"
-
-
-def _alone_for(pod: Pod, standing: str, reason: str, case: Case) -> Explanation:
-    if reason:
-        return with_reason(answer_of(pod, WAITING, f"{standing}. {sentence(reason)}"), reason, case)
-    if has_gate(pod, GATE):
-        message = f"{standing}. It is behind Muster's scheduling gate; what for, its events do not say yet."
-        return answer_of(pod, WAITING, message, _NAME_A_GROUP)
-    answer = answer_of(pod, UNSEEN, f"{standing}. Nothing on it says yet what it waits for.", NOT_LOOKED_AT)
-    return replace(answer, commands=not_looked_at(case.evidence))
-
-
-# ---- Why a pod waits. Most of it is about its group; the rest is what sets it apart from its group.
-
-
-def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
-    if answer := settled(evidence, pod):
-        return answer
-    if gates := foreign_gates(pod):
-        return held_back(pod, gates)
-    if not ours(pod):
-        return not_ours(pod)
-    name = group_name(pod)
-    if name and (group := evidence.group(name)):
-        return _member(evidence, pod, group)
-    project = evidence.other_project(name) if name else ""
-    if not name or project or name == auto_name(pod):
-        return alone(evidence, pod, project)
-    return without_group(evidence, pod, name)
+# ---- members of a group
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
@@ -210,19 +126,17 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
     if of_group.verdict == WAITING:
         return replace(named, sentence=f"The pod waits with its whole group. {of_group.sentence}")
-    if of_group.verdict == STARTING:
-        return replace(named, sentence=_starting(pod))
     if of_group.verdict == RUNNING:
         return _left_out(evidence, group, named, pod)
-    return replace(named, sentence=f"About its group: {of_group.sentence}")
-
-
-def _starting(pod: Pod) -> str:
+    if of_group.verdict != STARTING:
+        return replace(named, sentence=f"About its group: {of_group.sentence}")
     if has_gate(pod, GATE):
-        return "Its group starts now, and the pod's scheduling gate is about to be opened."
+        message = "Its group starts now, and the pod's scheduling gate is about to be opened."
+        return replace(named, sentence=message)
     planned = pod.status.nominated_node_name
     where = f" It is planned for node {planned}." if planned else ""
-    return f"Its group starts now: the pod waits for the others, to be bound with them.{where}"
+    message = f"Its group starts now: the pod waits for the others, to be bound with them.{where}"
+    return replace(named, sentence=message)
 
 
 def _left_out(evidence: Evidence, group: ObservedGroup, answer: Explanation, pod: Pod) -> Explanation:
@@ -233,4 +147,61 @@ def _left_out(evidence: Evidence, group: ObservedGroup, answer: Explanation, pod
     )
     waits = replace(answer, verdict=WAITING, sentence=message, since=pod.metadata.creation_timestamp)
     case = Case(evidence, group.namespace, evidence.queue_of(group), detail, group, pod.metadata.name)
-    return with_reason(waits, reason, case)
+    return _with_reason(waits, reason, case)
+
+
+def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
+    """The group that it names does not exist: it may have been meant for one of a name like it, or for one in
+    another namespace."""
+    message = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
+    if has_gate(pod, GATE):
+        message += " It stays behind its scheduling gate until there is."
+    there = sum(group_name(other) == name for other in evidence.pods or ())
+    if alike := near_misses(name, (group.name for group in evidence.groups_here), 1):
+        meant = did_you_mean(alike)
+    else:
+        homes = sorted(group.namespace for group in evidence.groups if group.name == name)
+        meant = f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
+    meta = pod.metadata
+    case = Case(evidence, meta.namespace, detail=meant, pod=meta.name, wanted=name, there=there)
+    return _with_reason(_answer(pod, WAITING, message), Reason.GROUP_NOT_FOUND, case)
+
+
+# ---- pods without a PodGroup: what Muster says is on themselves, on their queue, and in their events
+
+
+def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
+    """`project`: whose kind its PodGroup is, where that is not Volcano's."""
+    queue, name = evidence.queue_of_pod(pod), group_name(pod)
+    figures = queue_figures(evidence, queue)
+    reason, detail = reason_of(pod)
+    if not reason:
+        reason, detail = _refused_by(evidence, queue)
+    if not reason:
+        reason, detail = evidence.reason_in_events(pod)
+    stands = "The pod names no group, so it waits on its own"
+    if project:
+        stands = f"The pod's group {name} is a PodGroup of {project}, whose status Muster does not write"
+    elif name:
+        stands = "The pod's group, which is that of its owner or its own, has no PodGroup"
+    if reason:
+        case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
+        answer = _with_reason(_answer(pod, WAITING, f"{stands}. {sentence(reason)}"), reason, case)
+    elif has_gate(pod, GATE):
+        message = f"{stands}. It is behind Muster's scheduling gate; what for, its events do not say yet."
+        answer = _answer(pod, WAITING, message, _NAME_A_GROUP)
+    else:
+        message = f"{stands}. Nothing on it says yet what it waits for."
+        answer = replace(_answer(pod, UNSEEN, message, NOT_LOOKED_AT), commands=not_looked_at(evidence))
+    notes = [*misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
+    return replace(answer, queue=figures, notes=notes)
+
+
+def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
+    """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""
+    queue = evidence.queue(name)
+    if queue is not None and queue.state != "Open":
+        return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
+    if queue is not None or evidence.queues is None or name == DEFAULT_QUEUE:
+        return "", ""
+    return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"
