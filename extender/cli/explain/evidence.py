@@ -1,4 +1,8 @@
-"""What objects of the API server show of why something waits, each kind read once and only when asked for."""
+"""What objects of the API server show of why something waits, each kind read once and only when asked for.
+
+A submitter may read pods and PodGroups of a namespace; queues, namespaces and the groups of others perhaps.
+What may not be read is noted, with what is missing for it, and the rest is shown all the same.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -36,15 +40,9 @@ from extender.kube.resources import (
     Resource,
 )
 
-# ---- What objects of the API server show of why something waits, each kind read once and only when
-# asked for.
-#
-# A submitter may read pods and PodGroups of a namespace; queues, namespaces and the groups of others
-# perhaps. What may not be read is noted, with what is missing for it, and the rest is shown all the
-# same.
-
 T = TypeVar("T")
 
+_HIGHEST = 8  # owners above each other; references may form a circle
 _OF_THE_CLUSTER = (QUEUES, API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
 _OTHER_GROUPS = {PLUGINS_POD_GROUPS: "scheduler-plugins", NATIVE_POD_GROUPS: "Kubernetes itself"}
@@ -125,7 +123,7 @@ class Evidence:
 
     @cached_property
     def waiting_pods_of_all(self) -> list[Pod]:
-        """Those of all namespaces that are not on a node yet; none where they may not be read."""
+        """The same of all namespaces."""
         return self._waiting_pods("")
 
     def _waiting_pods(self, namespace: str) -> list[Pod]:
@@ -191,8 +189,7 @@ class Evidence:
         if label is None:
             return None
         known = self._local_queue_records
-        kueue_is_served = label.is_kueues and self._has_kueue
-        return find_local_queue(meta.namespace, label, known, kueue_is_served)
+        return find_local_queue(meta.namespace, label, known, label.is_kueues and self._has_kueue)
 
     @cached_property
     def _local_queue_records(self) -> dict[str, LocalQueueRecord]:
@@ -242,14 +239,9 @@ class Evidence:
             return None
 
 
-# ---- The objects that own pods, as the cluster serves them: it may lack a kind, and it chooses the
-# version.
-
-U = TypeVar("U")
-
-
 class OwnerObjects:
-    """Those of one namespace."""
+    """The objects of one namespace that own pods, as the cluster serves them: it may lack a kind, and it
+    chooses the version."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -259,12 +251,12 @@ class OwnerObjects:
         version = self._versions.get(kind.group)
         return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
 
-    def all(self, kind: OwnerKind, form: type[U]) -> list[U]:
+    def all(self, kind: OwnerKind, form: type[T]) -> list[T]:
         """None where they may not be read."""
         resource = self.resource_of(kind)
         return self._evidence.all_of(resource, form) if resource else []
 
-    def find(self, kind: OwnerKind, name: str, form: type[U]) -> U | None:
+    def find(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
         resource = self.resource_of(kind)
         return self._evidence.find(resource, name, form) if resource else None
 
@@ -275,21 +267,16 @@ class OwnerObjects:
         return served.versions if served else {}
 
 
-# ---- What an object belongs to: its owners, their owners, and so on up to what a person made.
-#
-# A pod of a Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor of Spark is its
-# driver's.
-
-_HIGHEST = 8  # owners above each other; references may form a circle
-
-
 class OwnerChain:
-    """Each kind of owner is listed once, and only if something belongs to one of it."""
+    """What an object belongs to: its owners, their owners, and so on up to what a person made. A pod of a
+    Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor of Spark is its driver's.
+
+    Each kind of owner is listed once, and only if something belongs to one of it."""
 
     def __init__(self, evidence: Evidence, objects: OwnerObjects) -> None:
         self._evidence = evidence
         self._objects = objects
-        self._listed: dict[OwnerKind, dict[str, Meta]] = {}
+        self._listed: dict[OwnerKind, dict[str, Meta]] = {}  # by UID
 
     def above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
         """The nearest first."""
@@ -303,15 +290,13 @@ class OwnerChain:
         if owner.kind == "Pod":
             return self._pods.get(owner.uid)
         kind = kind_of_owner(owner)
-        return self._of_kind(kind).get(owner.uid) if kind else None
+        if kind is None:
+            return None
+        if kind not in self._listed:
+            found = self._objects.all(kind, ListedObject)
+            self._listed[kind] = {obj.metadata.uid: obj.metadata for obj in found}
+        return self._listed[kind].get(owner.uid)
 
     @cached_property
     def _pods(self) -> dict[str, Meta]:
         return {pod.metadata.uid: pod.metadata for pod in self._evidence.pods or ()}
-
-    def _of_kind(self, kind: OwnerKind) -> dict[str, Meta]:
-        """By UID."""
-        if kind not in self._listed:
-            found = self._objects.all(kind, ListedObject)
-            self._listed[kind] = {obj.metadata.uid: obj.metadata for obj in found}
-        return self._listed[kind]

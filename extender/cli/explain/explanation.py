@@ -12,9 +12,6 @@ from extender.cli.observed import ObservedQueue
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
 
-# ---- The form of an answer: what `muster why` prints with -o json or yaml, and what it makes its text
-# from.
-
 WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
 PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
 FOREIGN, UNSEEN, EMPTY = "NotOurs", "Unknown", "NoPods"
@@ -146,11 +143,11 @@ def held_by(pods: Iterable[Pod]) -> Quantities:
     return {name: quantity for name, quantity in quantities(sums).items() if name != PODS}
 
 
-# ---- What a pod's object shows of the scheduler that is to place it, and of what that one said.
+# ---- what a pod's object shows of the scheduler that is to place it
 #
-# Which pods are Muster's is for its configuration to say, which only its administrator sees. What it
-# left on a pod (its gate, its mark, its message in a condition) says it, too, and else the names that
-# it has by default.
+# Which pods are Muster's is for its configuration to say, which only its administrator sees. What Muster left
+# on a pod (its gate, its mark, its message in a condition) says it, too, and else the names that it has by
+# default.
 
 SCHEDULERS = Configuration().scheduler_names
 _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")

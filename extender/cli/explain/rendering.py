@@ -16,20 +16,17 @@ from extender.cli.explain.explanation import (
     WAITING,
     Blocker,
     Explanation,
-    OfferedCommand,
     QueueFigures,
-    Uncounted,
 )
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
 
-# ---- An answer as text for people: what is the matter, then the numbers, what is ahead, and what would
-# help.
-
 _MOST = 6  # others that are named; of more, only how many
 _INDENT = "  "
+_LONGEST = 24  # letters of a bar
+_FIGURES = 44  # columns that the figures next to a bar may take
 _HEADINGS = {"Queue": "Queues above their share:"}
 _LASTING = (WAITING, RUNNING, PLACED)  # verdicts of which it is known since when they hold
 _COLOURS = {
@@ -50,24 +47,20 @@ def joined(*parts: str) -> str:
 
 def paragraphs(answer: Explanation) -> list[str]:
     """The first says what it is about, the second how it stands."""
+    where = f" in namespace {answer.namespace}" if answer.namespace else ""
+    group = f", of podgroup/{answer.group}" if answer.group else ""
     parts: Sequence[Iterable[str]] = (
-        [folded(_heading_of(answer))],
+        [folded(f"{answer.kind.lower()}/{answer.name}{where}{group}")],
         _verdict(answer),
         _members(answer),
         _queue(answer),
-        _list("Pods that do not count:", map(_uncounted, answer.uncounted)),
+        _list("Pods that do not count:", _uncounted(answer)),
         _others("Groups that wait in it:", answer.waiting),
         _others(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
         _help(answer),
         [folded(note) for note in dict.fromkeys(answer.notes)],
     )
     return ["\n".join(lines) for part in parts if (lines := list(part))]
-
-
-def _heading_of(answer: Explanation) -> str:
-    where = f" in namespace {answer.namespace}" if answer.namespace else ""
-    group = f", of podgroup/{answer.group}" if answer.group else ""
-    return f"{answer.kind.lower()}/{answer.name}{where}{group}"
 
 
 def _verdict(answer: Explanation) -> Iterator[str]:
@@ -99,124 +92,92 @@ def _queue(answer: Explanation) -> Iterator[str]:
 
 
 def resource_rows(queue: QueueFigures) -> list[str]:
-    rows = [_figures(queue, name) for name in resources_of(queue)]
+    rows = []
+    for name in _resources_of(queue):
+        of = (queue.allocated.get(name, 0), queue.deserved.get(name), queue.capability.get(name))
+        rows.append((name, *(amount(name, quantity) for quantity in of)))
     return columns(("RESOURCE", "USES", "DESERVES", "AT MOST"), rows) if rows else []
 
 
-def resources_of(queue: QueueFigures) -> list[str]:
+def _resources_of(queue: QueueFigures) -> list[str]:
     """Those of which there is something to say."""
     figures = [*queue.allocated.items(), *queue.deserved.items()]
     moving = {name for name, quantity in figures if number(name, quantity)}
     return sorted((moving - {PODS}) | queue.capability.keys())
 
 
-def _figures(queue: QueueFigures, name: str) -> tuple[str, ...]:
-    of = (queue.allocated.get(name, 0), queue.deserved.get(name), queue.capability.get(name))
-    return (name, *(amount(name, quantity) for quantity in of))
+def _uncounted(answer: Explanation) -> Iterator[str]:
+    for pods in answer.uncounted:
+        first, *rest = pods.pods
+        more = f" and {len(rest)} more" if rest else ""
+        yield f"pod/{first}{more}: {pods.cause}"
 
 
 def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
-    shown = [f"{_name(other)} {other.does}{_holding(other)}" for other in others[:_MOST]]
+    shown = []
+    for other in others[:_MOST]:
+        held = amounts(other.holds)
+        shown.append(f"{other.spoken_name} {other.does}" + ("" if held == NOTHING else f": {held}"))
     if more := len(others) - len(shown):
         shown.append(f"and {more} more")
     return _list(heading, shown)
 
 
-def _name(other: Blocker) -> str:
-    return "/".join(filter(None, (other.kind.lower(), other.namespace, other.name)))
-
-
-def _holding(other: Blocker) -> str:
-    held = amounts(other.holds)
-    return "" if held == NOTHING else f": {held}"
-
-
-def _uncounted(pods: Uncounted) -> str:
-    first, *rest = pods.pods
-    more = f" and {len(rest)} more" if rest else ""
-    return f"pod/{first}{more}: {pods.cause}"
-
-
 def _help(answer: Explanation) -> Iterator[str]:
-    if not answer.remedies and not answer.commands:
-        return
-    yield from _list("What helps:", answer.remedies) if answer.remedies else [_heading("What helps:")]
-    for command in answer.commands:
-        yield from _command(command)
-
-
-def _command(command: OfferedCommand) -> Iterator[str]:
     """A command stays in one line, so that it can be copied."""
-    lead = f"To {command.purpose}:"
-    if not command.allowed:
-        lead = f"To {command.purpose}, ask an administrator, for you may not {command.right}:"
-    if len(line := f"{_INDENT}{lead} {command.line}") <= width():
-        yield line
-    else:
-        yield folded(lead, _INDENT, hanging=_INDENT)
-        yield f"{_INDENT * 2}{command.line}"
-
-
-def _heading(text: str) -> str:
-    return click.style(text, dim=True)
+    if answer.remedies or answer.commands:
+        yield click.style("What helps:", dim=True)
+    yield from (folded(remedy, _INDENT, hanging=_INDENT) for remedy in answer.remedies)
+    for command in answer.commands:
+        lead = f"To {command.purpose}:"
+        if not command.allowed:
+            lead = f"To {command.purpose}, ask an administrator, for you may not {command.right}:"
+        if len(line := f"{_INDENT}{lead} {command.line}") <= width():
+            yield line
+        else:
+            yield folded(lead, _INDENT, hanging=_INDENT)
+            yield f"{_INDENT * 2}{command.line}"
 
 
 def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
     items = list(items)
     if items:
-        yield _heading(heading)
+        yield click.style(heading, dim=True)
     yield from (folded(item, _INDENT, hanging=_INDENT) for item in items)
 
 
-# ---- Shares as bars, where there is a terminal to draw them on; in a pipe, numbers in columns say the
-# same.
-
-_LONGEST = 24
-_FIGURES = 44  # columns that the figures next to a bar may take
-
-
 def bars(queue: QueueFigures) -> list[str]:
-    """A line for each resource: `cpu  ████████░░░░  4 of 6, at most 8`. None without a terminal."""
+    """A line for each resource: `cpu  ████████░░░░  4 of 6, at most 8`. None without a terminal: in a pipe,
+    numbers in columns say the same. What is used beyond what is deserved is lent: the bar is full then, and
+    says so by its colour."""
     if not sys.stdout.isatty():
         return []
-    names = resources_of(queue)
+    names = _resources_of(queue)
     widest = max(map(len, names), default=0)
     length = max(8, min(_LONGEST, width() - widest - _FIGURES))
-    return [
-        f"{name:<{widest}}  {_bar(queue, name, length)}  {', '.join(_bar_figures(queue, name))}"
-        for name in names
-    ]
-
-
-def _bar(queue: QueueFigures, name: str, length: int) -> str:
-    """What is used beyond what is deserved is lent: the bar is full then, and says so by its colour."""
-    used, deserved = number(name, queue.allocated.get(name)), number(name, queue.deserved.get(name))
-    part = used / deserved if deserved else float(bool(used))
-    full, empty = bar(part, length, shows_unicode(sys.stdout))
-    return click.style(full, fg="yellow" if part > 1 else "green") + empty
-
-
-def _bar_figures(queue: QueueFigures, name: str) -> Iterator[str]:
-    yield f"{amount(name, queue.allocated.get(name, 0))} of {amount(name, queue.deserved.get(name))}"
-    if name in queue.capability:
-        yield f"at most {amount(name, queue.capability[name])}"
-
-
-# ---- Several answers as text: a line for each, and how to ask for one of them.
+    lines = []
+    for name in names:
+        held, due = queue.allocated.get(name), queue.deserved.get(name)
+        used, deserved = number(name, held), number(name, due)
+        part = used / deserved if deserved else float(bool(used))
+        full, empty = bar(part, length, shows_unicode(sys.stdout))
+        drawn = click.style(full, fg="yellow" if part > 1 else "green") + empty
+        figures = f"{amount(name, queue.allocated.get(name, 0))} of {amount(name, due)}"
+        if name in queue.capability:
+            figures += f", at most {amount(name, queue.capability[name])}"
+        lines.append(f"{name:<{widest}}  {drawn}  {figures}")
+    return lines
 
 
 def rendered_list(target: Target, found: Sequence[Explanation]) -> str:
     namespace = next((answer.namespace for answer in found if answer.namespace), "")
     what = f"{target.kind}/{target.name} leads to" if target.kind else f"{target.name} may mean"
+    rows = [(_target_of(answer), answer.verdict, answer.reason or NOTHING) for answer in found]
     return joined(
         f"In namespace {namespace}, {what}:",
-        "\n".join(columns(("WHAT", "VERDICT", "REASON"), map(_row, found))),
+        "\n".join(columns(("WHAT", "VERDICT", "REASON"), rows)),
         f"About one of them, for example: muster why {_target_of(found[0])} -n {namespace}",
     )
-
-
-def _row(answer: Explanation) -> tuple[str, ...]:
-    return (_target_of(answer), answer.verdict, answer.reason or NOTHING)
 
 
 def _target_of(answer: Explanation) -> str:

@@ -1,11 +1,12 @@
-"""What helps a waiting group: a remedy for each reason. docs/reasons.md has the same texts.
+"""Why a group waits and what helps, in words, by its reason. docs/reasons.md has the same texts.
 
 Backticks mark what a user types or writes in YAML. The page shows them, a terminal does not.
 """
 
 from collections.abc import Mapping
 
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import sentence as meaning_of
 
 REMEDIES: Mapping[Reason, str] = {
     Reason.GROUP_NOT_FOUND: (
@@ -83,6 +84,11 @@ REMEDIES: Mapping[Reason, str] = {
 }
 
 
+# Which others stand in the way of a group: all that hold room, or those of its own queue.
+FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
+IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
+
+
 def remedy(reason: str) -> str:
     """The remedy for a reason; empty for a reason that is not ours."""
     return REMEDIES[Reason(reason)].replace("`", "") if reason in REMEDIES else ""
@@ -92,5 +98,11 @@ def sentence(reason: str) -> str:
     """What a reason means, as a sentence; a reason that is not ours unchanged."""
     if reason not in REMEDIES:
         return reason
-    meaning = refusal(Reason(reason)).removeprefix(f"{REFUSAL_PREFIX}{reason}: ")
+    meaning = meaning_of(Reason(reason))
     return f"{meaning[0].upper()}{meaning[1:]}."
+
+
+def with_numbers(reason: str, detail: str) -> str:
+    """`NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed, 2 left).`"""
+    text = f"{reason}: {meaning_of(Reason(reason))}" if reason in REMEDIES else reason
+    return f"{text} ({detail})." if detail else f"{text}."
