@@ -122,13 +122,12 @@ PICTURES: dict[str, Callable[[], str]] = {
     "run": run,
     "why": asked("Why a group waits, and what would start it.", "muster why podgroup/sweep"),
     "lists": asked(
-        "Queues with their shares, groups with their phases and reasons, and a job.",
+        "Queues with their shares, and groups with their phases and reasons.",
         "muster queue list",
         "muster podgroup list -A",
-        "muster job list -A",
     ),
     "queue": asked("A queue, what it uses, and who waits in it.", "muster queue describe research"),
-    "job": asked("A job that waits, and the pods that it will make.", "muster job describe train"),
+    "job": asked("A job waits, as a job.", "muster job list", "muster why job/train"),
     "tutorial": simulated("-f", "examples/tutorial"),
 }
 
