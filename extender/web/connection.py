@@ -176,12 +176,13 @@ class Connection(RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait("answer")
-        assert self._wire is not None
-        self._connections.grow(self, self._wire.get_write_buffer_size())
+        if self.state == "served" and self._wire:  # TLS also writes by itself, at the end of a handshake
+            self._wait("answer")
+            self._connections.grow(self, self._wire.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        self.serve()
+        if self.state == "answer":
+            self.serve()
         super().resume_writing()
 
     def handle_error(

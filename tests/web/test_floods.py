@@ -102,6 +102,18 @@ def test_who_does_not_go_on_is_closed_in_the_end(impatient_program: Server, port
         assert [caller.recv(1) for caller in callers] == [b""] * 3
 
 
+@pytest.mark.parametrize(("data", "reason"), [(HALF_A_HEAD, "head"), (HALF_A_BODY, "body")])
+def test_who_does_not_go_on_over_tls_is_closed_in_the_end(
+    impatient_program: Server, data: bytes, reason: str
+) -> None:
+    before = impatient_program.dropped("webhooks", reason)
+    plain = socket.create_connection(("127.0.0.1", impatient_program.webhook_port), timeout=PATIENCE)
+    with ssl._create_unverified_context().wrap_socket(plain) as caller:
+        caller.sendall(data)
+        assert caller.recv(1) == b""
+    assert impatient_program.dropped("webhooks", reason) == before + 1
+
+
 @pytest.mark.parametrize(
     ("port", "name", "most"),
     [("port", "verbs", 2 * (WINDOW + server.SPARE)), ("health_port", "health", LIMITS.connections)],
