@@ -164,6 +164,6 @@ def _ended(pod: Json, phase: str, how: Json) -> Json:
 def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
     rest = {"ready": ready, "started": ready, "restartCount": 0, "imageID": ""}
     return [
-        {"name": each["name"], "image": each.get("image", ""), "state": state, **rest}
-        for each in pod["spec"]["containers"]
+        {"name": container["name"], "image": container.get("image", ""), "state": state, **rest}
+        for container in pod["spec"]["containers"]
     ]

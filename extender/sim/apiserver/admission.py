@@ -1,4 +1,8 @@
-"""What the API server makes of objects before it stores them: defaults, admission, what may not change."""
+"""What the API server makes of objects before it stores them: defaults, admission, what may not change.
+
+The scheduling gate of our pods is put on here, as the policy in manifests/gates/admission-policy.yaml does.
+What a pod may ask of a real cluster and nobody plays here is refused, rather than taken and not heeded.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -27,22 +31,17 @@ from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
 from extender.sim.apiserver.validation.schemas import defaulted
 
-# ---- Defaults of Kubernetes' own workloads: those that commands and controllers ask for.
+# ---- defaults of Kubernetes' own workloads
 
 
 def with_defaults(kind: ResourceKind, spec: Json) -> Json:
-    if kind is JOBS:
-        return _job(spec)
+    if kind is JOBS:  # one pod, unless it says how many: one number alone says nothing of the other
+        once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
+        return {**once, "parallelism": 1, "backoffLimit": 6, **spec}
     rolling = {"type": "RollingUpdate"}
     strategy = {DEPLOYMENTS: {"strategy": rolling}, STATEFUL_SETS: {"updateStrategy": rolling}}.get(kind, {})
     given = {name: value for name, value in spec.items() if value != {}}
     return {"replicas": 1, **strategy, **given}
-
-
-def _job(spec: Json) -> Json:
-    """One pod, unless it says how many: one number alone says nothing of the other."""
-    once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
-    return {**once, "parallelism": 1, "backoffLimit": 6, **spec}
 
 
 def label_as_its_pods(job: Json) -> None:
@@ -52,8 +51,7 @@ def label_as_its_pods(job: Json) -> None:
         job["metadata"]["labels"] = job["metadata"].get("labels") or {**labels}
 
 
-# ---- What a pod may ask of a real cluster and nobody plays here: refused, rather than taken and not
-# heeded.
+# ---- what nobody plays here
 
 HARD = "DoNotSchedule"
 MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a user's files
@@ -71,7 +69,7 @@ def too_many_pods(workload: Json) -> str:
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
     """Fields of a pod's spec, and what of them the embedded cluster has not."""
     constraints = spec.get("topologySpreadConstraints") or []
-    if any(each.get("whenUnsatisfiable", HARD) == HARD for each in constraints):
+    if any(constraint.get("whenUnsatisfiable", HARD) == HARD for constraint in constraints):
         yield "topologySpreadConstraints", f"{HARD}; ScheduleAnyway is allowed"
     for volume in spec.get("volumes") or []:
         for kind in ("persistentVolumeClaim", "ephemeral"):
@@ -80,12 +78,6 @@ def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
     if spec.get("resourceClaims"):
         yield "resourceClaims", "anything in them, as it has no devices"
 
-
-# ---- What the API server makes of objects before it stores them: defaults, admission, what may not
-# change.
-#
-# The scheduling gate of our pods is put on here, as the policy in manifests/gates/admission-policy.yaml
-# does.
 
 GATED_SCHEDULERS = ("muster", "volcano")
 _UNGATED_NAMESPACES = ("kube-system", "kube-muster")
@@ -162,8 +154,17 @@ def _prioritize(pod: Json, store: Store) -> None:
     """The number behind the pod's priority class, or behind the default one."""
     spec, classes = pod["spec"], store.all(PRIORITY_CLASSES)
     if not (name := spec.get("priorityClassName")):
-        name = next((each["metadata"]["name"] for each in classes if each.get("globalDefault")), "")
-    found = next((each for each in classes if each["metadata"]["name"] == name), None)
+        name = next(
+            (
+                priority_class["metadata"]["name"]
+                for priority_class in classes
+                if priority_class.get("globalDefault")
+            ),
+            "",
+        )
+    found = next(
+        (priority_class for priority_class in classes if priority_class["metadata"]["name"] == name), None
+    )
     if name and found is None:
         raise forbidden(PODS, pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
     if found is not None:
@@ -238,7 +239,7 @@ def _rest(spec: Json, free: Iterable[str]) -> Json:
     """Of a pod's spec what may not change. Images may, so they are left out."""
     rest = {name: value for name, value in spec.items() if name not in free and value}
     for name in ("containers", "initContainers"):
-        rest[name] = [{**each, "image": ""} for each in spec.get(name) or []]
+        rest[name] = [{**container, "image": ""} for container in spec.get(name) or []]
     return rest
 
 

@@ -1,6 +1,6 @@
-"""What kubectl asks before it asks for anything: version, groups, resources, and the schemas in
-OpenAPI v3."""
+"""What kubectl asks before it asks for anything: version, groups, resources, schemas in OpenAPI v3."""
 
+from collections.abc import Iterator
 from functools import cache
 
 from extender import __version__
@@ -17,7 +17,7 @@ from extender.sim.apiserver.kinds import (
     subresources_of,
 )
 
-# ---- The schemas in OpenAPI v3, for `kubectl explain` and for what kubectl asks before it applies.
+# ---- OpenAPI v3
 
 _ROOT = "/openapi/v3"
 
@@ -34,24 +34,21 @@ def openapi_document(path: str) -> Json | None:
     return {
         "openapi": "3.0.0",
         "info": {"title": "Muster's embedded cluster", "version": "v1"},
-        "paths": {_path(kind): _patch(kind) for kind in kinds},
+        "paths": dict(map(_path, kinds)),
         "components": {"schemas": with_referred(map(name_of, kinds))},
     }
 
 
-def _path(kind: ResourceKind) -> str:
+def _path(kind: ResourceKind) -> tuple[str, Json]:
+    """What a client looks for at an object's path: that the server judges fields itself, and the kind."""
     scope = "/namespaces/{namespace}" if kind.namespaced else ""
-    return f"{kind.root}{scope}/{kind.plural}/{{name}}"
-
-
-def _patch(kind: ResourceKind) -> Json:
-    """That the server judges fields itself, and which kind this is."""
     named = {"group": kind.group, "version": kind.version, "kind": kind.name}
     parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
-    return {"patch": {"x-kubernetes-group-version-kind": named, "parameters": [parameter], "responses": {}}}
+    patch = {"x-kubernetes-group-version-kind": named, "parameters": [parameter], "responses": {}}
+    return f"{kind.root}{scope}/{kind.plural}/{{name}}", {"patch": patch}
 
 
-# ---- What kubectl asks before it asks for anything: version, groups, resources.
+# ---- groups and resources
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "36"  # of the release whose behaviour is played
@@ -62,22 +59,13 @@ def document(path: str) -> Json | None:
     """The document at `path`; None where there is none."""
     match path.strip("/"):
         case "version":
-            return _version()
+            return {"major": "1", "minor": _MINOR, "gitVersion": GIT_VERSION, "platform": "embedded"}
         case "api":
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case "apis":
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, _groups()))}
         case found:
             return _resources(f"/{found}") or openapi_document(f"/{found}")
-
-
-def _version() -> Json:
-    return {
-        "major": "1",
-        "minor": _MINOR,
-        "gitVersion": GIT_VERSION,
-        "platform": "embedded",
-    }
 
 
 def _groups() -> dict[str, str]:
@@ -94,13 +82,13 @@ def _resources(root: str) -> Json | None:
     kinds = [kind for kind in SERVED if kind.root == root]
     if not kinds:
         return None
-    resources = [each for kind in kinds for each in (_resource(kind), *_subresources(kind))]
+    resources = [resource for kind in kinds for resource in _with_subresources(kind)]
     head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": kinds[0].api_version}
     return {**head, "resources": resources}
 
 
-def _resource(kind: ResourceKind) -> Json:
-    return {
+def _with_subresources(kind: ResourceKind) -> Iterator[Json]:
+    yield {
         "name": kind.plural,
         "singularName": kind.name.lower(),
         "namespaced": kind.namespaced,
@@ -109,15 +97,8 @@ def _resource(kind: ResourceKind) -> Json:
         "shortNames": list(kind.short),
         "categories": ["all"] if kind in (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS) else [],
     }
-
-
-def _subresources(kind: ResourceKind) -> list[Json]:
-    return [_subresource(kind, name) for name in subresources_of(kind)]
-
-
-def _subresource(kind: ResourceKind, name: str) -> Json:
-    made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-    verbs = {"verbs": ["get", "patch", "update"]}
-    if name == "scale":
-        return {**made, "group": SCALE.group, "version": SCALE.version, "kind": SCALE.name, **verbs}
-    return {**made, "kind": kind.name, **verbs}
+    for name in subresources_of(kind):
+        made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+        own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
+        of_kind = own if name == "scale" else {"kind": kind.name}
+        yield {**made, **of_kind, "verbs": ["get", "patch", "update"]}

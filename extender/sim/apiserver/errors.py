@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
-# ---- What is wrong with one field, in the words of Kubernetes (package field of k8s.io/apimachinery).
+# ---- one field
 
 
 class FieldError(NamedTuple):
@@ -57,7 +57,7 @@ def duplicate(field: str, value: Any) -> FieldError:
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    allowed = ", ".join(json.dumps(each) for each in supported)
+    allowed = ", ".join(json.dumps(choice) for choice in supported)
     message = f"Unsupported value: {_shown(value)}: supported values: {allowed}"
     return FieldError(field, "FieldValueNotSupported", message)
 
@@ -78,7 +78,7 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
-# ---- What the API server says when it does not do what it was asked for: a status and a Status object.
+# ---- a Status
 
 
 class StatusError(Exception):
@@ -132,7 +132,7 @@ def invalid(kind: ResourceKind, name: str, errors: Sequence[FieldError]) -> Stat
 
 def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """`kind`: of an object or of a request's options."""
-    causes = [{"reason": each.reason, "message": each.message, "field": each.field} for each in errors]
+    causes = [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": causes}
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {joined_errors(errors)}', details)

@@ -1,5 +1,9 @@
-"""The schemas of the kinds served, Kubernetes' own as a real API server publishes them and ours from their
-CRDs: which fields a value has, and whose the entries of its lists are.
+"""The schemas of the kinds served, Kubernetes' own as a real API server publishes them, ours from their CRDs
+and open ones of operators' kinds: which fields a value has, and whose the entries of its lists are.
+
+Lists are atomic, one value as a whole, unless the schema names the fields that tell their items apart, or
+calls the list a set. Objects are told apart by their fields unless the schema calls them atomic. Of what no
+schema describes the value itself tells as much. kubernetes.json is written by tools/schemas.py.
 """
 
 import json
@@ -13,11 +17,6 @@ import yaml
 
 from extender.shipped import CRDS
 from extender.sim.apiserver.kinds import UNSHIPPED_KINDS, Json, ResourceKind
-
-# ---- The schemas of the kinds served: Kubernetes' own as a real API server publishes them, ours from
-# their CRDs, and open ones of operators' kinds.
-#
-# kubernetes.json is written by tools/schemas.py. It is read when it is first asked for.
 
 KUBERNETES = Path(__file__).parent / "schemas" / "kubernetes.json"
 REFERENCE = "#/components/schemas/"
@@ -38,7 +37,9 @@ def definitions() -> dict[str, Json]:
 @cache
 def name_of(kind: ResourceKind) -> str:
     """The name of the kind's schema."""
-    return next(name for name, schema in definitions().items() if _is(kind, schema))
+    named = [{"group": kind.group, "version": kind.version, "kind": kind.name}]
+    known = definitions().items()
+    return next(name for name, schema in known if schema.get("x-kubernetes-group-version-kind") == named)
 
 
 def with_referred(names: Iterable[str]) -> dict[str, Json]:
@@ -71,12 +72,17 @@ def _of_crd(crd: Json) -> dict[str, Json]:
     spec = crd["spec"]
     kind = spec["names"]["kind"]
     group = ".".join(reversed(spec["group"].split(".")))
-    return {
-        f"{group}.{version['name']}.{kind}": _completed(
-            version["schema"]["openAPIV3Schema"], spec["group"], version["name"], kind
-        )
-        for version in spec["versions"]
-    }
+    found = {}
+    for version in spec["versions"]:
+        schema = version["schema"]["openAPIV3Schema"]
+        named = {"group": spec["group"], "version": version["name"], "kind": kind}
+        metadata = {"allOf": [{"$ref": REFERENCE + OBJECT_META}]}
+        found[f"{group}.{version['name']}.{kind}"] = {
+            **schema,
+            "properties": {**schema["properties"], "metadata": metadata},
+            "x-kubernetes-group-version-kind": [named],
+        }
+    return found
 
 
 def _stand_in(kind: ResourceKind) -> Json:
@@ -89,31 +95,18 @@ def _stand_in(kind: ResourceKind) -> Json:
     return {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
 
 
-def _completed(schema: Json, group: str, version: str, kind: str) -> Json:
-    named = {"group": group, "version": version, "kind": kind}
-    metadata = {"allOf": [{"$ref": REFERENCE + OBJECT_META}]}
-    properties = {**schema["properties"], "metadata": metadata}
-    return {**schema, "properties": properties, "x-kubernetes-group-version-kind": [named]}
-
-
-def _is(kind: ResourceKind, schema: Json) -> bool:
-    named = {"group": kind.group, "version": kind.version, "kind": kind.name}
-    return bool(schema.get("x-kubernetes-group-version-kind") == [named])
-
-
-# ---- What a schema says of one value: which fields it has, and whose the entries of its lists are.
-#
-# Lists are atomic, one value as a whole, unless the schema names the fields that tell their items
-# apart, or calls the list a set. Objects are told apart by their fields unless the schema calls them
-# atomic. Of what no schema describes the value itself tells as much.
+# ---- one value
 
 
 class FieldSchema:
     """The schema of one value. `published`: what is published of it, empty where nothing is."""
 
     def __init__(self, published: Json) -> None:
-        name = _referred(published)
-        self.published = _resolved(published, name)
+        references = [*published.get("allOf", ()), published]  # a reference stands alone, or in an allOf
+        found = (part["$ref"].removeprefix(REFERENCE) for part in references if "$ref" in part)
+        name: str = next(found, "")
+        own = {key: value for key, value in published.items() if key != "allOf"}
+        self.published = {**definitions()[name], **own} if name else own
         self.type_name = name.rpartition(".")[2]  # empty for what has no name of its own
         self._fields: dict[str, FieldSchema] = {}
 
@@ -170,19 +163,6 @@ class FieldSchema:
 @cache
 def schema_of(kind: ResourceKind) -> FieldSchema:
     return FieldSchema(definitions()[name_of(kind)])
-
-
-def _referred(published: Json) -> str:
-    """The name of the schema that it refers to: such a reference stands alone, or in an allOf."""
-    referred = [*published.get("allOf", ()), published]
-    name: str = next((each["$ref"] for each in referred if "$ref" in each), "")
-    return name.removeprefix(REFERENCE)
-
-
-def _resolved(published: Json, name: str) -> Json:
-    """With what it refers to, beside a default and a description of its own."""
-    own = {key: value for key, value in published.items() if key != "allOf"}
-    return {**definitions()[name], **own} if name else own
 
 
 def _compact(value: Any) -> str:

@@ -57,19 +57,13 @@ LOCAL_QUEUES = ResourceKind(
     "kube-muster.io", "v1alpha1", "LocalQueue", "localqueues", short=("lq",), status=True, custom=True
 )
 ELASTIC_QUOTA_TREES = ResourceKind(
-    "scheduling.sigs.k8s.io",
-    "v1beta1",
-    "ElasticQuotaTree",
-    "elasticquotatrees",
+    *("scheduling.sigs.k8s.io", "v1beta1", "ElasticQuotaTree", "elasticquotatrees"),
     short=("eqtree",),
     status=True,
     custom=True,
 )
 ELASTIC_QUOTAS = ResourceKind(
-    "scheduling.x-k8s.io",
-    "v1alpha1",
-    "ElasticQuota",
-    "elasticquotas",
+    *("scheduling.x-k8s.io", "v1alpha1", "ElasticQuota", "elasticquotas"),
     short=("eq",),
     status=True,
     custom=True,
@@ -83,13 +77,9 @@ def _scaled(name: str, plural: str, short: str) -> ResourceKind:
     return ResourceKind("apps", "v1", name, plural, short=(short,), status=True, scale=True)
 
 
-DEPLOYMENTS = ResourceKind(
-    "apps", "v1", "Deployment", "deployments", short=("deploy",), status=True, scale=True
-)
+DEPLOYMENTS = _scaled("Deployment", "deployments", "deploy")
 REPLICA_SETS = _scaled("ReplicaSet", "replicasets", "rs")
-STATEFUL_SETS = ResourceKind(
-    "apps", "v1", "StatefulSet", "statefulsets", short=("sts",), status=True, scale=True
-)
+STATEFUL_SETS = _scaled("StatefulSet", "statefulsets", "sts")
 
 SCALE = ResourceKind("autoscaling", "v1", "Scale", "scales")  # what the subresource is, of any kind
 
@@ -105,7 +95,7 @@ def _of_operators() -> Iterator[ResourceKind]:
         if (
             row.manageable
             and (group, row.plural) not in seen
-            and not any(each.owner for each in row.offspring)
+            and not any(made.owner for made in row.offspring)
         ):
             seen.add((group, row.plural))
             yield ResourceKind(

@@ -1,5 +1,8 @@
 """Who wrote which fields of an object: the sets of paths in metadata.managedFields, one for each writer,
 way of writing and subresource.
+
+A path is a tuple of steps in the notation of FieldsV1: f:NAME for a field, k:{"type":"Ready"} for the item of
+a list that has this key, v:VALUE for an item of a set.
 """
 
 import json
@@ -10,10 +13,7 @@ from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.objects import now
 
-# ---- Places in an object, and sets of them as managedFields writes them.
-#
-# A path is a tuple of steps in the notation of FieldsV1: f:NAME for a field, k:{"type":"Ready"} for the
-# item of a list that has this key, v:VALUE for an item of a set.
+# ---- paths
 
 Path = tuple[str, ...]
 Paths = frozenset[Path]
@@ -56,16 +56,17 @@ def _shortened(fields: Json) -> Json:
 
 def shown(path: Path) -> str:
     """As messages name it: .status.conditions[type="Ready"].reason"""
-    return "".join(map(_shown_step, path))
-
-
-def _shown_step(step: str) -> str:
-    sort, _, content = step.partition(":")
-    if sort == "f":
-        return f".{content}"
-    if sort == "v":
-        return f"[={content}]"
-    return "[" + ",".join(f"{key}={json.dumps(value)}" for key, value in json.loads(content).items()) + "]"
+    text = ""
+    for step in path:
+        sort, _, content = step.partition(":")
+        if sort == "f":
+            text += f".{content}"
+        elif sort == "v":
+            text += f"[={content}]"
+        else:
+            keys = (f"{key}={json.dumps(value)}" for key, value in json.loads(content).items())
+            text += f"[{','.join(keys)}]"
+    return text
 
 
 # ---- what is at the end of a step
@@ -74,7 +75,7 @@ def _shown_step(step: str) -> str:
 def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]:
     """The parts of a value that may belong to different writers, by the step that leads to each."""
     if isinstance(value, dict):
-        return {f"f:{name}": (each, schema.field(name)) for name, each in value.items()}
+        return {f"f:{name}": (part, schema.field(name)) for name, part in value.items()}
     return {schema.key_of(item): (item, schema.items) for item in value}
 
 
@@ -89,7 +90,7 @@ def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
         del kept[step]
     elif isinstance(inside, dict | list):
         kept[step] = removed(inside, below, inner), inner
-    return joined(value, {each: found for each, (found, _) in kept.items()})
+    return joined(value, {name: found for name, (found, _) in kept.items()})
 
 
 def joined(like: Any, found: dict[str, Any]) -> Any:
@@ -99,7 +100,7 @@ def joined(like: Any, found: dict[str, Any]) -> Any:
     return list(found.values())
 
 
-# ---- Which places a change touches, and which ones an applied object lays claim to.
+# ---- what a change touches
 
 NOBODYS = frozenset(
     ("f:metadata", f"f:{name}")
@@ -162,7 +163,7 @@ def _everything(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
         yield from _everything(part, inner, (*at, step))
 
 
-# ---- The entries of metadata.managedFields: one for each writer, way of writing and subresource.
+# ---- managers
 
 APPLY, UPDATE = "Apply", "Update"
 
@@ -186,37 +187,31 @@ class Entry(NamedTuple):
 
 
 def entries_of(obj: Json) -> dict[Manager, Entry]:
-    return {entry.manager: entry for entry in map(_entry, obj["metadata"].get("managedFields") or ())}
-
-
-def _entry(item: Json) -> Entry:
-    manager = Manager(
-        item.get("manager", ""),
-        item.get("operation", UPDATE),
-        item.get("apiVersion", ""),
-        item.get("subresource", ""),
-    )
-    return Entry(manager, item.get("time", ""), read(item.get("fieldsV1") or {}))
+    found = {}
+    for item in obj["metadata"].get("managedFields") or ():
+        name, operation = item.get("manager", ""), item.get("operation", UPDATE)
+        manager = Manager(name, operation, item.get("apiVersion", ""), item.get("subresource", ""))
+        found[manager] = Entry(manager, item.get("time", ""), read(item.get("fieldsV1") or {}))
+    return found
 
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
     """`obj` with these entries; whoever owns nothing any more is left out."""
-    items = [_as_item(entry) for entry in entries if entry.paths]
+    items = [
+        {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": manager.api_version,
+            "time": time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": written(paths),
+            **({"subresource": manager.subresource} if manager.subresource else {}),
+        }
+        for manager, time, paths in entries
+        if paths
+    ]
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata | ({"managedFields": items} if items else {})}
-
-
-def _as_item(entry: Entry) -> Json:
-    name, operation, api_version, subresource = entry.manager
-    return {
-        "manager": name,
-        "operation": operation,
-        "apiVersion": api_version,
-        "time": entry.time,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": written(entry.paths),
-        **({"subresource": subresource} if subresource else {}),
-    }
 
 
 def kept_account(before: Json, after: Json, subresource: str) -> Json:

@@ -1,5 +1,5 @@
 """What all stored objects have in common: their conditions, what makes each one of its own, and whether a
-write means it.
+write means this one and no other, and not an older version of it.
 """
 
 import random
@@ -14,7 +14,7 @@ from extender.api.quantities import BadQuantity
 from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
-# ---- Conditions of stored objects, and the times in them.
+# ---- conditions
 
 
 def now(later: float = 0) -> str:
@@ -29,10 +29,10 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
 def set_condition(status: Json, new: Json) -> bool:
     """Put a condition in the place of the one of its type; false when it says the same already."""
     before = status.get("conditions", [])
-    old = next((each for each in before if each["type"] == new["type"]), None)
+    old = next((held for held in before if held["type"] == new["type"]), None)
     if old and _meaning(old) == _meaning(new):
         return False
-    status["conditions"] = [*(each for each in before if each is not old), new]
+    status["conditions"] = [*(held for held in before if held is not old), new]
     return True
 
 
@@ -43,10 +43,8 @@ def _meaning(condition: Json) -> tuple[Any, ...]:
 def find_stored_condition(obj: Json, type_: str) -> Json:
     """The condition of a type in an object's status; empty where there is none."""
     conditions = (obj.get("status") or {}).get("conditions") or []
-    return next((each for each in conditions if each.get("type") == type_), {})
+    return next((held for held in conditions if held.get("type") == type_), {})
 
-
-# ---- Stored objects as the Structs that Muster reads, through JSON, as over the wire.
 
 T = TypeVar("T", bound=msgspec.Struct)
 UNREADABLE = (msgspec.ValidationError, BadQuantity)
@@ -57,8 +55,7 @@ def typed(obj: Json, kind: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.encode(obj), type=kind)
 
 
-# ---- Whether a write means the object that is there: this one and no other, and not an older version
-# of it.
+# ---- whether a write means this object
 
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _SERVERS = ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation")
@@ -69,8 +66,14 @@ def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
     old, new = before["metadata"], after["metadata"]
     for field in ("uid", "name", "namespace"):
         if new.get(field) != old.get(field):
-            if new.get(field):
-                raise _another(kind, field, old, new)
+            match field if new.get(field) else "":
+                case "uid":
+                    fault = wrong("metadata.uid", new["uid"], "field is immutable")
+                    raise invalid(kind, old["name"], [fault])
+                case "name":
+                    raise other_name(new["name"], old["name"])
+                case "namespace":
+                    raise other_namespace()
             new |= {field: old[field]} if field in old else {}
     if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
         raise conflict(kind, old["name"], _MODIFIED)
@@ -79,13 +82,8 @@ def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
         new |= {field: old[field]} if field in old else {}
 
 
-def _another(kind: ResourceKind, field: str, old: Json, new: Json) -> StatusError:
-    if field == "name":
-        message = f"the name of the object ({new['name']}) does not match the name on the URL ({old['name']})"
-        return bad_request(message)
-    if field == "namespace":
-        return other_namespace()
-    return invalid(kind, old["name"], [wrong(f"metadata.{field}", new[field], "field is immutable")])
+def other_name(name: str, asked: str) -> StatusError:
+    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({asked})")
 
 
 def other_namespace() -> StatusError:
@@ -99,27 +97,22 @@ def named_by(obj: Json) -> Json:
     return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
 
 
-# ---- What makes a new object one of its own: its name, its namespace, its UID and the time of its
-# creation.
+# ---- a new object
 
 _LETTERS = string.ascii_lowercase + string.digits
 
 
 def identify(kind: ResourceKind, namespace: str, obj: Json, dice: random.Random) -> None:
-    """Put them in, whatever the object says of UID, time and writers. Raises StatusError."""
+    """Give it a name, the namespace of the request or the one that it names itself, a UID and a time,
+    whatever it says of UID, time and writers. Raises StatusError."""
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = meta["generateName"] + "".join(dice.choices(_LETTERS, k=5))
-    _place(kind, namespace, meta)
-    obj |= {"apiVersion": kind.api_version, "kind": kind.name}
-    meta["uid"] = str(uuid.UUID(int=dice.getrandbits(128), version=4))
-    meta["creationTimestamp"] = now()
-    meta.pop("managedFields", None)
-
-
-def _place(kind: ResourceKind, namespace: str, meta: Json) -> None:
-    """Into the namespace of the request, or the one that it names itself."""
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace or "default") != namespace and namespace:
         raise other_namespace()
+    obj |= {"apiVersion": kind.api_version, "kind": kind.name}
+    meta["uid"] = str(uuid.UUID(int=dice.getrandbits(128), version=4))
+    meta["creationTimestamp"] = now()
+    meta.pop("managedFields", None)

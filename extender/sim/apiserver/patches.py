@@ -1,4 +1,12 @@
-"""The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply."""
+"""The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
+
+Each makes a new object and leaves the one given as it is. The strategic patch is Kubernetes' own, and no
+library has it: it merges lists whose elements have a key, and replaces all others. Only lists that Muster,
+kubelets, schedulers and kubectl patch are known here. Server-side apply says what a writer wants of an
+object, whole: what it wanted before and no longer does goes. Its rules are those of
+sigs.k8s.io/structured-merge-diff; where two want different values of one field, the second is refused, unless
+it insists.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
@@ -28,13 +36,7 @@ from extender.sim.apiserver.managed_fields import (
     with_entries,
     without,
 )
-from extender.sim.apiserver.objects import now
-
-# ---- The forms of a patch. Each makes a new object and leaves the one given as it is.
-#
-# JSON Patch is the library's. A strategic patch is Kubernetes' own, and no library has it: it knows
-# lists whose elements have a key, and merges those; all other lists are replaced. Only lists that
-# Muster, kubelets, schedulers and kubectl patch are known here.
+from extender.sim.apiserver.objects import now, other_name
 
 Patch = Callable[[Json], Json]
 
@@ -75,17 +77,15 @@ def strategically_merged(target: Any, patch: Json) -> Json:
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)
-        elif not name.startswith("$"):  # $setElementOrder and its like say nothing that matters here
-            result[name] = _strategic_value(name, result.get(name), value)
+        elif name.startswith("$"):  # $setElementOrder and its like say nothing that matters here
+            continue
+        elif isinstance(value, dict):
+            result[name] = strategically_merged(result.get(name), value)
+        elif isinstance(value, list) and name in _KEYS:
+            result[name] = _merged_by_key(_KEYS[name], result.get(name) or [], value)
+        else:
+            result[name] = deepcopy(value)
     return result
-
-
-def _strategic_value(name: str, before: Any, value: Any) -> Any:
-    if isinstance(value, dict):
-        return strategically_merged(before, value)
-    if isinstance(value, list) and name in _KEYS:
-        return _merged_by_key(_KEYS[name], before or [], value)
-    return deepcopy(value)
 
 
 def _merged_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json]:
@@ -112,7 +112,7 @@ def json_patched(target: Json, operations: list[Json]) -> Json:
     return patched
 
 
-# ---- What a request for server-side apply wants: checked, and without what only the server writes.
+# ---- what a request for server-side apply wants
 
 _SERVERS = (
     *("creationTimestamp", "generation", "selfLink", "managedFields"),
@@ -132,11 +132,13 @@ def wanted_of(kind: ResourceKind, name: str, subresource: str, body: Any) -> Jso
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     if metadata.setdefault("name", name) != name:
-        raise bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
-        )
+        raise other_name(metadata["name"], name)
     metadata = {field: value for field, value in metadata.items() if field not in _SERVERS}
-    return {**_through_this_door(kind, subresource, body), "metadata": metadata}
+    if subresource == "status":
+        parts_written = {name: body[name] for name in ("apiVersion", "kind", "status") if name in body}
+    else:
+        parts_written = {name: part for name, part in body.items() if name != "status" or not kind.status}
+    return {**parts_written, "metadata": metadata}
 
 
 def refuse_untyped(kind: ResourceKind, wanted: Json) -> None:
@@ -153,36 +155,21 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
     if wanted is not None and value is not None and not isinstance(value, wanted):
         yield f"{at}: expected {'list' if wanted is list else 'map'}, got &{{{value}}}"
     elif isinstance(value, dict):
-        for name, each in value.items():
+        for name, part in value.items():
             if not schema.knows(name):
                 yield f"{at}.{name}: field not declared in schema"
-            yield from _untyped(each, schema.field(name), f"{at}.{name}")
+            yield from _untyped(part, schema.field(name), f"{at}.{name}")
     elif isinstance(value, list):
-        yield from _untyped_items(value, schema, at)
+        keys = set[str]()
+        for item in value:
+            yield from _untyped(item, schema.items, at)
+            if schema.splits(value):
+                if (key := schema.key_of(item)) in keys:
+                    yield f"{at}: duplicate entries for key {shown((key,))}"
+                keys.add(key)
 
 
-def _untyped_items(items: list[Any], schema: FieldSchema, at: str) -> Iterator[str]:
-    keys = set[str]()
-    for item in items:
-        yield from _untyped(item, schema.items, at)
-        if schema.splits(items):
-            if (key := schema.key_of(item)) in keys:
-                yield f"{at}: duplicate entries for key {shown((key,))}"
-            keys.add(key)
-
-
-def _through_this_door(kind: ResourceKind, subresource: str, body: Json) -> Json:
-    """Of an object that has a status of its own either that is written or all but that."""
-    if subresource == "status":
-        return {name: body[name] for name in ("apiVersion", "kind", "status") if name in body}
-    return {name: value for name, value in body.items() if name != "status" or not kind.status}
-
-
-# ---- Server-side apply: what a writer wants of an object, whole. What it wanted before and no longer
-# does goes.
-#
-# The rules are those of sigs.k8s.io/structured-merge-diff. Where two want different values of one
-# field, the second is refused, unless it insists.
+# ---- server-side apply
 
 
 def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, force: bool) -> Json:
@@ -200,7 +187,11 @@ def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, forc
     claims = claimed(wanted, schema)
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)
-    pruned = merged if before is None else _pruned(merged, before.paths, claims, others, schema)
+    pruned = merged
+    if before is not None:  # what it claimed and no longer does goes, unless others own it or a part of it
+        owned = _with_fields_above(others)
+        for path in sorted(_with_fields_above(before.paths) - _with_fields_above(claims) - NOBODYS - owned):
+            pruned = removed(pruned, path, schema)
     same = before is not None and before.paths == claims and pruned == live
     entries[manager] = Entry(manager, before.time if before and same else now(), claims)
     return with_entries(pruned, entries.values())
@@ -216,15 +207,6 @@ def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
     return joined(live, found)
 
 
-def _pruned(obj: Json, before: Paths, claims: Paths, others: Paths, schema: FieldSchema) -> Json:
-    """Without what was claimed and no longer is, as far as nobody else owns it or something in it."""
-    owned = {path[:end] for path in others for end in range(1, len(path) + 1)}
-    for path in sorted(_with_fields_above(before) - _with_fields_above(claims) - NOBODYS):
-        if path not in owned:
-            obj = removed(obj, path, schema)
-    return obj
-
-
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
     """The paths, and the fields that they go through."""
     return {path[:end] for path in paths for end in range(1, len(path) + 1)}
@@ -238,23 +220,18 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
     conflicts = [(entry, path) for entry, paths in lost.items() for path in paths]
     if not conflicts:
         return
-    if len(conflicts) == 1:
-        ((entry, path),) = conflicts
-        message = f"1 conflict: conflict with {_named(entry)}: {shown(path)}"
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(entry)}", "field": shown(path)}
+        for entry, path in conflicts
+    ]
+    if len(causes) == 1:
+        message = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
     else:
         lines = []
         for entry, paths in lost.items():
             if paths:
                 lines += [f"conflicts with {_named(entry)}:", *(f"- {shown(path)}" for path in paths)]
         message = f"{len(conflicts)} conflicts: " + "\n".join(lines)
-    causes = [
-        {
-            "reason": "FieldManagerConflict",
-            "message": f"conflict with {_named(entry)}",
-            "field": shown(path),
-        }
-        for entry, path in conflicts
-    ]
     raise StatusError(409, "Conflict", f"Apply failed with {message}", {"causes": causes})
 
 

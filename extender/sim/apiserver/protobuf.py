@@ -1,4 +1,9 @@
-"""Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for CRDs."""
+"""Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for CRDs.
+
+A body is the prefix `k8s` and a zero byte, then a runtime.Unknown that names the kind and holds the object.
+What the numbers of its fields mean is in schemas/messages.json, which tools/schemas.py writes; a few messages
+have a form of their own in JSON.
+"""
 
 import base64
 from collections.abc import Callable
@@ -13,9 +18,7 @@ from extender.api.protobuf import KUBERNETES_PREFIX, fields
 from extender.sim.apiserver.errors import StatusError, bad_request
 from extender.sim.apiserver.kinds import Json
 
-# ---- The messages of Kubernetes' own kinds in protobuf: which number is which field.
-#
-# messages.json is written by tools/schemas.py. It is read when the first body in protobuf comes.
+# ---- which number is which field
 
 MESSAGES = Path(__file__).parent / "schemas" / "messages.json"
 
@@ -48,13 +51,6 @@ def message_name(kind: str) -> str | None:
 def _messages() -> dict[str, ProtoMessage]:
     return msgspec.json.decode(MESSAGES.read_bytes(), type=dict[str, ProtoMessage])
 
-
-# ---- Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for
-# CRDs.
-#
-# A body is the prefix `k8s` and a zero byte, then a runtime.Unknown that names the kind and holds the
-# object. What the numbers of its fields mean is in schemas/messages.json; a few messages have a form of
-# their own in JSON.
 
 _UNKNOWN, _TYPE = "k8s.io.apimachinery.pkg.runtime.Unknown", "k8s.io.apimachinery.pkg.runtime.TypeMeta"
 _BROKEN = (ValueError, OverflowError)

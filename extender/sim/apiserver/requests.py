@@ -1,11 +1,10 @@
 """A request, taken apart: which object or collection its path names, its options and its selectors."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from extender.sim.apiserver.errors import (
-    FieldErrors,
     bad_request,
     forbidden_field,
     invalid_object,
@@ -17,7 +16,7 @@ from extender.sim.apiserver.errors import (
 from extender.sim.apiserver.kinds import BY_PATH, Json, ResourceKind, subresources_of
 from extender.sim.apiserver.managed_fields import UPDATE, Manager
 
-# ---- The options in the query of a write, and which of them are refused.
+# ---- options
 
 Query = dict[str, str]
 LONGEST_MANAGER = 128
@@ -27,26 +26,25 @@ _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
 def check(method: str, form: str, query: Query) -> None:
-    """Raises StatusError 422. `form`: the media type of the body."""
-    if method in _NAMES and (errors := [*_errors(method, form, query)]):
+    """Raises StatusError 422 for options that a write may not have. `form`: the media type of the body."""
+    if method not in _NAMES:
+        return
+    errors, manager = [], query.get("fieldManager", "")
+    if method == "PATCH" and form == APPLY_PATCH and not manager:
+        errors.append(required("fieldManager", "is required for apply patch"))
+    if method == "PATCH" and form != APPLY_PATCH and "force" in query:
+        errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
+    if len(manager.encode()) > LONGEST_MANAGER:
+        errors.append(too_long("fieldManager", LONGEST_MANAGER))
+    if query.get("dryRun", "All") != "All":
+        errors.append(not_supported("dryRun", [query["dryRun"]], ("All",)))
+    if query.get("fieldValidation", "") not in _VALIDATIONS:
+        errors.append(not_supported("fieldValidation", query["fieldValidation"], _VALIDATIONS))
+    if errors:
         raise invalid_object(_NAMES[method], "meta.k8s.io", "", errors)
 
 
-def _errors(method: str, form: str, query: Query) -> FieldErrors:
-    manager = query.get("fieldManager", "")
-    if method == "PATCH" and form == APPLY_PATCH and not manager:
-        yield required("fieldManager", "is required for apply patch")
-    if method == "PATCH" and form != APPLY_PATCH and "force" in query:
-        yield forbidden_field("force", "may not be specified for non-apply patch")
-    if len(manager.encode()) > LONGEST_MANAGER:
-        yield too_long("fieldManager", LONGEST_MANAGER)
-    if query.get("dryRun", "All") != "All":
-        yield not_supported("dryRun", [query["dryRun"]], ("All",))
-    if query.get("fieldValidation", "") not in _VALIDATIONS:
-        yield not_supported("fieldValidation", query["fieldValidation"], _VALIDATIONS)
-
-
-# ---- The selectors of a request's query: labelSelector and fieldSelector.
+# ---- selectors
 
 Test = Callable[[Json], bool]
 
@@ -62,13 +60,9 @@ _FIELDS = (
 
 def selecting(labels: str, fields: str) -> Test:
     """Whether an object is meant. Raises StatusError 400."""
-    tests = [*map(_label_test, _requirements(labels)), *map(_field_test, filter(None, fields.split(",")))]
+    requirements = filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", labels)))  # not in a set
+    tests = [*map(_label_test, requirements), *map(_field_test, filter(None, fields.split(",")))]
     return lambda obj: all(test(obj) for test in tests)
-
-
-def _requirements(text: str) -> Iterator[str]:
-    """The parts between those commas that are not inside parentheses."""
-    return filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", text)))
 
 
 def _label_test(text: str) -> Test:
@@ -92,20 +86,14 @@ def _field_test(text: str) -> Test:
     if match is None or match["key"] not in _FIELDS:
         raise bad_request(f"field label not supported: {text!r}; allowed are {', '.join(_FIELDS)}")
     equal, value = match["operator"] != "!=", match["value"]
-    return lambda obj: (_field(obj, match["key"]) == value) is equal
-
-
-def _field(obj: Json, path: str) -> str:
-    part, _, field = path.partition(".")
-    found: str = obj.get(part, {}).get(field, "") if field else obj.get(part, "")
-    return found
+    part, _, field = match["key"].partition(".")
+    if not field:
+        return lambda obj: (obj.get(part, "") == value) is equal
+    return lambda obj: (obj.get(part, {}).get(field, "") == value) is equal
 
 
 def _labels(obj: Json) -> dict[str, str]:
     return obj["metadata"].get("labels") or {}
-
-
-# ---- A request, taken apart: which object or collection its path names, and what it asks for.
 
 
 class RequestTarget(NamedTuple):

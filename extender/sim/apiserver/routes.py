@@ -1,4 +1,9 @@
-"""What is done to an object or a collection by which method: reading, listing, watching, writing."""
+"""What is done to an object or a collection by which method: reading, listing, watching, writing.
+
+All pages of one list show the same moment. In a watch an object that begins to match the selectors is ADDED,
+one that no longer does is DELETED; bookmarks tell the version while nothing else does, and once more at the
+end, so that the next watch can go on from there.
+"""
 
 import base64
 import json
@@ -17,8 +22,7 @@ from extender.sim.apiserver.store import Change, Store, key_of
 from extender.sim.apiserver.subresources import scale_of, scaling
 from extender.sim.apiserver.validation.schemas import read
 
-# ---- Questions about rights and identity, which are asked by creating them: everybody may do
-# everything.
+# ---- questions about rights and identity
 
 _WHY = "the embedded cluster has no authentication: everybody may do everything"
 _ALL = ["*"]
@@ -38,27 +42,24 @@ def reviewed(kind: ResourceKind, asked: Json) -> Json:
     return {**head, "spec": spec, "status": status}
 
 
-# ---- Lists, whole or in pages.
+# ---- lists
 
 
 def list_page(store: Store, request: Request) -> Json:
     """All pages of one list show the same moment. Raises StatusError 400."""
     kind, namespace, *_ = request.target
     query = request.query
-    version, after = _continued(query.get("continue", ""))
+    version, after = _continued(query.get("continue", ""))  # of the page before
     test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     items, version = store.listing(kind, namespace, version)
     meant = [item for item in items if test(item) and list(key_of(item)) > after]
     shown = meant[: int(query.get("limit") or 0) or None]
     metadata: Json = {"resourceVersion": str(version)}
     if left := len(meant) - len(shown):
-        metadata |= {"continue": _token(version, list(key_of(shown[-1]))), "remainingItemCount": left}
+        token = base64.urlsafe_b64encode(json.dumps([version, key_of(shown[-1])]).encode()).decode()
+        metadata |= {"continue": token, "remainingItemCount": left}
     head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
     return {**head, "items": shown}
-
-
-def _token(version: int, last: list[str]) -> str:
-    return base64.urlsafe_b64encode(json.dumps([version, last]).encode()).decode()
 
 
 def _continued(token: str) -> tuple[int, list[str]]:
@@ -72,11 +73,7 @@ def _continued(token: str) -> tuple[int, list[str]]:
         raise bad_request("continue key is not valid") from fault
 
 
-# ---- A watch: what became of some objects since a version, as it happens.
-#
-# An object that begins to match the selectors is ADDED, one that no longer does is DELETED. Bookmarks
-# tell the version while nothing else does, and once more at the end, so that the next watch can go on
-# from there.
+# ---- watches
 
 _LOOK = 1.0  # seconds between two looks at whether somebody still listens
 _SECONDS = 1800
@@ -117,16 +114,12 @@ class Watch:
         """Events, several in one piece where they come together."""
         try:
             if not self._version:
-                yield self._first()
+                objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
+                end = self._bookmark({_INITIAL_END: "true"}) if self._all_first else b""
+                yield b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj)) + end
             yield from self._follow()
         except StatusError as refusal:  # 410: the head of the answer is long sent
             yield _line("ERROR", refusal.status())
-
-    def _first(self) -> bytes:
-        """What is there; a client that asked for all of it first is told where that ends."""
-        objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
-        end = self._bookmark({_INITIAL_END: "true"}) if self._all_first else b""
-        return b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj)) + end
 
     def _follow(self) -> Iterator[bytes]:
         ends = self._clock() + self._seconds
@@ -143,17 +136,13 @@ class Watch:
     def _events(self, changes: list[Change]) -> bytes:
         if changes:
             self._version = changes[-1].version
-        meant = (change for change in changes if self._means(change))
+        kind, namespace = self._target.kind, self._target.namespace
         return b"".join(
             _line(seen, self._shape(change.object))
-            for change in meant
-            if (seen := seen_as(change, self._test))
-        )
-
-    def _means(self, change: Change) -> bool:
-        namespace = self._target.namespace
-        return change.kind is self._target.kind and (
-            not namespace or change.object["metadata"].get("namespace") == namespace
+            for change in changes
+            if change.kind is kind
+            and namespace in ("", change.object["metadata"].get("namespace"))
+            and (seen := seen_as(change, self._test))
         )
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
@@ -174,9 +163,6 @@ def seen_as(change: Change, test: Test) -> str:
 
 def _line(type_: str, obj: Json) -> bytes:
     return encode({"type": type_, "object": obj}) + b"\n"
-
-
-# ---- What is done to an object or a collection by which method.
 
 
 def answer(service: Service, request: Request) -> tuple[int, Json]:

@@ -1,4 +1,7 @@
-"""The API server's port: HTTP/1.1 over loopback, one thread for each connection, no credentials."""
+"""The API server's port: HTTP/1.1 over loopback, one thread for each connection, no credentials.
+
+Only what goes over the wire is here; routes.py says what requests mean, service.py what they do.
+"""
 
 import json
 import select
@@ -18,12 +21,12 @@ from extender.sim.apiserver import protobuf
 from extender.sim.apiserver.discovery import document
 from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.requests import Request, RequestTarget, target_of
+from extender.sim.apiserver.requests import Request, target_of
 from extender.sim.apiserver.routes import Watch, answer, encode
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted
 
-# ---- The bodies of requests: JSON, or what a client says that it is: YAML, protobuf.
+# ---- bodies
 
 _YAML_FORMS = ("application/yaml", "application/apply-patch+yaml")
 
@@ -68,10 +71,6 @@ def _yaml(raw: bytes) -> Any:
     except yaml.YAMLError as fault:
         raise bad_request(f"error decoding YAML: {fault}") from fault
 
-
-# ---- The API server's port: HTTP/1.1 over loopback, one thread for each connection, no credentials.
-#
-# Only what goes over the wire is here; routes.py says what requests mean, service.py what they do.
 
 _HEALTH = ("/livez", "/readyz", "/healthz")
 
@@ -189,17 +188,20 @@ class _Handler(BaseHTTPRequestHandler):
     # ---- watches
 
     def _stream(self, request: Request) -> None:
-        target = self._narrowed(request)
-        shape = self._shape(request)
+        target, shape = request.target, self._shape(request)
+        if target.name:  # a watch of one object is one of its collection with a selector
+            request.query["fieldSelector"] = f"metadata.name={target.name}"
         watch = Watch(self.server.service.store, target, request.query, self._listening, shape)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
-        for chunk in self._chunks(watch.lines()):
-            self.wfile.write(chunk)
+        for piece in filter(None, watch.lines()):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+        self.wfile.flush()
 
     def _shape(self, request: Request) -> Callable[[Json], Json]:
         """What this client wants to see of objects and lists: themselves, or a Table for people."""
@@ -207,17 +209,6 @@ class _Handler(BaseHTTPRequestHandler):
             return lambda found: found
         kind, include = request.target.kind, request.query.get("includeObject", "")
         return lambda found: table(kind, found, include)
-
-    def _narrowed(self, request: Request) -> RequestTarget:
-        """A watch of one object is one of its collection with a selector."""
-        if request.target.name:
-            request.query["fieldSelector"] = f"metadata.name={request.target.name}"
-        return request.target
-
-    def _chunks(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in filter(None, pieces):
-            yield b"%x\r\n%s\r\n" % (len(piece), piece)
-        yield b"0\r\n\r\n"
 
     def _listening(self) -> bool:
         """Nothing comes from a client that watches, but its end."""

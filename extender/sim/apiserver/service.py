@@ -1,5 +1,6 @@
-"""The verbs of the API: create, read, change, delete, bind, evict. Kubelets and the scheduler call them,
-too.
+"""The verbs of the API: create, read, change, delete, bind, evict. Kubelets and the scheduler call them, too.
+
+Each is one step on the store, whatever else is under way. All raise StatusError.
 """
 
 import random
@@ -16,46 +17,35 @@ from extender.sim.apiserver.store import Store, key_of
 from extender.sim.apiserver.subresources import bound, merged_parts, node_of
 from extender.sim.apiserver.validation.schemas import filled, read
 
-# ---- Deletion: at once, or marked for those who have to agree.
+# ---- deletion
 
 
 def delete(store: Store, kind: ResourceKind, obj: Json, options: Json) -> Json:
-    """The object as it is then, or was last. `options`: the API's DeleteOptions. Raises StatusError."""
-    _check(kind, obj, options.get("preconditions") or {})
+    """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet.
+
+    Returns the object as it is then, or was last. `options`: the API's DeleteOptions. Raises StatusError.
+    """
+    meta, wanted = obj["metadata"], options.get("preconditions") or {}
+    for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        if wanted.get(field) not in (None, meta[field]):
+            message = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in record"
+            why = f"{message} ({meta[field]}). The object might have been deleted and then recreated"
+            raise conflict(kind, meta["name"], why)
     if options.get("dryRun"):
         return obj
     if options.get("propagationPolicy") == "Orphan":
-        _release(store, obj["metadata"])
-    if kind is NAMESPACES:
-        _empty(store, obj["metadata"]["name"])
-    return _end(store, kind, obj, grace(kind, obj, options.get("gracePeriodSeconds")))
-
-
-def _end(store: Store, kind: ResourceKind, obj: Json, seconds: int) -> Json:
-    """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet."""
-    at_once = seconds == 0 and not obj["metadata"].get("finalizers")
-    if not at_once or kind is PODS:  # a pod is marked even if it goes the next moment
-        obj = _marked(store, kind, obj, seconds)
+        _release(store, meta)
+    if kind is NAMESPACES:  # it ends with all that is in it; no kubelet is asked
+        for of_kind in KINDS:
+            for inside in store.all(of_kind, meta["name"]) if of_kind.namespaced else ():
+                store.remove(of_kind, key_of(inside))
+    seconds = grace(kind, obj, options.get("gracePeriodSeconds"))
+    at_once = seconds == 0 and not meta.get("finalizers")
+    shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds  # it never lengthens the grace
+    if shortens and (not at_once or kind is PODS):  # a pod is marked even if it goes the next moment
+        marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
+        obj = store.put(kind, {**obj, "metadata": {**meta, **marks}})
     return store.remove(kind, key_of(obj)) if at_once else obj
-
-
-def _marked(store: Store, kind: ResourceKind, obj: Json, seconds: int) -> Json:
-    """A deletion may shorten the grace of an earlier one, never lengthen it."""
-    meta = obj["metadata"]
-    if meta.get("deletionGracePeriodSeconds", seconds + 1) <= seconds:
-        return obj
-    marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
-    return store.put(kind, {**obj, "metadata": {**meta, **marks}})
-
-
-def _check(kind: ResourceKind, obj: Json, wanted: Json) -> None:
-    for field in ("uid", "resourceVersion"):
-        found = obj["metadata"][field]
-        if wanted.get(field) not in (None, found):
-            what = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
-            message = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in record"
-            why = f"{message} ({found}). The object might have been deleted and then recreated"
-            raise conflict(kind, obj["metadata"]["name"], why)
 
 
 def _release(store: Store, owner: Json) -> None:
@@ -63,22 +53,10 @@ def _release(store: Store, owner: Json) -> None:
     for kind in KINDS:
         for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
             owners = obj["metadata"].get("ownerReferences") or []
-            kept = [each for each in owners if each.get("uid") != owner["uid"]]
+            kept = [reference for reference in owners if reference.get("uid") != owner["uid"]]
             if kept != owners:
                 store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
 
-
-def _empty(store: Store, namespace: str) -> None:
-    """A namespace ends with all that is in it; no kubelet is asked."""
-    for kind in KINDS:
-        for obj in store.all(kind, namespace) if kind.namespaced else ():
-            store.remove(kind, key_of(obj))
-
-
-# ---- The verbs of the API: create, read, change, delete, bind, evict. Kubelets and the scheduler call
-# them, too.
-#
-# Each is one step on the store, whatever else is under way. All raise StatusError.
 
 Amend = Callable[[Json], Json]
 
@@ -179,7 +157,11 @@ class Service:
         wanted = {**wanted, "metadata": filled(wanted["metadata"])}
         with self.store:
             if self.store.get(kind, namespace, name) is None:
-                self._may_be_new(kind, name, wanted, manager)
+                if manager.subresource:
+                    raise not_found(kind, name)
+                if uid := wanted["metadata"].get("uid"):
+                    message = f"uid mismatch: the provided object specified uid {uid}"
+                    raise conflict(kind, name, f"{message}, and no existing object was found")
                 return self.create(kind, namespace, wanted, dry, manager, strict), True
 
             def change(before: Json) -> Json:
@@ -187,15 +169,6 @@ class Service:
 
             made = self.amend(kind, namespace, name, change, manager.subresource, dry, manager, strict)
             return made, False
-
-    def _may_be_new(self, kind: ResourceKind, name: str, wanted: Json, manager: Manager) -> None:
-        if manager.subresource:
-            raise not_found(kind, name)
-        if uid := wanted["metadata"].get("uid"):
-            message = (
-                f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            )
-            raise conflict(kind, name, message)
 
     # ---- delete, bind, evict
 

@@ -1,5 +1,10 @@
-"""The objects, the log of how they became what they are, and following it as informers follow an
-API server."""
+"""The objects, the log of how they became what they are, and following it as informers follow an API server.
+
+Every change takes the next number of one sequence, which is the object's resourceVersion; so a version is
+also a place in the log, and a watch goes on from the version that its client saw last. The log is bounded:
+who comes with an older version has to list again. Stored objects are never changed, only replaced, so they
+may be handed out without copying.
+"""
 
 import threading
 import time
@@ -10,13 +15,6 @@ from typing import NamedTuple
 
 from extender.sim.apiserver.errors import StatusError, expired
 from extender.sim.apiserver.kinds import Json, ResourceKind
-
-# ---- The objects, and the log of how they became what they are.
-#
-# Every change takes the next number of one sequence, which is the object's resourceVersion; so a
-# version is also a place in the log, and a watch goes on from the version that its client saw last. The
-# log is bounded: who comes with an older version has to list again. Stored objects are never changed,
-# only replaced, so they may be handed out without copying.
 
 Key = tuple[str, str]  # namespace, name
 
@@ -65,21 +63,16 @@ class Store:
     def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
         """The objects as of `version`, 0 for now, and the version that this is."""
         with self:
-            objects = self._as_of(kind, version) if version else self._objects.get(kind, {})
+            objects = self._objects.get(kind, {})
+            if version:  # the past, by undoing what the log says came after it
+                objects = dict(objects)
+                for change in reversed(self._since(version)):
+                    if change.kind is kind and change.before is None:
+                        objects.pop(key_of(change.object), None)
+                    elif change.kind is kind and change.before is not None:
+                        objects[key_of(change.before)] = change.before
             keys = sorted(key for key in objects if namespace in ("", key[0]))
             return [objects[key] for key in keys], version or self.version
-
-    def _as_of(self, kind: ResourceKind, version: int) -> dict[Key, Json]:
-        """The past, by undoing what the log says came after it."""
-        objects = dict(self._objects.get(kind, {}))
-        for change in reversed(self._since(version)):
-            if change.kind is not kind:
-                continue
-            if change.before is None:
-                objects.pop(key_of(change.object), None)
-            else:
-                objects[key_of(change.before)] = change.before
-        return objects
 
     # ---- writing
 
@@ -144,7 +137,7 @@ def key_of(obj: Json) -> Key:
     return meta.get("namespace", ""), meta["name"]
 
 
-# ---- Following the store in a thread of one's own, as informers follow an API server.
+# ---- following
 
 LONGEST_WAIT = 1.0  # seconds
 

@@ -1,12 +1,10 @@
 """The parts of an object that have a path of their own: status, scale, and the binding of a pod."""
 
-from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
+from extender.sim.apiserver.errors import StatusError, conflict, invalid, wrong
 from extender.sim.apiserver.kinds import PODS, SCALE, Json, ResourceKind
-from extender.sim.apiserver.objects import condition, named_by, set_condition
+from extender.sim.apiserver.objects import condition, named_by, other_name, set_condition
 from extender.sim.apiserver.patches import Patch
 from extender.sim.apiserver.validation.schemas import read
-
-# ---- Which part of an object a request may write: its status, or the rest of it.
 
 
 def merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
@@ -23,7 +21,7 @@ def merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: st
     return after
 
 
-# ---- Placing a pod on a node: once, on the pod that was meant, and not behind its gates.
+# ---- binding
 
 
 def node_of(binding: Json) -> str:
@@ -35,15 +33,8 @@ def node_of(binding: Json) -> str:
 
 
 def bound(pod: Json, node: str, uid: str | None) -> Json:
-    """The pod on that node. `uid`: of the pod that was meant. Raises StatusError."""
-    _check(pod, uid)
-    status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
-    set_condition(status, condition("PodScheduled", "True", ""))
-    spec = {**pod["spec"], "nodeName": node}
-    return {**pod, "metadata": {**pod["metadata"]}, "spec": spec, "status": status}
-
-
-def _check(pod: Json, uid: str | None) -> None:
+    """The pod on that node: once, the pod that was meant (`uid`), and not behind its gates. Raises
+    StatusError."""
     meta, spec = pod["metadata"], pod["spec"]
     if uid not in (None, "", meta["uid"]):
         raise conflict(PODS, meta["name"], "the UID in the binding is not that of the pod")
@@ -54,10 +45,12 @@ def _check(pod: Json, uid: str | None) -> None:
         raise conflict(PODS, meta["name"], message)
     if spec.get("schedulingGates"):
         raise conflict(PODS, meta["name"], f"pod {meta['name']} has non-empty .spec.schedulingGates")
+    status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
+    set_condition(status, condition("PodScheduled", "True", ""))
+    return {**pod, "metadata": {**meta}, "spec": {**spec, "nodeName": node}, "status": status}
 
 
-# ---- The subresource `scale`: how many pods a workload has and should have, in the same form for every
-# kind.
+# ---- scale
 
 _OF_OBJECT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -77,14 +70,12 @@ def scale_of(obj: Json) -> Json:
 def selector_text(obj: Json) -> str:
     """app=web,tier in (a,b)"""
     selector = obj["spec"].get("selector") or {}
-    equal = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    return ",".join(sorted([*equal, *map(_expression, selector.get("matchExpressions") or ())]))
-
-
-def _expression(each: Json) -> str:
-    key, values = each["key"], ",".join(sorted(each.get("values") or ()))
-    shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-    return shown.get(each["operator"], str(key))
+    terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    for expression in selector.get("matchExpressions") or ():
+        key, values = expression["key"], ",".join(sorted(expression.get("values") or ()))
+        shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+        terms.append(shown.get(expression["operator"], str(key)))
+    return ",".join(sorted(terms))
 
 
 def scaling(name: str, change: Patch, strict: bool) -> Patch:
@@ -94,10 +85,7 @@ def scaling(name: str, change: Patch, strict: bool) -> Patch:
         wanted = read(SCALE, change(scale_of(before)), strict)
         meta = wanted["metadata"]
         if meta.get("name") != name:
-            message = (
-                f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
-            )
-            raise bad_request(message)
+            raise other_name(meta.get("name", ""), name)
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if replicas < 0:
             message = "must be greater than or equal to 0"

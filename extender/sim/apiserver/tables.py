@@ -27,8 +27,6 @@ from extender.sim.apiserver.kinds import (
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.subresources import selector_text
 
-# ---- The columns that the real API server gives the kinds served here, in its Tables.
-
 _ROLE = "node-role.kubernetes.io/"
 _NODE_INFO = ("status", "nodeInfo")
 
@@ -61,7 +59,7 @@ def age_of(obj: Json) -> str:
 
 def _ready(pod: Json) -> str:
     containers = pod["status"].get("containerStatuses") or []
-    return f"{sum(bool(each.get('ready')) for each in containers)}/{len(pod['spec']['containers'])}"
+    return f"{sum(bool(container.get('ready')) for container in containers)}/{len(pod['spec']['containers'])}"
 
 
 def _pod_status(pod: Json) -> str:
@@ -79,28 +77,20 @@ def _node_status(node: Json) -> str:
     return status + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
 
 
-def _reason(group: Json) -> str:
-    return str(find_stored_condition(group, SCHEDULED).get("reason", ""))
-
-
-def _active(field: str) -> Callable[[Json], str]:
-    return lambda local: str(find_stored_condition(local, "Active").get(field, ""))
-
-
-def _role(key: str, value: str) -> str:
-    """What a label says of the roles of its node; empty: nothing."""
-    return key.removeprefix(_ROLE) if key.startswith(_ROLE) else value if key == "kubernetes.io/role" else ""
+def _in_condition(type_: str, field: str) -> Callable[[Json], str]:
+    return lambda obj: str(find_stored_condition(obj, type_).get(field, ""))
 
 
 def _roles(node: Json) -> str:
-    labels = node["metadata"].get("labels") or {}
-    return ",".join(sorted({_role(*each) for each in labels.items()} - {""})) or "<none>"
+    labels: dict[str, str] = node["metadata"].get("labels") or {}
+    roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)}
+    return ",".join(sorted({*roles, labels.get("kubernetes.io/role", "")} - {""})) or "<none>"
 
 
 def _address(type_: str) -> Callable[[Json], str]:
     def found(node: Json) -> str:
         addresses = node["status"].get("addresses") or ()
-        return next((each["address"] for each in addresses if each.get("type") == type_), "<none>")
+        return next((address["address"] for address in addresses if address.get("type") == type_), "<none>")
 
     return found
 
@@ -158,9 +148,9 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Queue", at("spec", "queue")),
         TableColumn("Waiting", at("status", "waiting")),
         TableColumn("Admitted", at("status", "admitted")),
-        TableColumn("Active", _active("status")),
+        TableColumn("Active", _in_condition("Active", "status")),
         AGE,
-        TableColumn("Reason", _active("reason"), wide=True),
+        TableColumn("Reason", _in_condition("Active", "reason"), wide=True),
     ),
     ELASTIC_QUOTA_TREES: (TableColumn("Root", at("spec", "root", "name")),),
     POD_GROUPS: (
@@ -168,12 +158,12 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("minMember", at("spec", "minMember")),
         TableColumn("Runnings", at("status", "running")),
         TableColumn("Queue", at("spec", "queue", default="default"), wide=True),
-        TableColumn("Reason", _reason, wide=True),
+        TableColumn("Reason", _in_condition(SCHEDULED, "reason"), wide=True),
     ),
 }
 
 
-# ---- The columns of events, which are like no other kind's.
+# ---- events
 
 
 def _since(event: Json, *fields: str) -> str:
@@ -218,7 +208,7 @@ OF_EVENTS = (
 )
 
 
-# ---- The columns that the real API server gives Kubernetes' own workloads.
+# ---- Kubernetes' own workloads
 
 _JOB_STATES = ("Complete", "Failed", "Suspended")
 
@@ -262,7 +252,7 @@ def _active_pods(cron_job: Json) -> int:
 
 def _containers(field: str, *path: str) -> Callable[[Json], str]:
     containers = at(*path, "spec", "template", "spec", "containers", default=())
-    return lambda obj: ",".join(each.get(field, "") for each in containers(obj))
+    return lambda obj: ",".join(container.get(field, "") for container in containers(obj))
 
 
 def _template(*path: str) -> tuple[TableColumn, ...]:
@@ -310,7 +300,7 @@ OF_WORKLOADS: dict[ResourceKind, tuple[TableColumn, ...]] = {
 }
 
 
-# ---- Lists as kubectl prints them: a Table.
+# ---- Tables
 
 _ASKED = "as=Table"
 

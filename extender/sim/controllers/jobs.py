@@ -1,5 +1,9 @@
-"""Jobs as the job controller of kube-controller-manager treats them: which pods they lack, how those ended,
-their status.
+"""Jobs as the job controller of kube-controller-manager treats them: their pods, how those ended, their
+status.
+
+A suspended Job has no active pods. One with completions goes on until so many have succeeded, one without
+makes no more once one has. What failed is made again, up to backoffLimit, and at once, where a real
+controller waits longer each time. An ended pod counts once, and still does when it is gone.
 """
 
 from collections import defaultdict
@@ -12,7 +16,7 @@ from extender.sim.apiserver.objects import condition, find_stored_condition, now
 from extender.sim.apiserver.store import Change, Store
 from extender.sim.controllers.offspring import ComparedOffspring, has_ended, keeping, owner_uid, pods_at
 
-# ---- How the pods of Jobs ended: each counts once, and still does when it is gone.
+# ---- how pods ended
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -63,7 +67,7 @@ class JobEndings:
     def _is_of_job(self, pod: Json) -> bool:
         """Of one that is there: what is left of others goes with them."""
         owners = pod["metadata"].get("ownerReferences") or ()
-        names = (each["name"] for each in owners if each.get("controller") and each["kind"] == JOBS.name)
+        names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
         found = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
         return any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in found)
 
@@ -74,12 +78,7 @@ def index_of(pod: Json) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-# ---- Which pods a Job lacks and which are too many: the rules of the job controller of kube-
-# controller-manager.
-#
-# A suspended Job has no active pods. One with completions goes on until so many have succeeded, one
-# without makes no more once one has. What failed is made again, up to backoffLimit, and at once, where
-# a real one waits longer each time.
+# ---- which pods
 
 _MOST_FAILED = 6  # unless the Job says otherwise
 
@@ -103,17 +102,19 @@ class JobPods:
 
     @property
     def succeeded_indexes(self) -> set[int]:
-        succeeded = {each.completion_index for each in self.endings if each.succeeded}
+        succeeded = {ending.completion_index for ending in self.endings if ending.succeeded}
         return {index for index in succeeded if index < self._most}
 
     @property
     def succeeded(self) -> int:
         """An index counts once."""
-        return len(self.succeeded_indexes) if self.indexed else sum(each.succeeded for each in self.endings)
+        return (
+            len(self.succeeded_indexes) if self.indexed else sum(ending.succeeded for ending in self.endings)
+        )
 
     @property
     def failed(self) -> int:
-        return sum(not each.succeeded for each in self.endings)
+        return sum(not ending.succeeded for ending in self.endings)
 
     @property
     def is_complete(self) -> bool:
@@ -168,7 +169,7 @@ class JobPods:
         return int(self._spec.get("completions") or 0)
 
 
-# ---- The status of a Job, field by field as the job controller of kube-controller-manager writes it.
+# ---- status
 
 _COMPLETE, _FAILED, _SUSPENDED = "Complete", "Failed", "Suspended"
 _REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")

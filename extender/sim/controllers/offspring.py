@@ -46,15 +46,15 @@ def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
     wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner):
         wanted[_key(child)].append(child)
-    for each in sorted(owned, key=keeping):
-        name, prefix = each["metadata"]["name"], each["metadata"].get("generateName", "")
-        there[prefix if prefix in wanted and name not in wanted else name].append(each)
+    for obj in sorted(owned, key=keeping):
+        name, prefix = obj["metadata"]["name"], obj["metadata"].get("generateName", "")
+        there[prefix if prefix in wanted and name not in wanted else name].append(obj)
     found = ComparedOffspring([], [], [])
     for key in dict.fromkeys([*wanted, *there]):
         number = len(wanted[key])
         found.missing.extend(wanted[key][len(there[key]) :])
         found.kept.extend(zip(there[key], wanted[key], strict=False))
-        found.surplus.extend(each for each in there[key][number:] if not has_ended(each))
+        found.surplus.extend(obj for obj in there[key][number:] if not has_ended(obj))
     return found
 
 
@@ -86,4 +86,4 @@ def ended_as(obj: Json) -> JobOutcome | None:
 def owner_uid(obj: Json) -> str:
     """Of the controller; empty where nobody is."""
     owners = obj["metadata"].get("ownerReferences") or ()
-    return next((each["uid"] for each in owners if each.get("controller")), "")
+    return next((reference["uid"] for reference in owners if reference.get("controller")), "")

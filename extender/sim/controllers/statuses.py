@@ -1,4 +1,8 @@
-"""The statuses of workloads, from what they own: the fields that kubectl shows, waits for and follows."""
+"""The statuses of workloads, from what they own: the fields that kubectl shows, waits for and follows.
+
+Of operators' jobs no more is written than who waits for them reads, in the fields of which the table of
+workloads says how they end.
+"""
 
 from collections.abc import Callable
 
@@ -9,8 +13,7 @@ from extender.sim.apiserver.objects import condition, find_stored_condition, now
 from extender.sim.controllers.jobs import count_ready, finished
 from extender.sim.controllers.offspring import ended_as
 
-# ---- The status of operators' jobs: no more than who waits for them reads, in the fields of which the
-# table of workloads says how they end.
+# ---- operators' jobs
 
 _SUSPENDED, _RUNNING, _READY, _STARTING = "Suspended", "Running", "ready", ""
 _CLUSTER_STATE = "state"  # of a RayCluster, which never ends by itself
@@ -39,7 +42,7 @@ def _state(workload: Json, owned: list[Json]) -> str:
 
 def _outcome(owned: list[Json]) -> JobOutcome | None:
     """None while something has not ended, or nothing is there."""
-    ends = [ended_as(each) for each in owned]
+    ends = [ended_as(obj) for obj in owned]
     if not ends or None in ends:
         return None
     return JobOutcome.FAILED if JobOutcome.FAILED in ends else JobOutcome.SUCCEEDED
@@ -71,8 +74,7 @@ def _put(status: Json, path: Path, value: str) -> None:
     return None
 
 
-# ---- The statuses of workloads, from what they own: the fields that kubectl shows, waits for and
-# follows.
+# ---- Kubernetes' own workloads
 
 _REVISION = "controller-revision-hash"
 
@@ -112,11 +114,11 @@ def _stateful_set(workload: Json, pods: list[Json]) -> Json:
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     """What its ReplicaSets have in all; the newest, which alone should have any, is the updated one."""
     newest = max(replica_sets, key=_age_in_store, default={})
-    ready = sum(_number(each, "readyReplicas") for each in replica_sets)
+    ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)
     wanted = workload["spec"].get("replicas", 1)
     made: Json = {
         "observedGeneration": workload["metadata"]["generation"],
-        "replicas": sum(_number(each, "replicas") for each in replica_sets),
+        "replicas": sum(_number(replica_set, "replicas") for replica_set in replica_sets),
         "updatedReplicas": _number(newest, "replicas"),
         **_counted(ready),
         "unavailableReplicas": max(wanted - ready, 0),

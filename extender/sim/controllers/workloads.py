@@ -1,5 +1,8 @@
-"""All workload controllers in one thread, and the garbage collector: they make the pods of Deployments, Jobs
-and their like.
+"""All workload controllers in one thread, and the garbage collector.
+
+They make the pods of Deployments, Jobs and their like, and say in statuses what became of them. What was
+deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a workload whose
+status alone may have changed the pods are not compared again.
 """
 
 from collections import defaultdict
@@ -27,8 +30,6 @@ from extender.sim.controllers.jobs import JobEndings, JobPods, job_status
 from extender.sim.controllers.offspring import ComparedOffspring, compared, has_ended, owner_uid
 from extender.sim.controllers.statuses import operator_status, status_of
 
-# ---- The garbage collector: what is left without any of its owners goes as well.
-
 
 def collect(service: Service, gone: set[str]) -> None:
     """Delete what only objects that are gone own. `gone`: their UIDs."""
@@ -42,12 +43,6 @@ def collect(service: Service, gone: set[str]) -> None:
                         kind, meta["namespace"], meta["name"], {"preconditions": {"uid": meta["uid"]}}
                     )
 
-
-# ---- All workload controllers in one thread: they make the pods of Deployments, Jobs and their like,
-# and say in statuses what became of them.
-#
-# What was deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of
-# a workload whose status alone may have changed the pods are not compared again.
 
 _PACE = 0.05  # seconds in which changes gather
 _REVISION = "controller-revision-hash"
@@ -90,7 +85,7 @@ class WorkloadControllers(StoreFollower):
         their owners."""
         owned = self._owned()
         above = {
-            owner_uid(each) for each in chain(*owned.values()) if each["metadata"]["uid"] in remade | restated
+            owner_uid(obj) for obj in chain(*owned.values()) if obj["metadata"]["uid"] in remade | restated
         }
         for kind in WORKLOAD_KINDS:
             for obj in self._store.all(kind):
@@ -180,12 +175,12 @@ class WorkloadControllers(StoreFollower):
 
 def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
     """What it owns. What never ends by itself, as a RayCluster, stands for what that owns."""
-    for each in owned.get(uid, ()):
-        row = kind_of(each)
+    for obj in owned.get(uid, ()):
+        row = kind_of(obj)
         if row is not None and row.manageable and not row.succeeded:
-            yield from _ending(owned, each["metadata"]["uid"])
+            yield from _ending(owned, obj["metadata"]["uid"])
         else:
-            yield each
+            yield obj
 
 
 def _asks_for_more(change: Change) -> bool:

@@ -1,5 +1,10 @@
-"""Which fields the kinds have, which forms their values may have, and what is wrong with those of a
-document.
+"""Which fields the kinds have, which forms their values may have, and what is wrong with those of a document.
+
+A mapping lists the fields that are allowed; a list of one form allows any number of that form; a `Leaf` is a
+value. The fields are those of the schemas by which the embedded API server goes, and here is what these do
+not say: the form of names, that a pod has a container, that amounts are not negative. Templates and counts of
+workloads are where the table says, and are checked as those of pods. Status, which controllers write, is left
+as it is, but for the room of nodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,11 +20,6 @@ from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import BY_NAME, NODES, OPERATOR_KINDS, PODS, REPLICA_SETS, ResourceKind
 from extender.sim.apiserver.validation.metadata import dns_label, subdomain
 from extender.sim.files.reading import Document, where
-
-# ---- The forms that a value of a file may have, and how they are told.
-#
-# A mapping lists the fields that are allowed; a list of one form allows any number of that form; a
-# `Leaf` is a value.
 
 
 class Leaf(NamedTuple):
@@ -96,7 +96,7 @@ NAMESPACE = Leaf(
 )
 
 
-# ---- What is wrong with the fields of a document, each fault with its line and what is allowed there.
+# ---- faults
 
 
 def faults_of(document: Document, form: Form) -> Iterator[str]:
@@ -161,10 +161,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-# ---- Which fields the kinds have: those of the schemas by which the embedded API server goes.
-#
-# Here is what these do not say: the form of names, that a pod has a container, that amounts are not
-# negative. Status, which controllers write, is left as it is, but for the room of nodes.
+# ---- fields of the schemas
 
 _UNCHECKED = ("FieldsV1", "IntOrString", "MicroTime", "Time")
 _LEAVES = {"string": TEXT, "integer": WHOLE, "boolean": TRUTH}
@@ -239,8 +236,7 @@ def _map_of(schema: FieldSchema) -> Form:
     return _MAPS.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}
 
 
-# ---- Fields of the kinds whose controllers make pods: templates and counts are where the table says,
-# and are checked as those of pods. All other names are known of the kinds that have a schema.
+# ---- fields of workloads
 
 _REPLICATION_CONTROLLER = ("v1", "ReplicationController")  # not served; a ReplicaSet with another selector
 _PURPOSE = "the pods are made of it"

@@ -1,4 +1,8 @@
-"""Reading what `-f` names: files and folders of objects, in the order in which they can be created."""
+"""Reading what `-f` names: files and folders of objects, in the order in which they can be created.
+
+All faults are told, each as FILE:LINE, with what is allowed there. What is left out, or not done as in a real
+cluster, is told in notes of the same form.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +17,7 @@ from extender.sim.files.fields import Form, faults_of, fields_of, form_of, namel
 from extender.sim.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
 
-# ---- Amounts as texts: a file may say 0.5 as a number, and the API server stores it as a text.
+# ---- amounts as texts
 
 _AMOUNTS = frozenset(
     "allocatable capability capacity deserved limits minResources overhead requests resource".split()  # noqa: SIM905
@@ -23,7 +27,7 @@ _AMOUNTS = frozenset(
 def as_texts(value: Any) -> Any:
     """A copy of an object, or of a part of one."""
     if isinstance(value, list):
-        return [as_texts(each) for each in value]
+        return [as_texts(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
@@ -33,11 +37,10 @@ def as_texts(value: Any) -> Any:
 
 
 def _texts(amounts: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(each) if isinstance(each, float) else each for name, each in amounts.items()}
+    return {name: str(amount) if isinstance(amount, float) else amount for name, amount in amounts.items()}
 
 
-# ---- Objects that are told of and left out: those without pods, and those of kinds that nobody here
-# knows.
+# ---- what is left out
 
 _WITHOUT_PODS = frozenset({
     "APIService", "Certificate", "ClusterIssuer", "ClusterRole", "ClusterRoleBinding", "ConfigMap",
@@ -85,7 +88,7 @@ def _hint(name: KindName) -> str:
     return f"; {did_you_mean(near)}" if near else ""
 
 
-# ---- Namespaces that objects name: those that no cluster has and no file makes are told once, or made.
+# ---- namespaces
 
 _DEFAULT = "default"
 
@@ -118,10 +121,7 @@ def new_namespace(name: str) -> Json:
     return {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name, "metadata": {"name": name}}
 
 
-# ---- Reading what `-f` names: files and folders of objects, in the order in which they can be created.
-#
-# All faults are told, each as FILE:LINE, with what is allowed there. What is left out, or not done as
-# in a real cluster, is told in notes of the same form.
+# ---- objects
 
 
 class InvalidManifests(ValueError):
@@ -152,10 +152,10 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     """Namespaces and queues before what is in them, workloads last. Raises InvalidManifests."""
     faults: list[str] = []
     notes: list[str] = []
-    given = [each for path in paths for each in documents(path, faults)]
-    found = [each for document in given for each in _manifest(document, faults, notes)]
+    given = [document for path in paths for document in documents(path, faults)]
+    found = [manifest for document in given for manifest in _manifest(document, faults, notes)]
     faults += [*_twice(found), *_counted(found, notes)]
-    missing = missing_namespaces((each.object, each.where) for each in found)
+    missing = missing_namespaces((manifest.object, manifest.where) for manifest in found)
     if not create_namespaces:
         faults += [missing_namespace_fault(name, at) for name, at in missing.items()]
     if not found and not faults:
@@ -205,39 +205,43 @@ def _form(name: KindName) -> dict[str, Form] | None:
 def _is_there(kind: ResourceKind | None, obj: Json) -> bool:
     """Every cluster has it: to name it again changes nothing."""
     return any(
-        kind is each and obj["metadata"].get("name") == first["metadata"]["name"]
-        for each, first in FIRST_OBJECTS
+        kind is of_kind and obj["metadata"].get("name") == first["metadata"]["name"]
+        for of_kind, first in FIRST_OBJECTS
     )
 
 
 def _twice(found: Sequence[Manifest]) -> Iterator[str]:
     """Objects of one kind, namespace and name."""
     first: dict[tuple[str, ...], str] = {}
-    for each in found:
-        meta = each.object["metadata"]
-        key = (*_kind_name(each.object), namespace_of(each.object), meta.get("name") or each.where)
+    for manifest in found:
+        meta = manifest.object["metadata"]
+        key = (
+            *_kind_name(manifest.object),
+            namespace_of(manifest.object),
+            meta.get("name") or manifest.where,
+        )
         if key in first:
-            yield f'{each.where}: {key[1]} "{each.name}" already exists: it is at {first[key]}, too'
-        first.setdefault(key, each.where)
+            yield f'{manifest.where}: {key[1]} "{manifest.name}" already exists: it is at {first[key]}, too'
+        first.setdefault(key, manifest.where)
 
 
 def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """What is wrong with the numbers of pods; what there is to tell of workloads."""
     left = MOST_PODS
-    for each in found:
-        workload = kind_of(each.object)
+    for manifest in found:
+        workload = kind_of(manifest.object)
         if workload is None:
             continue
-        subject = f'{each.where}: {workload.kind} "{each.name}"'
+        subject = f'{manifest.where}: {workload.kind} "{manifest.name}"'
         try:
-            count, remark = count_pods(each.object), workload.remark(each.object)
+            count, remark = count_pods(manifest.object), workload.remark(manifest.object)
         except MALFORMED as fault:
             yield f"{subject}: its pods are not known: {fault_text(fault)}"
             continue
         if count > left:
             yield f"{subject}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
         left -= min(count, left)
-        notes += [f"{subject}: {note}" for note in _remarks(each.object, count, remark) if note]
+        notes += [f"{subject}: {note}" for note in _remarks(manifest.object, count, remark) if note]
 
 
 def fault_text(fault: Exception) -> str:

@@ -69,7 +69,7 @@ def _files(path: Path) -> list[Path]:
     """Not those of folders inside a folder. Raises OSError."""
     if not path.is_dir():
         return [path]
-    return sorted(each for each in path.iterdir() if each.suffix.lower() in _SUFFIXES and not each.is_dir())
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES and not file.is_dir())
 
 
 def _read(path: Path, faults: list[str]) -> Iterator[Document]:

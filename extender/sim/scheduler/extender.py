@@ -62,7 +62,7 @@ class Extender:
     def prioritize(self, pod: Json, nodes: list[str]) -> dict[str, int]:
         """Scores of 0 to 10 by node."""
         answer = self._choose("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
-        return {each["Host"]: each["Score"] for each in answer or []}
+        return {score["Host"]: score["Score"] for score in answer or []}
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
         """UIDs of victims by node: those that the scheduler would evict, and those that it may."""
@@ -72,11 +72,13 @@ class Extender:
         }
         args = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": asked}
         left = self._choose("preempt", args).get("NodeNameToMetaVictims") or {}
-        return {node: [each["UID"] for each in found.get("Pods") or ()] for node, found in left.items()}
+        return {node: [victim["UID"] for victim in found.get("Pods") or ()] for node, found in left.items()}
 
     def is_binder_of(self, pod: Json) -> bool:
         """Whether its entry for binding is interested in a pod."""
-        asked = (each.get("resources", {}).get("requests", {}) for each in pod["spec"]["containers"])
+        asked = (
+            container.get("resources", {}).get("requests", {}) for container in pod["spec"]["containers"]
+        )
         return not self._bind_mark or any(self._bind_mark in requests for requests in asked)
 
     def bind(self, pod: Json, node: str) -> None:

@@ -1,4 +1,13 @@
-"""The loop: one pod at a time, from the queue to a node, and what the scheduler writes about it."""
+"""The loop: one pod at a time, from the queue to a node, by filters of its own and then the extender's.
+
+A pod's nominated node is tried first, alone; only if it does not do are all nodes looked at. Where none does,
+less important pods may have to go. The pod is then assumed to stand on the chosen node and bound in a thread
+of its own, so that the loop goes on while the extender holds the call. Pods of profiles that have no extender
+are placed, too, as the cluster's own scheduler would.
+
+A pod's condition is written when it is new, so that a pod that is refused with the same words again wakes
+nobody. An Event that is repeated counts up.
+"""
 
 import random
 import threading
@@ -17,10 +26,7 @@ from extender.sim.scheduler.nodes import PREEMPTED, Nodes, PodInfo, Rejection, f
 from extender.sim.scheduler.preemption import PostFilterResult, Preemption, best, no_candidate
 from extender.sim.scheduler.queue import Informer, QueuedPod, SchedulingQueue
 
-# ---- What the scheduler writes about pods: their condition, their nomination, and Events.
-#
-# A condition is written when it is new, so that a pod that is refused with the same words again wakes
-# nobody. An Event that is repeated counts up.
+# ---- statuses and Events
 
 _LONGEST_NOTE = 1024
 
@@ -111,13 +117,7 @@ def _moment() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-# ---- The loop: one pod at a time, from the queue to a node, by the tests of its own and then the
-# extender's.
-#
-# A pod's nominated node is tried first, alone; only if it does not do are all nodes looked at. Where
-# none does, less important pods may have to go. The pod is then assumed to stand on the chosen node and
-# bound in a thread of its own, so that the loop goes on while the extender holds the call. Pods of
-# profiles that have no extender are placed, too, as the cluster's own scheduler would.
+# ---- the loop
 
 EXTENDED = frozenset({"muster", "volcano"})
 PLAIN = frozenset({"default-scheduler"})
@@ -276,7 +276,7 @@ class Scheduler:
         with self._lock:
             self._nodes.nominate(pod, node)
             lesser = self._nodes.lesser_guests(self._nodes.standing(pod), node)
-        known = {each["metadata"]["uid"]: each for each in self._service.store.all(PODS)}
+        known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
         for uid in lesser:
             if uid in known:
                 self._recorder.forget_nomination(known[uid])

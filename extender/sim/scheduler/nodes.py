@@ -1,4 +1,9 @@
-"""What the scheduler knows of nodes and of the pods on them, and its own filters: who fits where."""
+"""What the scheduler knows of nodes and of the pods on them, and its own filters: who fits where.
+
+The filters stand in the order in which the stock scheduler names what fails. Selectors, taints, requests and
+(anti-)affinity are judged by the functions that Muster's planner uses; what differs is whose pods count: here
+all that are bound or assumed, and beside them those nominated to a node, if they are at least as important.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -9,9 +14,6 @@ from extender.domain.model.resources import CPU, MEMORY, PODS, add, offered
 from extender.domain.model.shapes import Shape, Shapes, Term, clashing, node_taints
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.objects import typed
-
-# ---- What the scheduler knows of nodes and of the pods on them: those bound or assumed, and those
-# nominated.
 
 PREEMPTED = "PreemptionByScheduler"
 _NOT_STARTED = "~"  # after every time
@@ -135,7 +137,10 @@ class Nodes:
     def load(self, pod: PodInfo, name: str) -> float:
         """How full a node would be with the pod: the mean over cpu and memory."""
         used = used_by([*self.on(name), pod])
-        return sum(used.get(each, 0) / (self._room[name].get(each) or 1) for each in (CPU, MEMORY)) / 2
+        return (
+            sum(used.get(resource, 0) / (self._room[name].get(resource) or 1) for resource in (CPU, MEMORY))
+            / 2
+        )
 
     def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
         """Whom a term means, on some nodes or on all."""
@@ -147,7 +152,7 @@ class Nodes:
         value = self._labels(name).get(term.topology_key)
         if value is None:
             return []
-        return [each for each in self._nodes if self._labels(each).get(term.topology_key) == value]
+        return [node for node in self._nodes if self._labels(node).get(term.topology_key) == value]
 
     def _labels(self, name: str) -> Mapping[str, str]:
         return self._nodes[name].metadata.labels or {}
@@ -161,16 +166,11 @@ def used_by(pods: Iterable[PodInfo]) -> dict[str, int]:
 
 
 def _makes_room(pod: Json) -> bool:
-    reasons = [each.get("reason") for each in pod["status"].get("conditions") or []]
+    reasons = [condition.get("reason") for condition in pod["status"].get("conditions") or []]
     return "deletionTimestamp" in pod["metadata"] and PREEMPTED in reasons
 
 
-# ---- The scheduler's own tests of who fits where, in the order in which the stock one names what
-# fails.
-#
-# Selectors, taints, requests and (anti-)affinity are judged by the functions that Muster's planner
-# uses; what differs is whose pods count: here all that are bound or assumed, and beside them those
-# nominated to a node, if they are at least as important.
+# ---- filters
 
 
 class Rejection(NamedTuple):
@@ -215,11 +215,11 @@ def _ports_rejection(pod: PodInfo, beside: Iterable[PodInfo]) -> Rejection | Non
 
 def _room_rejection(nodes: Nodes, pod: PodInfo, name: str, beside: list[PodInfo]) -> Rejection | None:
     asked, used, room = pod.shape.requests, used_by([*beside, pod]), nodes.room(name)
-    short = [each for each in asked if used[each] > room.get(each, 0)]
+    short = [resource for resource in asked if used[resource] > room.get(resource, 0)]
     if not short:
         return None
-    reasons = tuple("Too many pods" if each == PODS else f"Insufficient {each}" for each in short)
-    return Rejection(reasons, lasting=any(asked[each] > room.get(each, 0) for each in short))
+    reasons = tuple("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
+    return Rejection(reasons, lasting=any(asked[resource] > room.get(resource, 0) for resource in short))
 
 
 def _affinity_rejection(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:

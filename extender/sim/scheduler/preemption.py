@@ -43,7 +43,7 @@ class Preemption:
         node = pod["status"].get("nominatedNodeName", "")
         if not node or (node in rejections and rejections[node].lasting):
             return ""
-        going = any(each.leaving and each.priority < standing.priority for each in self._nodes.on(node))
+        going = any(pod.leaving and pod.priority < standing.priority for pod in self._nodes.on(node))
         return "not eligible due to a terminating pod on the nominated node." if going else ""
 
     def candidates(
@@ -52,7 +52,7 @@ class Preemption:
         """Whom to evict on each node where that would help, and what speaks against others."""
         found: dict[str, Victims] = {}
         against: dict[str, Rejection] = {}
-        for name in [each for each, fault in rejections.items() if not fault.lasting]:
+        for name in [node for node, fault in rejections.items() if not fault.lasting]:
             result = self._victims(pod, name)
             if isinstance(result, Rejection):
                 against[name] = result
@@ -90,7 +90,7 @@ class Preemption:
         return {name: self._named(name, uids) for name, uids in answer.items()}
 
     def _named(self, name: str, uids: Iterable[str]) -> Victims:
-        there = {each.uid: each for each in self._nodes.on(name)}
+        there = {standing.uid: standing for standing in self._nodes.on(name)}
         if not (victims := [there[uid] for uid in uids if uid in there]):
             raise ExtenderError(f'expected at least one victim pod on node "{name}"')
         return victims
@@ -112,10 +112,10 @@ def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
     """The least important victims, the fewest, those that have run shortest."""
-    highest = max(each.priority for each in victims)
-    earliest = min(each.started for each in victims if each.priority == highest)
+    highest = max(pod.priority for pod in victims)
+    earliest = min(pod.started for pod in victims if pod.priority == highest)
     latest_first = tuple(-ord(letter) for letter in earliest)
-    return highest, sum(each.priority - _LEAST for each in victims), len(victims), latest_first
+    return highest, sum(pod.priority - _LEAST for pod in victims), len(victims), latest_first
 
 
 def _importance(pod: PodInfo) -> tuple[int, str]:

@@ -1,4 +1,16 @@
-"""The pods that wait for the scheduler, when each is tried again, and what it hears that gives them hope."""
+"""The pods that wait for the scheduler, when each is tried again, and what it hears that gives them hope.
+
+    gated ──► active ──► (being tried) ──► parked ──► backoff ──► active
+                                      └───► error ───────────────► active
+
+A pod that was refused is parked until an event concerns it, and then may have to back off: 1, 2, 4, 8, 10 s,
+cut short whenever nobody else is to be tried. One that met an error waits as long, and nothing shortens that.
+An event that comes while a pod is being tried counts for that try: should it fail, the pod is not parked.
+
+A pod that the extender refused is woken by everything that happens to a pod on a node or to a node, and by
+any change of its own; one that failed the scheduler's own filters only by what makes room, or by wanting
+something else.
+"""
 
 import heapq
 import threading
@@ -12,16 +24,6 @@ from extender.api.keys import ENDED_PHASES
 from extender.sim.apiserver.kinds import NODES, PODS, Json
 from extender.sim.apiserver.store import Change, Store, StoreFollower
 from extender.sim.scheduler.nodes import Nodes
-
-# ---- The pods that wait for the scheduler, and when each is tried again.
-#
-# gated ──► active ──► (being tried) ──► parked ──► backoff ──► active └───► error ───────────────►
-# active
-#
-# A pod that was refused is parked until an event concerns it, and then may have to back off: 1, 2, 4,
-# 8, 10 s, cut short whenever nobody else is to be tried. One that met an error waits as long, and
-# nothing shortens that. An event that comes while a pod is being tried counts for that try: should it
-# fail, the pod is not parked.
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 
@@ -178,11 +180,7 @@ class SchedulingQueue:
         return (self._clock() + backoff) // 1.0 + 1.0
 
 
-# ---- What the scheduler hears: pods and nodes, and whom an event gives reason to hope.
-#
-# A pod that the extender refused is woken by everything that happens to a pod on a node or to a node,
-# and by any change of its own; one that failed the scheduler's own tests only by what makes room, or by
-# wanting something else.
+# ---- the informer
 
 _WISHES = ("spec", "labels")
 
@@ -269,7 +267,9 @@ def _wanted(pod: Json, part: str) -> object:
 def _without_heartbeat(node: Json) -> Json:
     """What of a node is news: all but its heartbeat."""
     status, meta = node.get("status") or {}, node["metadata"]
-    conditions = [(each.get("type"), each.get("status")) for each in status.get("conditions") or []]
+    conditions = [
+        (condition.get("type"), condition.get("status")) for condition in status.get("conditions") or []
+    ]
     return {
         "labels": meta.get("labels"),
         "annotations": meta.get("annotations"),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from extender.sim.virtual.measurements import GroupTimeline
 
-# ---- Sums over time, averaged over columns a few pixels wide: as small for 100,000 pods as for ten.
+# ---- sums over time
 
 Change = tuple[float, float]  # at which moment, by how much
 Columns = npt.NDArray[np.float64]
@@ -30,8 +30,7 @@ def averages(changes: Iterable[Change], begin: float, end: float, columns: int) 
     return means
 
 
-# ---- What is drawn, made from the timelines of groups: how much of a resource each held, from when to
-# when.
+# ---- bars
 
 
 class Bar(NamedTuple):
@@ -74,8 +73,7 @@ def _of(timeline: GroupTimeline, resource: str, end: float) -> Iterable[Bar]:
     return [Bar(timeline, *span, amounts[span], number) for span, number in members.items() if number]
 
 
-# ---- Where bars go in the room: the smallest gap that is high enough, or else several, the largest
-# first.
+# ---- packing
 
 Gap = tuple[int, int]  # from, to
 

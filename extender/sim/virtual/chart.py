@@ -20,7 +20,7 @@ from extender.sim.virtual.runner import Result
 from extender.sim.virtual.svg import WIDTH, Panel
 from extender.terminal.text import many
 
-# ---- The large panel in its three forms, and the areas by queue.
+# ---- drawing
 
 ROW = 22.0
 RESERVED, EVICTED = "reserved", "evicted"  # classes of what is marked
@@ -85,14 +85,16 @@ def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:
 def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
     """Bars packed into the room; when there are many they are one shape for each queue, and say nothing."""
     if len(pieces) <= _MOST_TITLES:
-        for each in pieces:
-            yield svg.box(*_place(panel, each), scene.colour(each.bar.timeline), tooltip(each.bar.timeline))
+        for piece in pieces:
+            yield svg.box(
+                *_place(panel, piece), scene.colour(piece.bar.timeline), tooltip(piece.bar.timeline)
+            )
         return
     by_colour: dict[str, list[Piece]] = {}
-    for each in pieces:
-        by_colour.setdefault(scene.colour(each.bar.timeline), []).append(each)
+    for piece in pieces:
+        by_colour.setdefault(scene.colour(piece.bar.timeline), []).append(piece)
     for colour, of_colour in by_colour.items():
-        yield svg.boxes(colour, (_place(panel, each) for each in of_colour))
+        yield svg.boxes(colour, (_place(panel, piece) for piece in of_colour))
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
@@ -110,7 +112,7 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
     bottom = np.zeros(_COLUMNS)
     for queue, colour in scene.colours.items():
         of_queue = (
-            each for timeline in scene.timelines if timeline.queue == queue for each in changes(timeline)
+            change for timeline in scene.timelines if timeline.queue == queue for change in changes(timeline)
         )
         top = bottom + averages(of_queue, panel.begin, panel.end, _COLUMNS)
         lines = [[panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom)]
@@ -130,7 +132,7 @@ def tooltip(timeline: GroupTimeline) -> str:
     return ", ".join(parts)
 
 
-# ---- Laying the chart out: queues and their colours, one large panel, how many wait, the time.
+# ---- layout
 
 _TOP, _LEFT, _LEFT_OF_ROWS = 76.0, 64.0, 176.0
 _ROOM, _WAITING, _GAP, _AXIS = 360.0, 110.0, 34.0, 28.0

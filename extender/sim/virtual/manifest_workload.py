@@ -1,4 +1,8 @@
-"""A workload made from the objects of -f files: pods, suspended jobs, and queues from quotas."""
+"""A workload made from the objects of -f files: pods, suspended jobs, and queues from quotas.
+
+They are created in the store of the embedded API server first: it gives them their defaults, and refuses what
+a real one would refuse. Queues from quotas are made at the beginning, as Muster makes them in a cluster.
+"""
 
 import math
 import random
@@ -48,7 +52,7 @@ from extender.sim.kubelets import fails, run_seconds
 from extender.sim.virtual.suspended_jobs import let_go, not_played
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
-# ---- Queues from quotas in virtual time: made at the beginning, as Muster makes them in a cluster.
+# ---- queues from quotas
 
 
 class QuotaQueues(NamedTuple):
@@ -68,9 +72,9 @@ def make_queues(creation: Creation) -> QuotaQueues:
     plan = plan_of(quotas, Configuration().max_queue_depth)
     wanted = plan.queues.values()
     taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == QUEUES.name}
-    notes = [f"{each.source}: {each}" for each in plan.faults]
-    left = (each for each in wanted if each.name in taken)
-    notes += [f"{each.source}: queue {each.name!r} exists, and stays as it is" for each in left]
+    notes = [f"{fault.source}: {fault}" for fault in plan.faults]
+    left = (queue for queue in wanted if queue.name in taken)
+    notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in left]
     for queue in _possible(wanted, taken):
         creation.add(_object(queue), str(queue.source))
     return QuotaQueues(plan.namespaces, notes)
@@ -85,10 +89,10 @@ def _all_quotas(creation: Creation, kind: ResourceKind, type_: type[Any]) -> lis
 def _possible(queues: Iterable[QuotaQueue], taken: set[str]) -> Iterator[QuotaQueue]:
     """Nothing is made below a queue that was not made of a quota; parents come first."""
     made = {ROOT_QUEUE}
-    for each in queues:
-        if not each.kept and each.name not in taken and each.parent in made:
-            made.add(each.name)
-            yield each
+    for queue in queues:
+        if not queue.kept and queue.name not in taken and queue.parent in made:
+            made.add(queue.name)
+            yield queue
 
 
 def _object(queue: QuotaQueue) -> Json:
@@ -96,10 +100,7 @@ def _object(queue: QuotaQueue) -> Json:
     return {"apiVersion": QUEUES.api_version, "kind": QUEUES.name, "metadata": meta, "spec": spec_of(queue)}
 
 
-# ---- A workload made from the objects of -f files.
-#
-# They are created in the store of the embedded API server first: it gives them their defaults, and
-# refuses what a real one would refuse.
+# ---- objects
 
 ARRIVAL = "sim.kube-muster.io/arrival-seconds"
 _OWNERS = (("batch/v1", "Job"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
@@ -115,7 +116,7 @@ class Made(NamedTuple):
 
 def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorkload:
     made = (node(f"node-{number}", cpu, memory, gpu) for number in range(1, count + 1))
-    return VirtualWorkload(nodes=_all((Made(each, None) for each in made), Node))
+    return VirtualWorkload(nodes=_all((Made(obj, None) for obj in made), Node))
 
 
 def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
@@ -127,8 +128,8 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
     made = _by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
-    groups = [_coming(each) for each in made[_name(POD_GROUPS)]]
-    comes = {_key(each.group.metadata): each.at for each in groups}
+    groups = [_coming(group) for group in made[_name(POD_GROUPS)]]
+    comes = {_key(group.group.metadata): group.at for group in groups}
     return VirtualWorkload(
         nodes=_all(made[_name(NODES)], Node),
         queues=_all(made[_name(QUEUES)], Queue),
@@ -136,9 +137,9 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
         namespaces=_all(made[_name(NAMESPACES)], Namespace),
         local_queues=_all(made[_name(LOCAL_QUEUES)], LocalQueue),
         entering=tuple(quotas.namespaces.items()),
-        owners=_all((each for name in _OWNERS for each in made[name]), Workload),
+        owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
         groups=tuple(groups),
-        members=tuple(_member(each, comes) for each in made[_name(PODS)]),
+        members=tuple(_member(pod, comes) for pod in made[_name(PODS)]),
         notes=(*manifests.notes, *quotas.notes, *not_played(creation)),
     )
 
@@ -195,4 +196,4 @@ def _key(meta: Meta) -> str:
 
 
 def _all(made: Iterable[Made], kind: type[Thing]) -> tuple[Thing, ...]:
-    return tuple(msgspec.convert(each.object, kind) for each in made)
+    return tuple(msgspec.convert(obj.object, kind) for obj in made)

@@ -1,5 +1,9 @@
-"""What is measured during a simulation: the timeline of each group, what each queue held and deserved, how
-fairly they shared.
+"""What is measured during a simulation: the timeline of each group, what each queue held and deserved, and
+how fairly siblings of the tree shared.
+
+Fairness is Jain's index, (sum of x)² / (n · sum of x²). x is held/deserved in the dominant resource, of the n
+siblings that want more than they hold: 1 where all of them have the same part of what they deserve, 1/n where
+one has all.
 """
 
 from collections import Counter, defaultdict
@@ -19,10 +23,7 @@ from extender.domain.snapshot.decisions import Decisions, QueueDecision
 from extender.sim.virtual.simulation import Observer
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
-# ---- How fairly siblings of a tree of queues share, by Jain's index: (sum of x)² / (n · sum of x²).
-#
-# x is held/deserved in the dominant resource, of the n siblings that want more than they hold: 1 where
-# all of them have the same part of what they deserve, 1/n where one has all.
+# ---- fairness
 
 
 def jain(shares: Sequence[float]) -> float:
@@ -65,8 +66,7 @@ def _depth(name: str, queues: Mapping[str, QueueDecision]) -> int:
     return depth
 
 
-# ---- What is measured during a simulation: the timeline of each group, and what each queue held and
-# deserved.
+# ---- timelines and sums
 
 
 class MemberRun(NamedTuple):
@@ -130,8 +130,10 @@ class Measurements(Observer):
         self.first: float | None = None
         self.outsiders = 0
         self.decisions = Decisions()
-        self.known_queues = [each.metadata.name for each in workload.queues]
-        self.known_groups = [f"{each.metadata.namespace}/{each.metadata.name}" for _, each in workload.groups]
+        self.known_queues = [queue.metadata.name for queue in workload.queues]
+        self.known_groups = [
+            f"{group.metadata.namespace}/{group.metadata.name}" for _, group in workload.groups
+        ]
         self._needed = _needed(workload)
         self._names = {key_of_group(member.pod): _name(member.pod) for member in workload.members}
         self._since: dict[Uid, float] = {}

@@ -137,16 +137,20 @@ def _queue(measured: Measurements, name: str) -> QueueReport:
         groups=len(timelines),
         done=_done(timelines),
         waits=_waits(timelines),
-        allocated={each: _part(measured, each, sums.allocated[each]) for each in _resources(measured)},
-        deserved={each: _part(measured, each, sums.deserved[each]) for each in _resources(measured)},
+        allocated={
+            resource: _part(measured, resource, sums.allocated[resource]) for resource in _resources(measured)
+        },
+        deserved={
+            resource: _part(measured, resource, sums.deserved[resource]) for resource in _resources(measured)
+        },
     )
 
 
 def _utilisation(measured: Measurements) -> dict[str, float]:
     queues = measured.decisions.queues
-    sums = [each for name, each in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
+    sums = [queue_sums for name, queue_sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
     return {
-        name: _part(measured, name, sum(each.allocated[name] for each in sums))
+        name: _part(measured, name, sum(queue_sums.allocated[name] for queue_sums in sums))
         for name in _resources(measured)
     }
 

@@ -128,8 +128,8 @@ def simulate(options: SimulationOptions) -> Result:
 
 def _traverse_only(given: VirtualWorkload) -> VirtualWorkload:
     queues = (
-        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, dequeue_strategy="traverse"))
-        for each in given.queues
+        msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, dequeue_strategy="traverse"))
+        for queue in given.queues
     )
     return msgspec.structs.replace(given, queues=tuple(queues))
 

@@ -1,5 +1,8 @@
-"""The run itself: a heap of what happens when, decisions after each moment that changed something, and the
-cluster as the Ledger hears of it, with an ideal scheduler.
+"""A run in virtual time: a heap of what happens when, and decisions after each moment that changed something.
+
+The Ledger hears of the cluster as it would of a real one, and the scheduler is ideal: what is planned is
+taken at once. Pods come without our gate, which nothing here would open. They are bound, run, and end; once
+all of a group has ended, it goes with its pods, as after the time to live of a Job.
 """
 
 import heapq
@@ -21,10 +24,7 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.workload import BEGIN, PodArrival, VirtualWorkload, key_of_group
 
-# ---- The cluster as the Ledger hears of it, with an ideal scheduler: what is planned is taken at once.
-#
-# Pods come without our gate, which nothing here would open. They are bound, run, and end; once all of a
-# group has ended, it goes with its pods, as after the time to live of a Job.
+# ---- the cluster
 
 RUNNING, SUCCEEDED, FAILED = (PodStatus(phase) for phase in ("Running", "Succeeded", "Failed"))
 
@@ -164,8 +164,7 @@ def _undone(decisions: Decisions) -> list[Uid]:
     return [uid for decision in decisions.groups.values() for uid in decision.undo]
 
 
-# ---- The run itself: a heap of what happens when, and decisions after each moment that changed
-# something.
+# ---- the run
 
 Act = Callable[[], object]
 _TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on
@@ -239,15 +238,15 @@ class Simulation:
         self._run(claim.pod for claim in bound)
         for pod in evicted:
             self._leave(pod)
-        for each in self._observers:
-            each.settled(self.cluster.ledger.decisions, self.now)
+        for observer in self._observers:
+            observer.settled(self.cluster.ledger.decisions, self.now)
 
     # ---- pods
 
     def _come(self, member: PodArrival) -> None:
         pod = self._add(member)
-        for each in self._observers:
-            each.came(pod, self.now)
+        for observer in self._observers:
+            observer.came(pod, self.now)
         if pod.node:
             self._run([pod])
 
@@ -261,8 +260,8 @@ class Simulation:
         member = self._running.pop(pod.uid, None)
         if member is None or pod.phase != "Running":
             return self._note_end(pod)
-        for each in self._observers:
-            each.gave_back(pod, self.now)
+        for observer in self._observers:
+            observer.gave_back(pod, self.now)
         self._plan(self.now, partial(self._add, _again(member)))
 
     def _run(self, pods: Iterable[PodRecord]) -> None:
@@ -271,8 +270,8 @@ class Simulation:
         for pod in pods:
             member = self._running[pod.uid] = self._members.pop(pod.uid)
             together.setdefault((member.runs, member.fails), []).append(pod.uid)
-            for each in self._observers:
-                each.bound(pod, self.now)
+            for observer in self._observers:
+                observer.bound(pod, self.now)
         for (runs, fails), uids in together.items():
             if runs is not None or fails:  # else they run until the end
                 end = partial(self._end, uids, FAILED if fails else SUCCEEDED)
@@ -286,8 +285,8 @@ class Simulation:
                 self._note_end(pod)
 
     def _note_end(self, pod: PodRecord) -> None:
-        for each in self._observers:
-            each.ended(pod, self.now)
+        for observer in self._observers:
+            observer.ended(pod, self.now)
 
 
 def _again(member: PodArrival) -> PodArrival:

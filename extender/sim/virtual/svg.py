@@ -1,4 +1,6 @@
-"""A little SVG, and a panel of it in which x is time and y an amount."""
+"""A little SVG, coloured by class so that the reader's light or dark paper decides, and a panel of it in
+which x is time and y an amount.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,8 +8,6 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from extender.api.durations import two_units
-
-# ---- A little SVG: shapes as text, colours by class, so that the reader's light or dark paper decides.
 
 _LIGHT = ("#2563eb", "#ea580c", "#16a34a", "#9333ea", "#ca8a04", "#db2777", "#0891b2", "#57534e")
 _DARK = ("#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#facc15", "#f472b6", "#22d3ee", "#a8a29e")
@@ -76,7 +76,7 @@ _STYLE = f"""<style>
 </style>"""
 
 
-# ---- A rectangle of the chart in which x is time and y an amount, and what is drawn around it.
+# ---- panels
 
 WIDTH, RIGHT = 960.0, 28.0
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)

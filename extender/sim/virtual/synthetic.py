@@ -1,4 +1,10 @@
-"""Made-up traces: gangs for five queues, or jobs from 20 teams in a tree of queues."""
+"""Made-up traces: gangs for five queues, or jobs from 20 teams in a tree of queues.
+
+A little more work comes than the cluster can do, so there is contention from soon after the beginning to the
+end. The teams are five in each of four departments. Sizes and run times of their jobs are heavy-tailed, as
+those of real clusters are: most jobs are small and short, and a few hold most of the room. Two of three
+owners declare a run time, some of them a wrong one. The same seed makes the same trace.
+"""
 
 import random
 from collections.abc import Iterator
@@ -8,10 +14,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueSpec
 from extender.sim.virtual.trace import Row
 
-# ---- A made-up trace: gangs for five queues, a little more work than the cluster can do while they
-# keep coming.
-#
-# So there is contention from soon after the beginning to the end. The same seed makes the same trace.
+# ---- gangs for five queues
 
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
 _LOAD = 1.25  # how much more work comes than the cluster can do meanwhile
@@ -46,7 +49,7 @@ def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
 def _gangs(pods: int, room: ClusterSize, dice: random.Random) -> Iterator[Row]:
     left, number = pods, 0
     while left:
-        cpus = dice.choice([each for each in _CPUS if each <= room.cpus] or [1])
+        cpus = dice.choice([count for count in _CPUS if count <= room.cpus] or [1])
         most = max(1, min(left, room.total // cpus // _LARGEST_PART))
         size = min(dice.choice(_SIZES), most)
         yield _gang(f"gang-{number}", size, cpus, dice)
@@ -67,11 +70,7 @@ def _gang(name: str, size: int, cpus: int, dice: random.Random) -> Row:
     )
 
 
-# ---- A made-up trace of jobs from 20 teams in a tree of queues: four departments of five teams each.
-#
-# Sizes and run times are heavy-tailed, as those of real clusters are: most jobs are small and short,
-# and a few hold most of the room. Two of three owners declare a run time, some of them a wrong one. A
-# little more work comes than the cluster can do. The same seed makes the same trace.
+# ---- jobs of 20 teams
 
 _DEPARTMENTS = {"research": 4, "products": 3, "platform": 2, "labs": 1}
 _TEAMS = {"a": 3, "b": 2, "c": 1, "d": 1, "e": 1}

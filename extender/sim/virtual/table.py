@@ -6,8 +6,6 @@ from extender.api.durations import two_units
 from extender.sim.virtual.report import QueueReport, SimulationReport, SizeReport, Unstarted
 from extender.terminal.text import columns, many, shortened
 
-# ---- Columns of a report that fit into the terminal.
-
 _SHORTEST_NAME = 12
 Cells = tuple[object, ...]
 
@@ -24,7 +22,7 @@ def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]
     return columns(head, cut, right=len(head) - 1)
 
 
-# ---- Two reports side by side: as given, and with traverse only.
+# ---- two reports side by side
 
 
 def comparison(given: SimulationReport, other: SimulationReport, width: int) -> list[str]:
@@ -33,10 +31,13 @@ def comparison(given: SimulationReport, other: SimulationReport, width: int) -> 
 
 
 def _rows(given: SimulationReport, other: SimulationReport) -> Iterator[Cells]:
-    yield "makespan", *(two_units(each.makespan) for each in (given, other))
+    yield "makespan", *(two_units(report.makespan) for report in (given, other))
     for name in given.utilisation:
-        yield f"utilisation of {name}", *(f"{each.utilisation.get(name, 0.0):.1%}" for each in (given, other))
-    for level in (each.level for each in given.fairness):
+        yield (
+            f"utilisation of {name}",
+            *(f"{report.utilisation.get(name, 0.0):.1%}" for report in (given, other)),
+        )
+    for level in (fairness.level for fairness in given.fairness):
         yield f"fairness of level {level}", _jain(given, level), _jain(other, level)
     yield "evicted pods", given.evictions, other.evictions
     yield "mean wait", _mean(given), _mean(other)
@@ -47,7 +48,7 @@ def _rows(given: SimulationReport, other: SimulationReport) -> Iterator[Cells]:
 
 
 def _jain(of: SimulationReport, level: int) -> str:
-    return next((f"{each.jain:.2f}" for each in of.fairness if each.level == level), "-")
+    return next((f"{fairness.jain:.2f}" for fairness in of.fairness if fairness.level == level), "-")
 
 
 def _mean(of: SimulationReport | SizeReport) -> str:
@@ -58,7 +59,7 @@ def _longest(of: SimulationReport | SizeReport) -> str:
     return two_units(of.waits.max) if of.waits else "-"
 
 
-# ---- A report as plain lines, with names as long as they are, or as the terminal has room for.
+# ---- one report
 
 _MOST_UNSTARTED = 10
 
@@ -73,7 +74,8 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     yield f"done         {report.done:,} of {many(report.groups, 'gang')}"
     yield f"utilisation  {_percentages(report.utilisation) or _why_none(report)}"
     if report.fairness:
-        yield f"fairness     {', '.join(f'level {each.level} {each.jain:.2f}' for each in report.fairness)}"
+        levels = (f"level {level.level} {level.jain:.2f}" for level in report.fairness)
+        yield f"fairness     {', '.join(levels)}"
     if report.evictions:
         yield f"evicted      {many(report.evictions, 'pod')}, which came again"
     if report.reservations:
@@ -118,13 +120,13 @@ def _sizes(report: SimulationReport, width: int) -> list[str]:
     if len(report.sizes) < 2:
         return []
     head = ("pods", "gangs", "done", "mean", "median", "p95", "max")
-    rows = [(each.pods, *_wait("", "", each)[2:]) for each in report.sizes]
+    rows = [(size.pods, *_wait("", "", size)[2:]) for size in report.sizes]
     return ["", "time that gangs waited, by size", *fitting(head, rows, width)]
 
 
 def _shares(report: SimulationReport, width: int) -> list[str]:
     """Of the resource that was used most."""
-    name = max(report.utilisation, key=lambda each: report.utilisation[each], default="")
+    name = max(report.utilisation, key=lambda resource: report.utilisation[resource], default="")
     if not name:
         return []
     head = ("queue", "weight", "held", "deserved", "held/due")
@@ -140,8 +142,8 @@ def _share(queue: QueueReport, name: str) -> Cells:
 
 def _never_started(report: SimulationReport) -> Iterator[str]:
     yield f"{many(len(report.never_started), 'gang')} never started:"
-    for each in report.never_started[:_MOST_UNSTARTED]:
-        yield f"  {each.group}: {_reason(each)}"
+    for group in report.never_started[:_MOST_UNSTARTED]:
+        yield f"  {group.group}: {_reason(group)}"
     more = len(report.never_started) - _MOST_UNSTARTED
     if more > 0:
         yield f"  and {more:,} more (-o json has them all)"

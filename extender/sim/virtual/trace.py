@@ -1,5 +1,6 @@
-"""Trace files: CSV with a header, one row for members of a group that are alike (docs/simulate.md); a
-workload of them.
+"""Trace files: CSV with a header, one row for members of a group that are alike (docs/simulate.md).
+
+Several rows may add to one group: roles of different sizes. All faults are reported, each as FILE:LINE.
 """
 
 import csv
@@ -18,11 +19,6 @@ from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, Resour
 from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
 from extender.api.quantities import BadQuantity, at_least
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
-
-# ---- Trace files: CSV with a header, one row for members of a group that are alike (docs/simulate.md).
-#
-# Several rows may add to one group: roles of different sizes. All faults are reported, each as
-# FILE:LINE.
 
 _MOST_FAULTS = 20
 
@@ -126,7 +122,7 @@ def _content(lines: Iterable[str]) -> Iterator[TraceLine]:
 
 def _rows(path: Path, content: Iterator[TraceLine], faults: list[str]) -> Iterator[Row]:
     head = next(content, TraceLine(1, []))
-    faults += [f"{path}:{head.number}: {each}" for each in _header_faults(head.cells)]
+    faults += [f"{path}:{head.number}: {fault}" for fault in _header_faults(head.cells)]
     queues: dict[tuple[str, str], str] = {}
     for line in content if not faults else ():
         new: list[str] = []
@@ -134,7 +130,7 @@ def _rows(path: Path, content: Iterator[TraceLine], faults: list[str]) -> Iterat
         if row is not None:
             new += _strays(row, queues)
             yield row
-        faults += [f"{path}:{line.number}: {each}" for each in new]
+        faults += [f"{path}:{line.number}: {fault}" for fault in new]
 
 
 def _header_faults(header: Sequence[str]) -> Iterator[str]:
@@ -191,7 +187,7 @@ def _strays(row: Row, queues: dict[tuple[str, str], str]) -> list[str]:
     return [] if first == row.queue else [f"queue: got {row.queue!r}; group {row.group} is in {first!r}"]
 
 
-# ---- A workload made from the rows of a trace.
+# ---- the workload of a trace
 
 SCHEDULER = "muster"
 _PENDING = PodStatus("Pending")

@@ -51,7 +51,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
         fields = self.__struct_fields__
-        return VirtualWorkload(*(getattr(self, each) + getattr(other, each) for each in fields))
+        return VirtualWorkload(*(getattr(self, field) + getattr(other, field) for field in fields))
 
 
 def key_of_group(pod: Pod) -> GroupKey:

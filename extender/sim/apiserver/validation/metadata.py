@@ -1,5 +1,7 @@
-"""The metadata of any object (ValidateObjectMeta of k8s.io/apimachinery), and which texts are names and
-labels.
+"""The metadata of any object, and which texts are names, label keys and label values.
+
+Rules and words are those of k8s.io/apimachinery: pkg/util/validation, pkg/api/validate/content, and
+ValidateObjectMeta of pkg/api/validation.
 """
 
 import re
@@ -9,9 +11,7 @@ from typing import Any
 from extender.sim.apiserver.errors import FieldError, FieldErrors, required, too_long, wrong
 from extender.sim.apiserver.kinds import EVENTS, NAMESPACES, Json, ResourceKind
 
-# ---- Which texts are names, label keys and label values: each function lists what is wrong.
-#
-# Rules and words are those of k8s.io/apimachinery: pkg/util/validation and pkg/api/validate/content.
+# ---- texts
 
 NameRule = Callable[[str], list[str]]
 
@@ -60,12 +60,12 @@ def label_key(key: str) -> list[str]:
     if "/" in prefix:
         errors = _unlike("", _KEY, f"a valid label key {_KEY_RULE}", "MyName", "my.name", "123-abc")
         return [f"{errors[0]} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
-    wrong = [f"prefix part {each}" for each in subdomain(prefix)] if prefix else []
+    wrong = [f"prefix part {message}" for message in subdomain(prefix)] if prefix else []
     if slash and not prefix:
         wrong.append("prefix part must be non-empty")
     if not name:
         wrong.append("name part must be non-empty")
-    return [*wrong, *(f"name part {each}" for each in [*_too_long(name, _LONGEST_LABEL), *errors])]
+    return [*wrong, *(f"name part {message}" for message in [*_too_long(name, _LONGEST_LABEL), *errors])]
 
 
 def label_value(value: str) -> list[str]:
@@ -85,7 +85,7 @@ def _unlike(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
     return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]
 
 
-# ---- The metadata of any object: ValidateObjectMeta of k8s.io/apimachinery, pkg/api/validation.
+# ---- objects
 
 _LARGEST_ANNOTATIONS = 256 * 1024
 _OWNER_FIELDS = {"apiVersion": "version must not be empty"} | dict.fromkeys(
@@ -136,5 +136,5 @@ def _owner(owner: Json) -> FieldErrors:
             yield wrong(f"metadata.ownerReferences.{field}", "", message)
 
 
-def _wrongs(field: str, value: Any, message: list[str]) -> list[FieldError]:
-    return [wrong(field, value, each) for each in message]
+def _wrongs(field: str, value: Any, messages: list[str]) -> list[FieldError]:
+    return [wrong(field, value, message) for message in messages]

@@ -1,4 +1,7 @@
-"""All that is wrong with one object, when it is created and when it changes."""
+"""All that is wrong with one object, when it is created and when it changes.
+
+Of a Job most of the pod template may not change, unless it is suspended and has no active pods.
+"""
 
 from copy import deepcopy
 
@@ -20,8 +23,7 @@ from extender.sim.apiserver.validation.metadata import metadata_errors
 from extender.sim.apiserver.validation.pods import node_errors, pod_errors, taint_errors
 from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
 
-# ---- What may not change of a Job: most of its pod template, unless it is suspended and has no active
-# pods.
+# ---- Jobs
 
 _FIXED = (
     "selector",
@@ -77,7 +79,7 @@ def _without_free_parts(template: Json) -> Json:
     return {**spec, **({"affinity": affinity} if affinity else {})}
 
 
-# ---- All that is wrong with one object: its metadata, and what its kind asks for.
+# ---- all kinds
 
 _WITH_TEMPLATE = (JOBS, DEPLOYMENTS, REPLICA_SETS)  # volumes of StatefulSets come from claims, too
 _HIGHEST_PRIORITY = 1_000_000_000

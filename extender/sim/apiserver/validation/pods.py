@@ -1,5 +1,7 @@
-"""What a pod may say (ValidatePodCreate of Kubernetes), what its containers may ask for, and what a node may
-have.
+"""What a pod may say, what its containers may ask for, and what a node may have.
+
+Of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) this is what people run into, with
+validateResourceRequirements and ValidateNodeResources.
 """
 
 from collections.abc import Iterable
@@ -26,10 +28,7 @@ from extender.sim.apiserver.validation.metadata import (
     subdomain,
 )
 
-# ---- What a container may ask for, and what a node may say that it has.
-#
-# Rules: validateResourceRequirements and ValidateNodeResources in pkg/apis/core/validation of
-# Kubernetes.
+# ---- amounts
 
 _STANDARD = frozenset(("cpu", "memory", "ephemeral-storage"))
 _OF_OTHERS = frozenset(
@@ -117,8 +116,7 @@ def _written(value: int) -> str:
     raise AssertionError
 
 
-# ---- What a pod may say: of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) what people run
-# into.
+# ---- pods
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RESTARTS = ("Always", "OnFailure", "Never")
@@ -245,4 +243,4 @@ def _choice(field: str, value: str | None, allowed: Iterable[str]) -> list[Field
 def _named(field: str, name: str | None, rule: NameRule, needed: bool = False) -> list[FieldError]:
     if not name:
         return [required(field)] if needed else []
-    return [wrong(field, name, each) for each in rule(name)]
+    return [wrong(field, name, message) for message in rule(name)]

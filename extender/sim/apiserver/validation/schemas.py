@@ -1,4 +1,9 @@
-"""What a schema allows: whether a body can be read as its kind at all, and the defaults and rules of CRDs."""
+"""What a schema allows: whether a body can be read as its kind at all, as Go's decoder reads it, and the
+defaults and rules of CRDs.
+
+Of kinds that come from CRDs only the metadata is read as Go does; what else is wrong their schema says. Of
+its rules in CEL those are played that say what a quantity is, and those that compare the amounts of a queue.
+"""
 
 import re
 from collections.abc import Iterator
@@ -19,12 +24,6 @@ from extender.sim.apiserver.errors import (
 )
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
-
-# ---- Whether a body can be read as an object of its kind at all, as Go's decoder reads it; and what it
-# drops.
-#
-# Of kinds that come from CRDs only the metadata is read so: what else is wrong their schema says
-# (crds.py).
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 _QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -94,13 +93,13 @@ def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterato
         yield f"json: cannot unmarshal {shown} into Go struct field {owner}.{at} of type {go_type(schema)}"
     elif isinstance(value, dict):
         owner = schema.type_name or owner
-        for name, each in value.items():
+        for name, part in value.items():
             mapped = "additionalProperties" in schema.published
             inside = at if mapped else f"{at}.{name}".lstrip(".")
-            yield from _unreadable(each, schema.field(name), owner, inside)
+            yield from _unreadable(part, schema.field(name), owner, inside)
     elif isinstance(value, list):
-        for each in value:
-            yield from _unreadable(each, schema.items, owner, at)
+        for item in value:
+            yield from _unreadable(item, schema.items, owner, at)
 
 
 def _fits(value: Any, wanted: str | None) -> bool:
@@ -130,22 +129,20 @@ def go_type(schema: FieldSchema) -> str:
 def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
     """Without fields that the schema does not have; their paths go to `unknown`."""
     if isinstance(value, list):
-        return [_known(each, schema.items, f"{at}[{place}]", unknown) for place, each in enumerate(value)]
+        return [_known(item, schema.items, f"{at}[{place}]", unknown) for place, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     kept = {}
-    for name, each in value.items():
+    for name, part in value.items():
         inside = f"{at}.{name}".lstrip(".")
         if schema.knows(name):
-            kept[name] = _known(each, schema.field(name), inside, unknown)
+            kept[name] = _known(part, schema.field(name), inside, unknown)
         else:
             unknown.append(inside)
     return kept
 
 
-# ---- Objects of kinds that come from CRDs: defaults, and what their schemas do not allow.
-#
-# Of the rules in CEL only those are played that say what a quantity is; the others are in queues.py.
+# ---- CRDs
 
 _NAMES: dict[type, str] = {
     dict: "object",
@@ -161,16 +158,16 @@ _NAMES: dict[type, str] = {
 def defaulted(value: Any, schema: FieldSchema) -> Any:
     """`value` with the defaults of fields that are not there."""
     if isinstance(value, list):
-        return [defaulted(each, schema.items) for each in value]
+        return [defaulted(item, schema.items) for item in value]
     if not isinstance(value, dict):
         return value
     described: Json = schema.published.get("properties", {})
     absent = {
-        name: each["default"]
-        for name, each in described.items()
-        if "default" in each and value.get(name) is None
+        name: property_["default"]
+        for name, property_ in described.items()
+        if "default" in property_ and value.get(name) is None
     }
-    return {name: defaulted(each, schema.field(name)) for name, each in {**value, **absent}.items()}
+    return {name: defaulted(part, schema.field(name)) for name, part in {**value, **absent}.items()}
 
 
 def schema_errors(value: Any, schema: FieldSchema, at: str) -> FieldErrors:
@@ -252,7 +249,7 @@ def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> FieldErrors:
             keys.add(key)
 
 
-# ---- The rules in CEL that compare the amounts of a queue, as manifests/crds/queues.yaml has them.
+# ---- queues
 
 _NANO = 10**9
 
