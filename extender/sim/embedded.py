@@ -22,9 +22,7 @@ from extender.sim.scheduler.loop import Scheduler
 from extender.sim.serve_process import ServeProcess
 
 UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
-_QUIET = (
-    2.0  # seconds: Muster decides within 50 ms of a change, and writes the status of queues once a second
-)
+_QUIET = 2.0  # seconds: Muster decides within 50 ms, and writes the status of queues once a second
 
 
 class Embedded:
@@ -93,13 +91,12 @@ class Embedded:
 
     def settled(self) -> bool:
         """Whether nothing will change any more by itself."""
-        quiet = time.monotonic() - self.store.changed_at > _QUIET
-        return quiet and not self._at_work()
-
-    def _at_work(self) -> bool:
-        working = self.kubelets.busy or self.controllers.behind
-        busy = self.scheduler is None or self.scheduler.busy or working
-        return busy or any(_reason(group) in ("", *UNSETTLED) for group in self.store.all(POD_GROUPS))
+        if time.monotonic() - self.store.changed_at <= _QUIET:
+            return False
+        if self.kubelets.busy or self.controllers.behind or self.scheduler is None or self.scheduler.busy:
+            return False  # a group without a reason is one that Muster has not looked at yet
+        groups = (find_stored_condition(group, SCHEDULED) for group in self.store.all(POD_GROUPS))
+        return not any(str(scheduled.get("reason", "")) in ("", *UNSETTLED) for scheduled in groups)
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
@@ -118,8 +115,3 @@ def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
             "nodeInfo": {"kubeletVersion": GIT_VERSION},
         },
     }
-
-
-def _reason(group: Json) -> str:
-    """The reason of a PodGroup's condition; empty before Muster has looked at it."""
-    return str(find_stored_condition(group, SCHEDULED).get("reason", ""))

@@ -68,21 +68,15 @@ class Kubelets(StoreFollower):
         if not pod["spec"].get("nodeName"):
             return
         with suppress(StatusError):
-            if "deletionTimestamp" in pod["metadata"]:
-                self._confirm(pod)
-            elif pod["status"]["phase"] == "Pending":
-                self._run_from_now(pod)
-            elif pod["status"]["phase"] == "Running":
+            meta, phase = pod["metadata"], pod["status"]["phase"]
+            if "deletionTimestamp" in meta:  # confirmed
+                options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
+                self._service.delete(PODS, meta["namespace"], meta["name"], options)
+            elif phase == "Pending":
+                self._running[meta["uid"]] = self._clock()
+                self._write_status(meta, _running)
+            elif phase == "Running":
                 self._plan_end(pod)
-
-    def _confirm(self, pod: Json) -> None:
-        meta = pod["metadata"]
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
-        self._service.delete(PODS, meta["namespace"], meta["name"], options)
-
-    def _run_from_now(self, pod: Json) -> None:
-        self._running[pod["metadata"]["uid"]] = self._clock()
-        self._write_status(pod["metadata"], _running)
 
     def _plan_end(self, pod: Json) -> None:
         """Known again after each change, since a change may be what tells it."""
@@ -99,15 +93,13 @@ class Kubelets(StoreFollower):
     def _end_due(self) -> None:
         while self._ends and self._ends[0][0] <= self._clock():
             at, uid, namespace, name = heapq.heappop(self._ends)
-            if self._end_of.get(uid) == at:
-                del self._end_of[uid]
-                self._end(uid, namespace, name)
-
-    def _end(self, uid: str, namespace: str, name: str) -> None:
-        pod = self._service.store.get(PODS, namespace, name)
-        if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
-            with suppress(StatusError):
-                self._write_status(pod["metadata"], _failed if fails(pod) else _succeeded)
+            if self._end_of.get(uid) != at:
+                continue
+            del self._end_of[uid]
+            pod = self._service.store.get(PODS, namespace, name)
+            if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
+                with suppress(StatusError):
+                    self._write_status(pod["metadata"], _ended)
 
     def _write_status(self, meta: Json, new_status: Callable[[Json], Json]) -> None:
         def change(pod: Json) -> Json:
@@ -144,17 +136,11 @@ def _running(pod: Json) -> Json:
     return {**status, "containerStatuses": _containers(pod, state, ready=True)}
 
 
-def _succeeded(pod: Json) -> Json:
-    return _ended(pod, "Succeeded", {"exitCode": 0, "reason": "Completed"})
-
-
-def _failed(pod: Json) -> Json:
-    return _ended(pod, "Failed", {"exitCode": 1, "reason": "Error"})
-
-
-def _ended(pod: Json, phase: str, how: Json) -> Json:
+def _ended(pod: Json) -> Json:
+    failed = fails(pod)
+    how = {"exitCode": 1, "reason": "Error"} if failed else {"exitCode": 0, "reason": "Completed"}
     state = {"terminated": {**how, "startedAt": pod["status"].get("startTime"), "finishedAt": now()}}
-    status = {**pod["status"], "phase": phase}
+    status = {**pod["status"], "phase": "Failed" if failed else "Succeeded"}
     for type_ in ("Ready", "ContainersReady"):
         not_ready = {"type": type_, "status": "False", "reason": "PodCompleted", "lastTransitionTime": now()}
         set_condition(status, not_ready)

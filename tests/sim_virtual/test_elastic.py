@@ -35,7 +35,7 @@ class Changes(Observer):
     def ended(self, pod: PodRecord, now: float) -> None:
         self.running[pod.group.partition("/")[2]].discard(pod.uid)
 
-    def gave_back(self, pod: PodRecord, now: float) -> None:
+    def reclaimed(self, pod: PodRecord, now: float) -> None:
         group = pod.group.partition("/")[2]
         self.evicted.append((now, group))
         self.ended(pod, now)

@@ -65,16 +65,11 @@ def decoded(body: bytes) -> Json:
         named = _object(_bytes(envelope.get(1, b"")), _TYPE)
         kind = named.get("kind", "")
         if (name := message_name(kind)) is None:
-            raise _unread(kind)
+            why = f"protobuf is not read here for {kind} - accepted media types include: "
+            raise StatusError(415, "UnsupportedMediaType", f"{why}application/json, application/yaml")
         return {**named, **_object(_bytes(envelope.get(2, b"")), name)}
     except _BROKEN as fault:
         raise bad_request("the object provided is unrecognized: its protobuf message is broken") from fault
-
-
-def _unread(what: str) -> StatusError:
-    accepted = "application/json, application/yaml"
-    why = f"protobuf is not read here for {what} - accepted media types include: {accepted}"
-    return StatusError(415, "UnsupportedMediaType", why)
 
 
 def _object(data: bytes, name: str) -> Json:
@@ -82,27 +77,22 @@ def _object(data: bytes, name: str) -> Json:
     found: Json = {}
     known = message(name)
     for number, raw in fields(data):
-        if field := known.get(number):
-            _put(found, field, raw)
+        if (field := known.get(number)) is None:
+            continue
+        if field.form == "map":
+            entry = dict(fields(_bytes(raw)))
+            key, value = _value(entry.get(1, b""), "string"), _value(entry.get(2, b""), field.type)
+            found.setdefault(field.name, {})[key] = value
+            continue
+        value = _value(raw, field.type)
+        match field.form:
+            case "inline":
+                found |= value
+            case "repeated":
+                found.setdefault(field.name, []).append(value)
+            case "optional" | "nonzero" if value not in ("", None) and (value or field.form == "optional"):
+                found[field.name] = value
     return found
-
-
-def _put(found: Json, field: ProtoField, raw: int | bytes) -> None:
-    value = _entry(raw, field.type) if field.form == "map" else _value(raw, field.type)
-    match field.form:
-        case "inline":
-            found |= value
-        case "map":
-            found.setdefault(field.name, {}).update(value)
-        case "repeated":
-            found.setdefault(field.name, []).append(value)
-        case "optional" | "nonzero" if value not in ("", None) and (value or field.form == "optional"):
-            found[field.name] = value
-
-
-def _entry(raw: int | bytes, type_: str) -> Json:
-    entry = dict(fields(_bytes(raw)))
-    return {_value(entry.get(1, b""), "string"): _value(entry.get(2, b""), type_)}
 
 
 def _value(raw: int | bytes, type_: str) -> Any:

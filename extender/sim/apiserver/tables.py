@@ -321,7 +321,16 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": kept,
-        "columnDefinitions": [_definition(column) for column in columns],
+        "columnDefinitions": [
+            {
+                "name": column.name,
+                "type": "string",
+                "format": "name" if column.name == "Name" else "",
+                "description": "",
+                "priority": int(column.wide),
+            }
+            for column in columns
+        ],
         "rows": [_row(item, columns, include) for item in items],
     }
 
@@ -333,12 +342,6 @@ def columns_of(kind: ResourceKind) -> list[TableColumn]:
     narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
     aged = narrow if AGE in narrow else [*narrow, AGE]
     return [TableColumn("Name", meta("name")), *aged, *wide]
-
-
-def _definition(column: TableColumn) -> Json:
-    form = "name" if column.name == "Name" else ""
-    described = {"name": column.name, "type": "string", "format": form, "description": ""}
-    return {**described, "priority": int(column.wide)}
 
 
 def _row(item: Json, columns: list[TableColumn], include: str) -> Json:

@@ -192,9 +192,12 @@ def job_status(job: Json, pods: JobPods) -> Json:
     elif pods.has_failed:
         _end(status, ("FailureTarget", *(() if pods.active else (_FAILED,))), _EXCEEDED)
     elif pods.suspended:
-        _suspend(status)
-    else:
-        _resume(status)
+        if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
+            status.pop("startTime", None)
+    else:  # a Job that was never suspended does not say that it is not; one that goes on starts anew
+        was = find_stored_condition({"status": status}, _SUSPENDED)
+        if was and set_condition(status, condition(_SUSPENDED, "False", "JobResumed", "Job resumed")):
+            status["startTime"] = now()
     return status
 
 
@@ -222,18 +225,6 @@ def _count(status: Json, pods: JobPods) -> None:
 def _end(status: Json, types: tuple[str, ...], why: tuple[str, str]) -> None:
     for type_ in types:
         set_condition(status, condition(type_, "True", *why))
-
-
-def _suspend(status: Json) -> None:
-    if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
-        status.pop("startTime", None)
-
-
-def _resume(status: Json) -> None:
-    """A Job that was never suspended does not say that it is not. One that goes on starts anew."""
-    was = find_stored_condition({"status": status}, _SUSPENDED)
-    if was and set_condition(status, condition(_SUSPENDED, "False", "JobResumed", "Job resumed")):
-        status["startTime"] = now()
 
 
 def _shortened(indexes: list[int]) -> str:

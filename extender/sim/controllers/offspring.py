@@ -45,7 +45,7 @@ def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
     """
     wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner):
-        wanted[_key(child)].append(child)
+        wanted[child["metadata"].get("name") or child["metadata"]["generateName"]].append(child)
     for obj in sorted(owned, key=keeping):
         name, prefix = obj["metadata"]["name"], obj["metadata"].get("generateName", "")
         there[prefix if prefix in wanted and name not in wanted else name].append(obj)
@@ -56,12 +56,6 @@ def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
         found.kept.extend(zip(there[key], wanted[key], strict=False))
         found.surplus.extend(obj for obj in there[key][number:] if not has_ended(obj))
     return found
-
-
-def _key(child: Json) -> str:
-    meta = child["metadata"]
-    key: str = meta.get("name") or meta["generateName"]
-    return key
 
 
 def keeping(obj: Json) -> tuple[bool, bool, int]:

@@ -7,7 +7,7 @@ workloads says how they end.
 from collections.abc import Callable
 
 from extender.api.workloads.children import kind_of, suspended
-from extender.api.workloads.shape import JobOutcome, Path, Sign, WorkloadRow, outcome_of
+from extender.api.workloads.shape import JobOutcome, Path, WorkloadRow, outcome_of
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.objects import condition, find_stored_condition, now, set_condition
 from extender.sim.controllers.jobs import count_ready, finished
@@ -25,34 +25,19 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
     row = kind_of(workload)
     if row is None or outcome_of(row, workload) is not None:
         return status
+    ends = [ended_as(obj) for obj in owned]
     if not row.succeeded:
-        status[_CLUSTER_STATE] = _state(workload, owned)
-    elif outcome := _outcome(owned):
-        _show(status, (row.succeeded if outcome is JobOutcome.SUCCEEDED else row.failed)[0])
+        ready = bool(owned) and count_ready(owned) == len(owned)
+        status[_CLUSTER_STATE] = _SUSPENDED.lower() if suspended(workload) else _READY if ready else _STARTING
+    elif ends and None not in ends:
+        sign = (row.failed if JobOutcome.FAILED in ends else row.succeeded)[0]
+        if sign.condition:
+            set_condition(status, condition(sign.condition, "True", sign.condition))
+        for (_, *path), values in sign.fields.items():
+            _put(status, tuple(path), values[0])
     else:
         _show_suspension(status, row, is_suspended=suspended(workload))
     return status
-
-
-def _state(workload: Json, owned: list[Json]) -> str:
-    if suspended(workload):
-        return _SUSPENDED.lower()
-    return _READY if owned and count_ready(owned) == len(owned) else _STARTING
-
-
-def _outcome(owned: list[Json]) -> JobOutcome | None:
-    """None while something has not ended, or nothing is there."""
-    ends = [ended_as(obj) for obj in owned]
-    if not ends or None in ends:
-        return None
-    return JobOutcome.FAILED if JobOutcome.FAILED in ends else JobOutcome.SUCCEEDED
-
-
-def _show(status: Json, sign: Sign) -> None:
-    if sign.condition:
-        set_condition(status, condition(sign.condition, "True", sign.condition))
-    for (_, *path), values in sign.fields.items():
-        _put(status, tuple(path), values[0])
 
 
 def _show_suspension(status: Json, row: WorkloadRow, *, is_suspended: bool) -> None:
@@ -113,7 +98,7 @@ def _stateful_set(workload: Json, pods: list[Json]) -> Json:
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     """What its ReplicaSets have in all; the newest, which alone should have any, is the updated one."""
-    newest = max(replica_sets, key=_age_in_store, default={})
+    newest = max(replica_sets, key=_updated_and_young, default={})
     ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)
     wanted = workload["spec"].get("replicas", 1)
     made: Json = {
@@ -131,10 +116,9 @@ def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     return made
 
 
-def _age_in_store(replica_set: Json) -> tuple[int, str]:
+def _updated_and_young(replica_set: Json) -> tuple[int, str]:
     """Those without pods are old ones."""
-    meta = replica_set["metadata"]
-    return replica_set["spec"].get("replicas", 1), meta["creationTimestamp"]
+    return replica_set["spec"].get("replicas", 1), replica_set["metadata"]["creationTimestamp"]
 
 
 def _number(obj: Json, field: str) -> int:

@@ -27,7 +27,7 @@ from extender.sim.apiserver.kinds import (
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Change, StoreFollower, key_of
 from extender.sim.controllers.jobs import JobEndings, JobPods, job_status
-from extender.sim.controllers.offspring import ComparedOffspring, compared, has_ended, owner_uid
+from extender.sim.controllers.offspring import compared, has_ended, owner_uid
 from extender.sim.controllers.statuses import operator_status, status_of
 
 
@@ -112,22 +112,18 @@ class WorkloadControllers(StoreFollower):
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         if "deletionTimestamp" in obj["metadata"] or _is_over(obj):
             return
-        found = self._compared(kind, obj, owned)
+        found = self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned)
         for child in found.missing:
-            self._make(child)
+            of_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
+            if of_kind is not POD_GROUPS or not self._store.get(POD_GROUPS, *key_of(child)):
+                self._service.create(of_kind, "", child)
         for child in found.surplus:
             self._remove(child)
         for child, wanted in found.kept:
-            self._adapt(child, wanted)
-
-    def _make(self, child: Json) -> None:
-        """A PodGroup that an operator makes for Volcano is made once."""
-        if _kind(child) is POD_GROUPS and self._store.get(POD_GROUPS, *key_of(child)):
-            return
-        self._service.create(_kind(child), "", child)
-
-    def _compared(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> ComparedOffspring:
-        return self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned)
+            if _kind(child) is REPLICA_SETS:
+                self._scale(child, wanted["spec"].get("replicas", 1))
+            elif _label(child, _REVISION) != _label(wanted, _REVISION):
+                self._remove(child)  # and make it anew when it is gone
 
     def _pods_of(self, job: Json, owned: list[Json]) -> JobPods:
         return JobPods(job, owned, self._endings.of(job, owned))
@@ -140,19 +136,10 @@ class WorkloadControllers(StoreFollower):
         meta = child["metadata"]
         self._service.delete(_kind(child), meta["namespace"], meta["name"], {})
 
-    def _adapt(self, child: Json, wanted: Json) -> None:
-        if _kind(child) is REPLICA_SETS:
-            self._scale(child, wanted["spec"].get("replicas", 1))
-        elif _label(child, _REVISION) != _label(wanted, _REVISION):
-            self._remove(child)  # and make it anew when it is gone
-
     def _scale(self, replica_set: Json, replicas: int) -> None:
         def change(before: Json) -> Json:
-            return {
-                **before,
-                "metadata": {**before["metadata"]},
-                "spec": {**before["spec"], "replicas": replicas},
-            }
+            spec = {**before["spec"], "replicas": replicas}
+            return {**before, "metadata": {**before["metadata"]}, "spec": spec}
 
         meta = replica_set["metadata"]
         self._service.amend(REPLICA_SETS, meta["namespace"], meta["name"], change)
@@ -163,14 +150,13 @@ class WorkloadControllers(StoreFollower):
         meta = obj["metadata"]
 
         def change(before: Json) -> Json:
-            return {**before, "metadata": {"uid": meta["uid"]}, "status": self._status(kind, before, owned)}
+            if kind is JOBS:
+                status = job_status(before, self._pods_of(before, owned))
+            else:
+                status = (operator_status if kind in OPERATOR_KINDS else status_of)(before, owned)
+            return {**before, "metadata": {"uid": meta["uid"]}, "status": status}
 
         self._service.amend(kind, meta["namespace"], meta["name"], change, "status")
-
-    def _status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> Json:
-        if kind is JOBS:
-            return job_status(obj, self._pods_of(obj, owned))
-        return operator_status(obj, owned) if kind in OPERATOR_KINDS else status_of(obj, owned)
 
 
 def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:

@@ -76,20 +76,15 @@ class Extender:
 
     def is_binder_of(self, pod: Json) -> bool:
         """Whether its entry for binding is interested in a pod."""
-        asked = (
-            container.get("resources", {}).get("requests", {}) for container in pod["spec"]["containers"]
-        )
+        containers = pod["spec"]["containers"]
+        asked = (container.get("resources", {}).get("requests", {}) for container in containers)
         return not self._bind_mark or any(self._bind_mark in requests for requests in asked)
 
     def bind(self, pod: Json, node: str) -> None:
         """Held until the whole gang stands, so each call has a connection and a thread of its own."""
         meta = pod["metadata"]
-        args = {
-            "PodName": meta["name"],
-            "PodNamespace": meta["namespace"],
-            "PodUID": meta["uid"],
-            "Node": node,
-        }
+        named = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
+        args = {**named, "Node": node}
         connection = http.client.HTTPConnection(self._address, timeout=BINDING_TIMEOUT)
         try:
             if error := self._call(connection, "bind", args).get("Error"):

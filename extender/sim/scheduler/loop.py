@@ -59,10 +59,9 @@ class StatusRecorder:
         why = f"{scheduler}: preempting to accommodate a higher priority pod"
         target = condition("DisruptionTarget", "True", PREEMPTED, why)
         self._change_status(meta, lambda status: set_condition(status, target))
+        only_this = {"preconditions": {"uid": meta["uid"]}}
         with suppress(StatusError):
-            self._service.delete(
-                PODS, meta["namespace"], meta["name"], {"preconditions": {"uid": meta["uid"]}}
-            )
+            self._service.delete(PODS, meta["namespace"], meta["name"], only_this)
         note = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
         self._event(victim, "Normal", "Preempted", "Preempting", note, scheduler)
 
@@ -77,8 +76,6 @@ class StatusRecorder:
 
         with suppress(StatusError):
             self._service.amend(PODS, meta["namespace"], meta["name"], change, "status")
-
-    # ---- events
 
     def _event(self, pod: Json, kind: str, reason: str, action: str, note: str, speaker: str = "") -> None:
         meta, note = pod["metadata"], note[:_LONGEST_NOTE]
@@ -177,21 +174,21 @@ class Scheduler:
 
     def _run(self) -> None:
         while item := self.queue.pop():
-            self._schedule(item)
-
-    def _schedule(self, item: QueuedPod) -> None:
-        pod = item.pod
-        if "deletionTimestamp" in pod["metadata"]:
-            return self.queue.forget(item.uid)
-        try:
-            node = self._choose(pod)
-        except Unschedulable as fault:
-            self._refuse(item, fault)
-        except ExtenderError as fault:
-            self.queue.punish(item)
-            self._recorder.failed(pod, "SchedulerError", str(fault))
-        else:
-            self._assume(item, node)
+            if "deletionTimestamp" in item.pod["metadata"]:
+                self.queue.forget(item.uid)
+                continue
+            try:
+                node = self._choose(item.pod)
+            except Unschedulable as fault:
+                self._refuse(item, fault)
+            except ExtenderError as fault:
+                self.queue.punish(item)
+                self._recorder.failed(item.pod, "SchedulerError", str(fault))
+            else:
+                with self._lock:
+                    self._nodes.place(item.pod, node)
+                name = f"bind {item.uid}"
+                threading.Thread(target=self._bind, args=[item, node], name=name, daemon=True).start()
 
     def _refuse(self, item: QueuedPod, fault: Unschedulable) -> None:
         with self._lock:
@@ -286,26 +283,19 @@ class Scheduler:
 
     # ---- binding
 
-    def _assume(self, item: QueuedPod, node: str) -> None:
-        with self._lock:
-            self._nodes.place(item.pod, node)
-        threading.Thread(target=self._bind, args=[item, node], name=f"bind {item.uid}", daemon=True).start()
-
     def _bind(self, item: QueuedPod, node: str) -> None:
         """The queue forgets a bound pod when the watch shows it: what came before must not bring it back."""
+        pod, meta = item.pod, item.pod["metadata"]
         try:
-            self._post(item.pod, node)
+            if self._is_extended(pod) and self._extender.is_binder_of(pod):
+                self._extender.bind(pod, node)
+            else:
+                binding = {"metadata": {"uid": meta["uid"]}, "target": {"kind": "Node", "name": node}}
+                self._service.bind(meta["namespace"], meta["name"], binding)
         except (ExtenderError, StatusError) as fault:
             self._unassume(item, str(fault))
         else:
-            self._recorder.scheduled(item.pod, node)
-
-    def _post(self, pod: Json, node: str) -> None:
-        meta = pod["metadata"]
-        if self._is_extended(pod) and self._extender.is_binder_of(pod):
-            return self._extender.bind(pod, node)
-        binding = {"metadata": {"uid": meta["uid"]}, "target": {"kind": "Node", "name": node}}
-        self._service.bind(meta["namespace"], meta["name"], binding)
+            self._recorder.scheduled(pod, node)
 
     def _unassume(self, item: QueuedPod, error: str) -> None:
         """The room is free again, which all who wait hear; a pod that was bound all the same is let be."""

@@ -87,6 +87,7 @@ class Nodes:
     def standing(self, given: Json) -> PodInfo:
         pod = typed(given, Pod)
         meta = pod.metadata
+        reasons = [condition.get("reason") for condition in given["status"].get("conditions") or []]
         return PodInfo(
             uid=meta.uid,
             namespace=meta.namespace,
@@ -94,7 +95,7 @@ class Nodes:
             shape=self._shapes.of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
             started=given["status"].get("startTime") or _NOT_STARTED,
-            leaving=_makes_room(given),
+            leaving="deletionTimestamp" in given["metadata"] and PREEMPTED in reasons,
         )
 
     # ---- questions
@@ -137,15 +138,13 @@ class Nodes:
     def load(self, pod: PodInfo, name: str) -> float:
         """How full a node would be with the pod: the mean over cpu and memory."""
         used = used_by([*self.on(name), pod])
-        return (
-            sum(used.get(resource, 0) / (self._room[name].get(resource) or 1) for resource in (CPU, MEMORY))
-            / 2
-        )
+        room = self._room[name]
+        return sum(used.get(resource, 0) / (room.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
     def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
         """Whom a term means, on some nodes or on all."""
         for name in self._nodes if among is None else among:
-            yield from (o for o in self.on(name) if term.matches(o.namespace, o.labels))
+            yield from (pod for pod in self.on(name) if term.matches(pod.namespace, pod.labels))
 
     def domain(self, term: Term, name: str) -> list[str]:
         """The nodes of the same domain as `name`; none where it lacks the label."""
@@ -163,11 +162,6 @@ def used_by(pods: Iterable[PodInfo]) -> dict[str, int]:
     for pod in pods:
         add(used, pod.shape.requests)
     return used
-
-
-def _makes_room(pod: Json) -> bool:
-    reasons = [condition.get("reason") for condition in pod["status"].get("conditions") or []]
-    return "deletionTimestamp" in pod["metadata"] and PREEMPTED in reasons
 
 
 # ---- filters
@@ -200,26 +194,15 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
     beside = [*nodes.on(name), *nodes.guests(pod, name)]
-    return (
-        _ports_rejection(pod, beside)
-        or _room_rejection(nodes, pod, name, beside)
-        or _affinity_rejection(nodes, pod, name)
-        or _anti_affinity_rejection(nodes, pod, name)
-    )
-
-
-def _ports_rejection(pod: PodInfo, beside: Iterable[PodInfo]) -> Rejection | None:
     taken = (port for other in beside for port in other.shape.constraints.ports)
-    return PORTS_TAKEN if clashing(pod.shape.constraints.ports, taken) else None
-
-
-def _room_rejection(nodes: Nodes, pod: PodInfo, name: str, beside: list[PodInfo]) -> Rejection | None:
+    if clashing(pod.shape.constraints.ports, taken):
+        return PORTS_TAKEN
     asked, used, room = pod.shape.requests, used_by([*beside, pod]), nodes.room(name)
-    short = [resource for resource in asked if used[resource] > room.get(resource, 0)]
-    if not short:
-        return None
-    reasons = tuple("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
-    return Rejection(reasons, lasting=any(asked[resource] > room.get(resource, 0) for resource in short))
+    if short := [resource for resource in asked if used[resource] > room.get(resource, 0)]:
+        reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
+        lasting = any(asked[resource] > room.get(resource, 0) for resource in short)
+        return Rejection(tuple(reasons), lasting)
+    return _affinity_rejection(nodes, pod, name)
 
 
 def _affinity_rejection(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
@@ -228,18 +211,8 @@ def _affinity_rejection(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | No
         first = term.matches(pod.namespace, pod.labels) and not any(nodes.selected(term))
         if not domain or not (first or any(nodes.selected(term, domain))):
             return ALONE
-    return None
-
-
-def _anti_affinity_rejection(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     terms = pod.shape.constraints.anti_affinity
     if any(any(nodes.selected(term, nodes.domain(term, name))) for term in terms):
         return KEEPS_APART
-    return REPELLED if _is_repelled(nodes, pod, name) else None
-
-
-def _is_repelled(nodes: Nodes, pod: PodInfo, name: str) -> bool:
-    """Whether somebody who stands does not want the pod near."""
-    return any(
-        node in nodes.domain(term, name) for node, other in nodes.everybody() for term in other.repels(pod)
-    )
+    repelling = ((node, term) for node, other in nodes.everybody() for term in other.repels(pod))
+    return REPELLED if any(node in nodes.domain(term, name) for node, term in repelling) else None

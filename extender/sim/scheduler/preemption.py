@@ -1,7 +1,7 @@
 """Making room for a pod that fits nowhere: whom to evict, and what the extender says to that."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from extender.sim.apiserver.kinds import Json
@@ -67,33 +67,32 @@ class Preemption:
         try:
             for other in lesser:
                 self._nodes.remove(other.uid)
-            return rejection_of(self._nodes, pod, name) or self._spare(pod, name, lesser)
+            if without_them := rejection_of(self._nodes, pod, name):
+                return without_them
+            victims: Victims = []
+            most_important_first = sorted(lesser, key=lambda other: (-other.priority, other.started))
+            for other in most_important_first:  # who cannot stay is a victim
+                self._nodes.put(other, name)
+                if rejection_of(self._nodes, pod, name):
+                    self._nodes.remove(other.uid)
+                    victims.append(other)
+            return victims or Rejection((f'expected at least one victim pod on node "{name}"',))
         finally:
             for other in lesser:
                 self._nodes.put(other, name)
-
-    def _spare(self, pod: PodInfo, name: str, lesser: Victims) -> Victims | Rejection:
-        """Let the most important stay; who cannot is a victim."""
-        victims: Victims = []
-        for other in sorted(lesser, key=_importance):
-            self._nodes.put(other, name)
-            if rejection_of(self._nodes, pod, name):
-                self._nodes.remove(other.uid)
-                victims.append(other)
-        return victims or Rejection((f'expected at least one victim pod on node "{name}"',))
 
     def agreed(self, pod: Json, candidates: Mapping[str, Victims], asks: bool) -> Mapping[str, Victims]:
         """What the extender leaves of them. Raises ExtenderError."""
         if not asks:
             return candidates
-        answer = self._extender.preempt(pod, {name: _uids(found) for name, found in candidates.items()})
-        return {name: self._named(name, uids) for name, uids in answer.items()}
-
-    def _named(self, name: str, uids: Iterable[str]) -> Victims:
-        there = {standing.uid: standing for standing in self._nodes.on(name)}
-        if not (victims := [there[uid] for uid in uids if uid in there]):
-            raise ExtenderError(f'expected at least one victim pod on node "{name}"')
-        return victims
+        given = {name: [victim.uid for victim in victims] for name, victims in candidates.items()}
+        agreed: dict[str, Victims] = {}
+        for name, uids in self._extender.preempt(pod, given).items():
+            there = {standing.uid: standing for standing in self._nodes.on(name)}
+            if not (victims := [there[uid] for uid in uids if uid in there]):
+                raise ExtenderError(f'expected at least one victim pod on node "{name}"')
+            agreed[name] = victims
+        return agreed
 
 
 def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
@@ -116,11 +115,3 @@ def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
     earliest = min(pod.started for pod in victims if pod.priority == highest)
     latest_first = tuple(-ord(letter) for letter in earliest)
     return highest, sum(pod.priority - _LEAST for pod in victims), len(victims), latest_first
-
-
-def _importance(pod: PodInfo) -> tuple[int, str]:
-    return -pod.priority, pod.started
-
-
-def _uids(victims: Victims) -> list[str]:
-    return [victim.uid for victim in victims]

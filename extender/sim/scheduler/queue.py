@@ -114,7 +114,8 @@ class SchedulingQueue:
                 if item := self._first(SubQueue.ACTIVE) or self._first(SubQueue.BACKOFF):
                     item.place, item.missed, item.missed_if_refused = SubQueue.TRIED, False, False
                     return item
-                self._changed.wait(self._until_error_ends())
+                errors = self._heaps[SubQueue.ERROR]
+                self._changed.wait(max(0.0, errors[0][0] - self._clock()) if errors else None)
         return None
 
     def park(self, item: QueuedPod, *, by_extender: bool) -> None:
@@ -170,10 +171,6 @@ class SchedulingQueue:
                 if item.ticket == ticket:
                     self._move(item, SubQueue.ACTIVE)
 
-    def _until_error_ends(self) -> float | None:
-        heap = self._heaps[SubQueue.ERROR]
-        return max(0.0, heap[0][0] - self._clock()) if heap else None
-
     def _after(self, failures: int) -> float:
         """The end of a backoff: full seconds, as those of the stock scheduler are looked at once a second."""
         backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
@@ -181,8 +178,6 @@ class SchedulingQueue:
 
 
 # ---- the informer
-
-_WISHES = ("spec", "labels")
 
 
 class Informer(StoreFollower):
@@ -216,8 +211,6 @@ class Informer(StoreFollower):
                 elif change.kind is PODS:
                     self._take_pod(change)
 
-    # ---- nodes
-
     def _take_node(self, change: Change) -> None:
         node = change.object
         if change.type == "DELETED":
@@ -227,53 +220,30 @@ class Informer(StoreFollower):
         if change.before is None or _without_heartbeat(node) != _without_heartbeat(change.before):
             self._queue.wake()
 
-    # ---- pods
-
     def _take_pod(self, change: Change) -> None:
         pod = change.object
-        gone = change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES
-        if pod["spec"].get("nodeName"):
-            self._take_assigned(change, gone)
-        elif gone:
-            self._queue.forget(pod["metadata"]["uid"])
-            if self._nodes.remove(pod["metadata"]["uid"]):
-                self._queue.wake()  # it was assumed, or nominated: its room is free
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+        if change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES:
+            self._queue.forget(uid)
+            if self._nodes.remove(uid) or node:
+                self._queue.wake()  # it stood there, was assumed or nominated: its room is free
+        elif node:
+            self._queue.forget(uid)
+            self._nodes.place(pod, node)
+            self._queue.wake(concerns_all=False)
         elif pod["spec"]["schedulerName"] in self._schedulers:
             self._nodes.nominate(pod)
-            self._queue.see(pod, concerns_all=_concerns_all(change))
-
-    def _take_assigned(self, change: Change, gone: bool) -> None:
-        pod = change.object
-        uid = pod["metadata"]["uid"]
-        self._queue.forget(uid)
-        if gone:
-            self._nodes.remove(uid)
-            self._queue.wake()
-        else:
-            self._nodes.place(pod, pod["spec"]["nodeName"])
-            self._queue.wake(concerns_all=False)
+            self._queue.see(pod, concerns_all=change.before is None or _wishes(pod) != _wishes(change.before))
 
 
-def _concerns_all(change: Change) -> bool:
-    """Whether a pod's own change may help it where the extender had no say; its status may not."""
-    before = change.before
-    return before is None or any(_wanted(change.object, part) != _wanted(before, part) for part in _WISHES)
+def _wishes(pod: Json) -> object:
+    """What of a pod may help it, when it changes, where the extender had no say; its status may not."""
+    return pod["spec"], pod["metadata"].get("labels")
 
 
-def _wanted(pod: Json, part: str) -> object:
-    return pod["spec"] if part == "spec" else pod["metadata"].get(part)
-
-
-def _without_heartbeat(node: Json) -> Json:
+def _without_heartbeat(node: Json) -> object:
     """What of a node is news: all but its heartbeat."""
     status, meta = node.get("status") or {}, node["metadata"]
-    conditions = [
-        (condition.get("type"), condition.get("status")) for condition in status.get("conditions") or []
-    ]
-    return {
-        "labels": meta.get("labels"),
-        "annotations": meta.get("annotations"),
-        "spec": node.get("spec"),
-        "allocatable": status.get("allocatable"),
-        "conditions": conditions,
-    }
+    conditions = status.get("conditions") or []
+    stated = [(condition.get("type"), condition.get("status")) for condition in conditions]
+    return meta.get("labels"), meta.get("annotations"), node.get("spec"), status.get("allocatable"), stated

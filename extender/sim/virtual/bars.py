@@ -60,17 +60,16 @@ class Scene(NamedTuple):
 
 def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
     """What runs still does so until the `end`."""
-    return [bar for timeline in timelines for bar in _of(timeline, resource, end)]
-
-
-def _of(timeline: GroupTimeline, resource: str, end: float) -> Iterable[Bar]:
-    amounts: Counter[tuple[float, float]] = Counter()
-    members: Counter[tuple[float, float]] = Counter()
-    for run, number in timeline.runs_of_members.items():
-        span = (run.start, end if run.end is None else run.end)
-        amounts[span] += number * run.shape.requests.get(resource, 0)
-        members[span] += number
-    return [Bar(timeline, *span, amounts[span], number) for span, number in members.items() if number]
+    found: list[Bar] = []
+    for timeline in timelines:
+        amounts: Counter[tuple[float, float]] = Counter()
+        members: Counter[tuple[float, float]] = Counter()
+        for run, number in timeline.runs_of_members.items():
+            span = (run.start, end if run.end is None else run.end)
+            amounts[span] += number * run.shape.requests.get(resource, 0)
+            members[span] += number
+        found += [Bar(timeline, *span, amounts[span], number) for span, number in members.items() if number]
+    return found
 
 
 # ---- packing

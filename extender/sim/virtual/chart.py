@@ -36,21 +36,21 @@ def rows(panel: Panel, scene: Scene) -> Iterator[str]:
     """A row for each group: its name, the time that it waited, its members' time."""
     place = {timeline.key: panel.top + index * ROW for index, timeline in enumerate(scene.timelines)}
     for timeline in scene.timelines:
-        yield from _wait(panel, scene, timeline, place[timeline.key])
+        top, name = place[timeline.key], timeline.name.removeprefix("default/")
+        short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+        yield svg.text(panel.left - 6, top + 15, short, "", "end")
+        if timeline.came is not None:
+            until = scene.end if timeline.started is None else timeline.started
+            x = panel.x(timeline.came)
+            yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
     for bar in scene.bars:
-        yield from _run(panel, scene, bar, place[bar.timeline.key])
+        top, x = place[bar.timeline.key], panel.x(bar.start)
+        width, label = panel.x(bar.end) - x, f"{bar.members} pod{'s' if bar.members > 1 else ''}"
+        yield svg.box(x, top + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
+        if width > len(label) * _LETTER + 8:
+            yield svg.text(x + 5, top + 15, label, "inside")
     for timeline in scene.timelines:
         yield from marks(panel, timeline, place[timeline.key] + 1, ROW - 2)
-
-
-def _wait(panel: Panel, scene: Scene, timeline: GroupTimeline, top: float) -> Iterator[str]:
-    name = timeline.name.removeprefix("default/")
-    short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-    yield svg.text(panel.left - 6, top + 15, short, "", "end")
-    if timeline.came is not None:
-        until = scene.end if timeline.started is None else timeline.started
-        x = panel.x(timeline.came)
-        yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
 
 
 def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
@@ -59,7 +59,7 @@ def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> I
         x = panel.x(span.begin)
         title = f"{timeline.name}: nodes were reserved for {two_units(span.end - span.begin)}"
         yield svg.box(x, top, panel.x(span.end) - x, height / 2, RESERVED, title)
-    for moment, members in timeline.gave_back.items():
+    for moment, members in timeline.reclaimed.items():
         title = f"{timeline.name}: {many(members, 'pod')} evicted for others"
         yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, title)
 
@@ -67,19 +67,10 @@ def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> I
 def all_marks(panel: Panel, scene: Scene, top: float) -> Iterator[str]:
     """Those of all groups in one strip, as one shape for each kind, since they may be many."""
     reserved = [span for timeline in scene.timelines for span in timeline.reserved]
-    evicted = {moment for timeline in scene.timelines for moment in timeline.gave_back}
+    evicted = {moment for timeline in scene.timelines for moment in timeline.reclaimed}
     lengths = ((panel.x(span.begin), panel.x(span.end) - panel.x(span.begin)) for span in reserved)
     yield svg.boxes(RESERVED, ((x, top, width, 5) for x, width in lengths))
     yield svg.boxes(EVICTED, ((panel.x(moment) - 0.5, top + 6, 1, 5) for moment in sorted(evicted)))
-
-
-def _run(panel: Panel, scene: Scene, bar: Bar, top: float) -> Iterator[str]:
-    x = panel.x(bar.start)
-    width = panel.x(bar.end) - x
-    label = f"{bar.members} pod{'s' if bar.members > 1 else ''}"
-    yield svg.box(x, top + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
-    if width > len(label) * _LETTER + 8:
-        yield svg.text(x + 5, top + 15, label, "inside")
 
 
 def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
@@ -188,23 +179,19 @@ def _legend(scene: Scene) -> list[LegendEntry]:
     """The queues next to each other, in as many rows as they take, and what is marked."""
     entries: list[LegendEntry] = []
     x, row = _MARGIN, 0
-    for queue, colour in {**scene.colours, **_marked(scene)}.items():
+    reserved = any(timeline.reserved for timeline in scene.timelines)
+    evicted = any(timeline.reclaimed for timeline in scene.timelines)
+    marked = {
+        **({"nodes reserved": RESERVED} if reserved else {}),
+        **({"evicted for others": EVICTED} if evicted else {}),
+    }
+    for queue, colour in {**scene.colours, **marked}.items():
         width = 17 + len(queue) * _LEGEND_LETTER
         if x > _MARGIN and x + width > WIDTH:
             x, row = _MARGIN, row + 1
         entries.append(LegendEntry(queue, colour, x, row))
         x += width + 18
     return entries
-
-
-def _marked(scene: Scene) -> dict[str, str]:
-    """What is marked besides."""
-    reserved = any(timeline.reserved for timeline in scene.timelines)
-    evicted = any(timeline.gave_back for timeline in scene.timelines)
-    return {
-        **({"nodes reserved": RESERVED} if reserved else {}),
-        **({"evicted for others": EVICTED} if evicted else {}),
-    }
 
 
 def _top(scene: Scene) -> float:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from extender.api.configuration import Configuration
-from extender.api.keys import GATE, ROOT_QUEUE
+from extender.api.keys import GATE, QUEUE, ROOT_QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import (
     ElasticQuota,
@@ -25,14 +25,23 @@ from extender.api.objects.cluster import (
 )
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
-from extender.api.workloads.shape import KindName
+from extender.api.workloads.children import MALFORMED, count_pods, suspended
+from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
+from extender.api.workloads.shape import KindName, at
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import group_name
-from extender.domain.queues.quota_records import QuotaQueue
+from extender.domain.model.shapes import Shapes
 from extender.domain.queues.quota_steps import annotations_of, spec_of
 from extender.domain.queues.quotas import Quotas, plan_of
+from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot.job_suspension import unit
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, job_record
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import (
+    BY_NAME,
     ELASTIC_QUOTA_TREES,
     ELASTIC_QUOTAS,
+    JOBS,
     LOCAL_QUEUES,
     NAMESPACES,
     NODES,
@@ -43,13 +52,14 @@ from extender.sim.apiserver.kinds import (
     Json,
     ResourceKind,
 )
+from extender.sim.apiserver.patches import json_patched
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
+from extender.sim.controllers.offspring import children_of
 from extender.sim.embedded import node
-from extender.sim.files.creation import Creation
+from extender.sim.files.creation import Created, Creation
 from extender.sim.files.manifests import Manifests
 from extender.sim.kubelets import fails, run_seconds
-from extender.sim.virtual.suspended_jobs import let_go, not_played
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
 # ---- queues from quotas
@@ -75,8 +85,13 @@ def make_queues(creation: Creation) -> QuotaQueues:
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
     left = (queue for queue in wanted if queue.name in taken)
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in left]
-    for queue in _possible(wanted, taken):
-        creation.add(_object(queue), str(queue.source))
+    made = {ROOT_QUEUE}  # nothing is made below a queue that was not made of a quota; parents come first
+    for queue in wanted:
+        if not queue.kept and queue.name not in taken and queue.parent in made:
+            made.add(queue.name)
+            kind = {"apiVersion": QUEUES.api_version, "kind": QUEUES.name}
+            meta = {"name": queue.name, "annotations": annotations_of(queue)}
+            creation.add({**kind, "metadata": meta, "spec": spec_of(queue)}, str(queue.source))
     return QuotaQueues(plan.namespaces, notes)
 
 
@@ -86,18 +101,62 @@ def _all_quotas(creation: Creation, kind: ResourceKind, type_: type[Any]) -> lis
     return [msgspec.json.decode(msgspec.json.encode(obj), type=type_) for obj in found]
 
 
-def _possible(queues: Iterable[QuotaQueue], taken: set[str]) -> Iterator[QuotaQueue]:
-    """Nothing is made below a queue that was not made of a quota; parents come first."""
-    made = {ROOT_QUEUE}
-    for queue in queues:
-        if not queue.kept and queue.name not in taken and queue.parent in made:
-            made.add(queue.name)
-            yield queue
+# ---- suspended jobs
+
+_IN_TIME = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
 
 
-def _object(queue: QuotaQueue) -> Json:
-    meta = {"name": queue.name, "annotations": annotations_of(queue)}
-    return {"apiVersion": QUEUES.api_version, "kind": QUEUES.name, "metadata": meta, "spec": spec_of(queue)}
+def let_go(creation: Creation, by_quota: Mapping[str, str]) -> None:
+    """Make the groups and the pods of the suspended jobs that Muster manages unless it is told otherwise.
+
+    Such a job waits as one group, and starts when all pods that it makes at once have room. Its pods are
+    there from the beginning; nobody sees the difference. `by_quota`: the queues that quotas give to
+    namespaces.
+    """
+    schedulers = Configuration().scheduler_names
+    queues = {
+        obj["metadata"]["name"]: (obj["metadata"].get("annotations") or {}).get(QUEUE, "")
+        for obj, _ in creation.objects
+        if obj["kind"] == NAMESPACES.name
+    }
+    for place, (obj, where) in enumerate([*creation.objects]):
+        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME):
+            continue
+        try:
+            kind, job = JobKind(obj["apiVersion"], obj["kind"]), msgspec.convert(obj, AnyJob)
+            record = job_record(kind, job, WORKLOADS, Shapes(), schedulers, auto_groups=True)
+            queue = record.queue or queues.get(record.namespace) or by_quota.get(record.namespace, "")
+            if JobRules().manage(record, queue) and not record.fault:
+                _start(creation, place, unit(record, queue))
+        except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
+            creation.faults.append(f"{where}: its pods are not known: {fault}")
+
+
+def _start(creation: Creation, place: int, group: Json) -> None:
+    """As the controller of jobs does it, and then the job's own one."""
+    obj, where = creation.objects[place]
+    row, given = WORKLOADS[obj["apiVersion"], obj["kind"]], obj["metadata"].get("annotations") or {}
+    annotations = {name: text for name, text in given.items() if name.startswith(_IN_TIME)}
+    creation.add({**group, "metadata": {**group["metadata"], "annotations": annotations}}, where)
+    name = group["metadata"]["name"]
+    operations = job_suspension.let_go(obj, row, annotation_paths(row, obj), name, stamp(0))
+    creation.objects[place] = Created(json_patched(obj, operations), where)
+    for child in children_of(creation.objects[place].object):
+        creation.add(child, where)
+
+
+def not_played(creation: Creation) -> Iterator[str]:
+    """What controllers would make of jobs later: nobody is there for that in virtual time."""
+    for obj, where in creation.objects:
+        subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
+        if suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME:
+            yield f"{subject}: suspended: no pods are made"
+        elif obj["kind"] == JOBS.name:
+            rest = (at(obj, ("spec", "completions")) or 0) - count_pods(obj)
+            if rest > 0:
+                yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"
+        if (row := WORKLOADS.get((obj["apiVersion"], obj["kind"]))) and changes_its_count(row, obj):
+            yield f"{subject}: starts with all its pods or not at all; with fewer it does in a cluster"
 
 
 # ---- objects
@@ -129,7 +188,7 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
     groups = [_coming(group) for group in made[_name(POD_GROUPS)]]
-    comes = {_key(group.group.metadata): group.at for group in groups}
+    comes = {f"{group.metadata.namespace}/{group.metadata.name}": at for at, group in groups}
     return VirtualWorkload(
         nodes=_all(made[_name(NODES)], Node),
         queues=_all(made[_name(QUEUES)], Queue),
@@ -189,10 +248,6 @@ def _member(made: Made, comes: Mapping[str, float]) -> PodArrival:
 
 def _stamped(meta: Meta, at: float) -> Meta:
     return msgspec.structs.replace(meta, creation_timestamp=stamp(at))
-
-
-def _key(meta: Meta) -> str:
-    return f"{meta.namespace}/{meta.name}"
 
 
 def _all(made: Iterable[Made], kind: type[Thing]) -> tuple[Thing, ...]:

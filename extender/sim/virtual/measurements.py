@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.objects.pods import Pod
 from extender.domain.model.ownership import owner_record, spoken_group_name
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
@@ -43,7 +42,8 @@ class Fairness:
     def add(self, queues: Mapping[str, QueueDecision], seconds: float) -> None:
         siblings: dict[str, list[float]] = {}
         for queue in queues.values():
-            if queue.parent and _wants_more(queue):
+            asked = queue.requested.items()
+            if queue.parent and any(amount > queue.allocated.get(name, 0) for name, amount in asked):
                 siblings.setdefault(queue.parent, []).append(queue.share)
         for parent, shares in siblings.items():
             if len(shares) > 1:
@@ -53,10 +53,6 @@ class Fairness:
 
     def means(self) -> dict[int, float]:
         return {level: self._sums[level] / self._seconds[level] for level in sorted(self._sums)}
-
-
-def _wants_more(queue: QueueDecision) -> bool:
-    return any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
 
 
 def _depth(name: str, queues: Mapping[str, QueueDecision]) -> int:
@@ -97,9 +93,7 @@ class GroupTimeline(msgspec.Struct):
     stood: int = 0  # members that run or ran
     ended: int = 0
     runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
-    gave_back: Counter[float] = msgspec.field(
-        default_factory=Counter
-    )  # by moment: members evicted for others
+    reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # members, by moment: they come again
     reserved: list[Span] = msgspec.field(default_factory=list)  # when nodes were reserved for it
 
     @property
@@ -135,7 +129,10 @@ class Measurements(Observer):
             f"{group.metadata.namespace}/{group.metadata.name}" for _, group in workload.groups
         ]
         self._needed = _needed(workload)
-        self._names = {key_of_group(member.pod): _name(member.pod) for member in workload.members}
+        self._names = {
+            key_of_group(member.pod): f"{member.pod.metadata.namespace}/{spoken_group_name(member.pod)}"
+            for member in workload.members
+        }
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
         self._reserved: dict[GroupKey, float] = {}  # since when nodes are
@@ -172,24 +169,27 @@ class Measurements(Observer):
         if not pod.group:
             return
         self.pass_time(now)
-        timeline, since = self.timelines[pod.group], self._since.pop(pod.uid, None)
-        if since is not None:
-            timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
-            timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
+        timeline = self._note_run(pod, now)
         timeline.ended += 1
         if timeline.ended == timeline.present:
             timeline.over = now
             self._at_work -= 1
 
-    def gave_back(self, pod: PodRecord, now: float) -> None:
+    def reclaimed(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
             return
         self.pass_time(now)
-        timeline, since = self.timelines[pod.group], self._since.pop(pod.uid)
-        timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
-        timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
+        timeline = self._note_run(pod, now)
         timeline.stood -= 1
-        timeline.gave_back[now] += 1
+        timeline.reclaimed[now] += 1
+
+    def _note_run(self, pod: PodRecord, now: float) -> GroupTimeline:
+        """A member runs no longer, if it did."""
+        timeline, since = self.timelines[pod.group], self._since.pop(pod.uid, None)
+        if since is not None:
+            timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
+            timeline.runs_of_members[MemberRun(since, now, pod.shape)] += 1
+        return timeline
 
     def settled(self, decisions: Decisions, now: float) -> None:
         self.pass_time(now)
@@ -225,10 +225,6 @@ class Measurements(Observer):
             self.timelines[key].reserved.append(Span(self._reserved.pop(key), now))
         for key in holders - self._reserved.keys():
             self._reserved[key] = now
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{spoken_group_name(pod)}"
 
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:

@@ -92,6 +92,7 @@ class SimulationReport(Part, frozen=True):
 
 def report(measured: Measurements, nodes: int, decisions: int, end: float) -> SimulationReport:
     timelines = list(measured.timelines.values())
+    used = {timeline.queue for timeline in timelines}
     return SimulationReport(
         makespan=_rounded(end - (measured.first or 0.0)),
         nodes=nodes,
@@ -103,10 +104,10 @@ def report(measured: Measurements, nodes: int, decisions: int, end: float) -> Si
         waits=_waits(timelines),
         utilisation=_utilisation(measured),
         fairness=[LevelReport(level, _rounded(mean)) for level, mean in measured.fairness.means().items()],
-        evictions=sum(timeline.gave_back.total() for timeline in timelines),
+        evictions=sum(timeline.reclaimed.total() for timeline in timelines),
         reservations=sum(bool(timeline.reserved) for timeline in timelines),
         sizes=_sizes(timelines),
-        queues=[_queue(measured, name) for name in _names(measured)],
+        queues=[_queue(measured, name) for name in sorted(measured.decisions.queues) if name in used],
         never_started=[_unstarted(measured, timeline) for timeline in timelines if timeline.started is None],
     )
 
@@ -122,27 +123,17 @@ def _sizes(timelines: Sequence[GroupTimeline]) -> list[SizeReport]:
     ]
 
 
-def _names(measured: Measurements) -> list[str]:
-    """The queues that were asked for anything."""
-    used = {timeline.queue for timeline in measured.timelines.values()}
-    return sorted(name for name in measured.decisions.queues if name in used)
-
-
 def _queue(measured: Measurements, name: str) -> QueueReport:
     timelines = [timeline for timeline in measured.timelines.values() if timeline.queue == name]
-    sums = measured.sums[name]
+    sums, resources = measured.sums[name], _resources(measured)
     return QueueReport(
         name=name,
         weight=measured.decisions.queues[name].weight,
         groups=len(timelines),
         done=_done(timelines),
         waits=_waits(timelines),
-        allocated={
-            resource: _part(measured, resource, sums.allocated[resource]) for resource in _resources(measured)
-        },
-        deserved={
-            resource: _part(measured, resource, sums.deserved[resource]) for resource in _resources(measured)
-        },
+        allocated={resource: _part(measured, resource, sums.allocated[resource]) for resource in resources},
+        deserved={resource: _part(measured, resource, sums.deserved[resource]) for resource in resources},
     )
 
 

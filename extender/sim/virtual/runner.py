@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.configuration import Configuration
 from extender.domain.model.records import PodRecord
@@ -12,7 +13,6 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.files.manifests import load
 from extender.sim.virtual import synthetic, trace
-from extender.sim.virtual import synthetic as synthetic_tree
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
@@ -67,7 +67,9 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
 
 
 def _workload(options: SimulationOptions) -> VirtualWorkload:
-    made = _of_files(options) if options.files else VirtualWorkload()
+    made = VirtualWorkload()
+    if options.files:
+        made = from_manifests(load(options.files, options.create_namespaces), options.seed)
     if not made.nodes:
         made += options.made_nodes()
     rows = [row for path in options.traces for row in trace.read(path)]
@@ -76,22 +78,14 @@ def _workload(options: SimulationOptions) -> VirtualWorkload:
         invented = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
         made += from_rows(invented, made.queues, synthetic.WEIGHTS)
     if options.synthetic_jobs:
-        tree = [queue for queue in synthetic_tree.team_queues() if queue.metadata.name not in _names(made)]
+        known = {queue.metadata.name for queue in made.queues}
+        tree = [queue for queue in synthetic.team_queues() if queue.metadata.name not in known]
         made += VirtualWorkload(queues=tuple(tree))
-        made += from_rows(
-            synthetic_tree.job_rows(options.synthetic_jobs, _room(made), options.seed), made.queues, {}
-        )
+        invented = synthetic.job_rows(options.synthetic_jobs, _room(made), options.seed)
+        made += from_rows(invented, made.queues, {})
     if not made.members:
         raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
     return made
-
-
-def _names(made: VirtualWorkload) -> set[str]:
-    return {queue.metadata.name for queue in made.queues}
-
-
-def _of_files(options: SimulationOptions) -> VirtualWorkload:
-    return from_manifests(load(options.files, options.create_namespaces), options.seed)
 
 
 def _room(made: VirtualWorkload) -> synthetic.ClusterSize:
@@ -121,17 +115,11 @@ def simulate(options: SimulationOptions) -> Result:
     result = _run(given, limits, "starting pods in virtual time")
     if not options.compare:
         return result
-    limits = msgspec.structs.replace(limits, reservations=0, reclaims=0)
-    other = _run(_traverse_only(given), limits, "the same with traverse only")
-    return result._replace(report=msgspec.structs.replace(result.report, compared=other.report))
-
-
-def _traverse_only(given: VirtualWorkload) -> VirtualWorkload:
-    queues = (
-        msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, dequeue_strategy="traverse"))
-        for queue in given.queues
-    )
-    return msgspec.structs.replace(given, queues=tuple(queues))
+    limits = replace(limits, reservations=0, reclaims=0)
+    queues = (replace(queue, spec=replace(queue.spec, dequeue_strategy="traverse")) for queue in given.queues)
+    given = replace(given, queues=tuple(queues))
+    other = _run(given, limits, "the same with traverse only")
+    return result._replace(report=replace(result.report, compared=other.report))
 
 
 def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:

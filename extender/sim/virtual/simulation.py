@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 
-import msgspec
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod, PodStatus
@@ -69,7 +68,7 @@ class VirtualCluster:
     def add(self, pod: Pod) -> PodRecord:
         """A pod comes; one that names a node runs there."""
         if pod.spec.node_name:
-            pod = msgspec.structs.replace(pod, status=RUNNING)
+            pod = replace(pod, status=RUNNING)
         uid = Uid(pod.metadata.uid)
         self._pods[uid] = pod
         self._present.setdefault(key_of_group(pod), []).append(uid)
@@ -81,17 +80,15 @@ class VirtualCluster:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
-        self.ledger.pods.set(msgspec.structs.replace(pod, status=status))
+        self.ledger.pods.set(replace(pod, status=status))
         record = self._record(uid)
-        self._one_less(key_of_group(pod))
-        return record
-
-    def _one_less(self, group: GroupKey) -> None:
+        group = key_of_group(pod)
         self._left[group] -= 1
         if not self._left[group]:
-            for uid in self._present.pop(group):
-                self.ledger.pods.drop(uid)
+            for ended in self._present.pop(group):
+                self.ledger.pods.drop(ended)
             self.ledger.intake.drop_group(group)
+        return record
 
     def _record(self, uid: Uid) -> PodRecord:
         record = self.ledger.pods.get(uid)
@@ -104,25 +101,22 @@ class VirtualCluster:
         """Decide until no more pods start; returns the claims that were bound, and the evicted pods."""
         bound: list[Claim] = []
         evicted: list[PodRecord] = []
-        due = self._is_due()
+        wake_at = self.ledger.decisions.wake_at
+        due = self.ledger.version != self._seen or (wake_at is not None and wake_at <= self._clock())
         while due:
-            decisions = self._decide()
-            out = [record for record in map(self._evict, _undone(decisions)) if record]
-            out += [record for record in map(self._take_away, decisions.evictions) if record]
+            decisions = decide(self.ledger.snapshot(), self.ledger.decisions)
+            self.ledger.publish(decisions)
+            self.rounds += 1
+            out: list[PodRecord | None] = []
+            for uid in [uid for decision in decisions.groups.values() for uid in decision.undo]:
+                out.append(self.end(uid, FAILED))  # of a start that failed finally; nothing creates it again
+                self.ledger.pods.drop(uid)
+            out += [self._take_away(uid) for uid in decisions.evictions]
+            gone = [record for record in out if record is not None]
             taken = self._take()
-            bound, evicted, due = bound + taken, evicted + out, bool(taken or out)
+            bound, evicted, due = bound + taken, evicted + gone, bool(taken or gone)
         self._seen = self.ledger.version
         return bound, evicted
-
-    def _is_due(self) -> bool:
-        wake_at = self.ledger.decisions.wake_at
-        return self.ledger.version != self._seen or (wake_at is not None and wake_at <= self._clock())
-
-    def _decide(self) -> Decisions:
-        decisions = decide(self.ledger.snapshot(), self.ledger.decisions)
-        self.ledger.publish(decisions)
-        self.rounds += 1
-        return decisions
 
     def _take(self) -> list[Claim]:
         """The scheduler asks for every planned pod and binds it to the planned node; the barrier lets go."""
@@ -130,38 +124,24 @@ class VirtualCluster:
         for claim in planned:
             if isinstance(self.ledger.assumed.assume(claim.pod.uid, [claim.node]), list):
                 self.ledger.assumed.hold(claim.pod.uid, claim.node, token=1)
-        return [
-            claim
-            for key in dict.fromkeys(claim.pod.group for claim in planned)
-            for claim in self._bind(self.ledger.assumed.confirm(key).posting)
-        ]
-
-    def _bind(self, posting: Sequence[Claim]) -> Iterable[Claim]:
-        for claim in posting:
-            pod = self._pods[claim.pod.uid]
-            spec = msgspec.structs.replace(pod.spec, node_name=claim.node)
-            self._pods[claim.pod.uid] = pod = msgspec.structs.replace(pod, spec=spec, status=RUNNING)
-            self.ledger.pods.set(pod)
-        return posting
-
-    def _evict(self, uid: Uid) -> PodRecord | None:
-        """A pod of a start that failed finally; nothing creates it again."""
-        record = self.end(uid, FAILED)
-        self.ledger.pods.drop(uid)
-        return record
+        taken: list[Claim] = []
+        for key in dict.fromkeys(claim.pod.group for claim in planned):
+            for claim in self.ledger.assumed.confirm(key).posting:
+                pod = self._pods[claim.pod.uid]
+                spec = replace(pod.spec, node_name=claim.node)
+                self._pods[claim.pod.uid] = pod = replace(pod, spec=spec, status=RUNNING)
+                self.ledger.pods.set(pod)
+                taken.append(claim)
+        return taken
 
     def _take_away(self, uid: Uid) -> PodRecord | None:
-        """A pod that gives its room to others; its controller creates it again."""
+        """A pod whose room is reclaimed for others; its controller creates it again."""
         if (pod := self._pods.pop(uid, None)) is None:
             return None
         record = self._record(uid)
         self._present[key_of_group(pod)].remove(uid)
         self.ledger.pods.drop(uid)
         return record
-
-
-def _undone(decisions: Decisions) -> list[Uid]:
-    return [uid for decision in decisions.groups.values() for uid in decision.undo]
 
 
 # ---- the run
@@ -183,7 +163,7 @@ class Observer:
     def ended(self, pod: PodRecord, now: float) -> None:
         """A pod has ended, or was evicted."""
 
-    def gave_back(self, pod: PodRecord, now: float) -> None:
+    def reclaimed(self, pod: PodRecord, now: float) -> None:
         """A pod that ran was evicted for others, and comes again."""
 
     def settled(self, decisions: Decisions, now: float) -> None:
@@ -261,7 +241,7 @@ class Simulation:
         if member is None or pod.phase != "Running":
             return self._note_end(pod)
         for observer in self._observers:
-            observer.gave_back(pod, self.now)
+            observer.reclaimed(pod, self.now)
         self._plan(self.now, partial(self._add, _again(member)))
 
     def _run(self, pods: Iterable[PodRecord]) -> None:

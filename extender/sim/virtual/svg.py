@@ -119,17 +119,10 @@ class Panel(NamedTuple):
     def moments(self, top: float) -> Iterator[str]:
         """The axis of time below, with lines up to `top`."""
         span = self.end - self.begin
-        step = next((tick for tick in _TICKS if span / tick <= _MOST_TICKS), _days(span))
-        for number in range(int(span // step) + 1):
-            x = self.x(self.begin + number * step)
+        days = 86400 * int(span // (86400 * _MOST_TICKS) + 1)
+        step = next((tick for tick in _TICKS if span / tick <= _MOST_TICKS), days)
+        for index in range(int(span // step) + 1):
+            x = self.x(self.begin + index * step)
+            mark = re.sub(r"(?<=[mhd])00[a-z]$", "", two_units(index * step))  # 30m, not 30m00s
             yield line(x, top, x, self.bottom, "grid")
-            yield text(x, self.bottom + 16, _mark(number * step), "small", "middle")
-
-
-def _mark(seconds: float) -> str:
-    """30m, not 30m00s."""
-    return re.sub(r"(?<=[mhd])00[a-z]$", "", two_units(seconds))
-
-
-def _days(span: float) -> int:
-    return 86400 * int(span // (86400 * _MOST_TICKS) + 1)
+            yield text(x, self.bottom + 16, mark, "small", "middle")

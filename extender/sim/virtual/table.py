@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from extender.api.durations import two_units
-from extender.sim.virtual.report import QueueReport, SimulationReport, SizeReport, Unstarted
+from extender.sim.virtual.report import QueueReport, SimulationReport, SizeReport
 from extender.terminal.text import columns, many, shortened
 
 _SHORTEST_NAME = 12
@@ -33,10 +33,8 @@ def comparison(given: SimulationReport, other: SimulationReport, width: int) -> 
 def _rows(given: SimulationReport, other: SimulationReport) -> Iterator[Cells]:
     yield "makespan", *(two_units(report.makespan) for report in (given, other))
     for name in given.utilisation:
-        yield (
-            f"utilisation of {name}",
-            *(f"{report.utilisation.get(name, 0.0):.1%}" for report in (given, other)),
-        )
+        held = (report.utilisation.get(name, 0.0) for report in (given, other))
+        yield f"utilisation of {name}", *(f"{part:.1%}" for part in held)
     for level in (fairness.level for fairness in given.fairness):
         yield f"fairness of level {level}", _jain(given, level), _jain(other, level)
     yield "evicted pods", given.evictions, other.evictions
@@ -66,13 +64,18 @@ _MOST_UNSTARTED = 10
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     """`width`: the columns of the terminal; 0: no limit."""
-    yield _head(report)
+    counts = {"pod": report.pods, "gang": report.groups, "queue": len(report.queues), "node": report.nodes}
+    yield ", ".join(many(count, noun) for noun, count in [*counts.items(), ("decision", report.decisions)])
     if report.outsiders:
         yield f"{many(report.outsiders, 'pod')} of other schedulers left alone"
     yield ""
     yield f"makespan     {two_units(report.makespan)}"
     yield f"done         {report.done:,} of {many(report.groups, 'gang')}"
-    yield f"utilisation  {_percentages(report.utilisation) or _why_none(report)}"
+    used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
+    if not used:  # all that runs may have begun at the last moment of the simulation, and run without end
+        nothing = len(report.never_started) == report.groups
+        used = "nothing ran" if nothing else "not measured: no time passed"
+    yield f"utilisation  {used}"
     if report.fairness:
         levels = (f"level {level.level} {level.jain:.2f}" for level in report.fairness)
         yield f"fairness     {', '.join(levels)}"
@@ -88,17 +91,6 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     if report.never_started:
         yield ""
         yield from _never_started(report)
-
-
-def _head(report: SimulationReport) -> str:
-    parts = (
-        many(report.pods, "pod"),
-        many(report.groups, "gang"),
-        many(len(report.queues), "queue"),
-        many(report.nodes, "node"),
-        many(report.decisions, "decision"),
-    )
-    return ", ".join(parts)
 
 
 def _waits(report: SimulationReport, width: int) -> list[str]:
@@ -130,34 +122,19 @@ def _shares(report: SimulationReport, width: int) -> list[str]:
     if not name:
         return []
     head = ("queue", "weight", "held", "deserved", "held/due")
-    rows = [_share(queue, name) for queue in report.queues]
+    rows: list[Cells] = []
+    for queue in report.queues:
+        held, due = queue.allocated[name], queue.deserved[name]
+        ratio = f"{held / due:.2f}" if due else "-"
+        rows.append((queue.name, queue.weight, f"{held:.1%}", f"{due:.1%}", ratio))
     return ["", f"shares of {name}, on average", *fitting(head, rows, width)]
-
-
-def _share(queue: QueueReport, name: str) -> Cells:
-    held, due = queue.allocated[name], queue.deserved[name]
-    ratio = f"{held / due:.2f}" if due else "-"
-    return (queue.name, queue.weight, f"{held:.1%}", f"{due:.1%}", ratio)
 
 
 def _never_started(report: SimulationReport) -> Iterator[str]:
     yield f"{many(len(report.never_started), 'gang')} never started:"
-    for group in report.never_started[:_MOST_UNSTARTED]:
-        yield f"  {group.group}: {_reason(group)}"
+    for gang in report.never_started[:_MOST_UNSTARTED]:
+        reason = ": ".join(filter(None, (gang.reason, gang.detail))) or "no reason was given"
+        yield f"  {gang.group}: {reason}" + (f"; {gang.hint}" if gang.hint else "")
     more = len(report.never_started) - _MOST_UNSTARTED
     if more > 0:
         yield f"  and {more:,} more (-o json has them all)"
-
-
-def _reason(gang: Unstarted) -> str:
-    reason = ": ".join(filter(None, (gang.reason, gang.detail))) or "no reason was given"
-    return f"{reason}; {gang.hint}" if gang.hint else reason
-
-
-def _why_none(report: SimulationReport) -> str:
-    """All that runs may have begun at the last moment of the simulation, and run without end."""
-    return "nothing ran" if len(report.never_started) == report.groups else "not measured: no time passed"
-
-
-def _percentages(parts: dict[str, float]) -> str:
-    return ", ".join(f"{name} {part:.1%}" for name, part in parts.items())

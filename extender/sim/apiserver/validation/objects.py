@@ -26,12 +26,8 @@ from extender.sim.apiserver.validation.schemas import queue_errors, schema_error
 # ---- Jobs
 
 _FIXED = (
-    "selector",
-    "completionMode",
-    "podFailurePolicy",
-    "backoffLimitPerIndex",
-    "managedBy",
-    "successPolicy",
+    *("selector", "completionMode", "podFailurePolicy"),
+    *("backoffLimitPerIndex", "managedBy", "successPolicy"),
 )
 _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest
 _IMMUTABLE = "field is immutable"
@@ -94,13 +90,9 @@ def creation_errors(kind: ResourceKind, obj: Json) -> FieldErrors:
     else:
         yield from _own_errors(kind, obj)
     if kind in _WITH_TEMPLATE:
-        yield from _template_errors(obj)
-
-
-def _template_errors(workload: Json) -> FieldErrors:
-    template = (workload.get("spec") or {}).get("template") or {}
-    for error in pod_errors({"metadata": {}, "spec": {}, **template}):
-        yield error._replace(field=f"spec.template.{error.field}")
+        template = (obj.get("spec") or {}).get("template") or {}
+        for error in pod_errors({"metadata": {}, "spec": {}, **template}):
+            yield error._replace(field=f"spec.template.{error.field}")
 
 
 def change_errors(kind: ResourceKind, before: Json, obj: Json) -> FieldErrors:
@@ -113,22 +105,17 @@ def change_errors(kind: ResourceKind, before: Json, obj: Json) -> FieldErrors:
 
 
 def _own_errors(kind: ResourceKind, obj: Json) -> FieldErrors:
-    if kind.custom:
-        yield from _custom_errors(kind, obj)
+    if kind.custom:  # the metadata of every kind is judged in the same way, not by its schema
+        schema = schema_of(kind)
+        for name in sorted(set(obj) - {"metadata", "apiVersion", "kind"}):
+            yield from schema_errors(obj[name], schema.field(name), name)
+        if kind is QUEUES and isinstance(obj.get("spec"), dict):
+            yield from queue_errors(obj, schema)
     if kind is NODES:
         yield from taint_errors(obj)
         yield from node_errors(obj)
     if kind is PRIORITY_CLASSES:
         yield from _class_errors(obj)
-
-
-def _custom_errors(kind: ResourceKind, obj: Json) -> FieldErrors:
-    """The API server looks at the metadata of every kind in the same way, not by the schema."""
-    schema = schema_of(kind)
-    for name in sorted(set(obj) - {"metadata", "apiVersion", "kind"}):
-        yield from schema_errors(obj[name], schema.field(name), name)
-    if kind is QUEUES and isinstance(obj.get("spec"), dict):
-        yield from queue_errors(obj, schema)
 
 
 def _class_errors(priority: Json) -> FieldErrors:

@@ -139,10 +139,6 @@ def pod_errors(pod: Json) -> FieldErrors:
     yield from _named("spec.priorityClassName", spec.get("priorityClassName"), subdomain)
     for place, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"spec.tolerations[{place}]")
-    yield from _gates(spec)
-
-
-def _gates(spec: Json) -> FieldErrors:
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
     if gates and spec.get("nodeName"):
         yield forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
@@ -179,18 +175,15 @@ def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
         if not variable.get("name"):
             yield required(f"{at}.env[{place}].name")
     for place, mount in enumerate(container.get("volumeMounts") or ()):
-        yield from _mount(mount, volumes, f"{at}.volumeMounts[{place}]")
+        field = f"{at}.volumeMounts[{place}]"
+        if not mount.get("name"):
+            yield required(f"{field}.name")
+        elif mount["name"] not in volumes:
+            yield not_found_field(f"{field}.name", mount["name"])
+        if not mount.get("mountPath"):
+            yield required(f"{field}.mountPath")
     yield from _choice(f"{at}.imagePullPolicy", container.get("imagePullPolicy"), _PULLS)
     yield from request_errors(container.get("resources") or {}, f"{at}.resources")
-
-
-def _mount(mount: Json, volumes: set[Any], at: str) -> FieldErrors:
-    if not mount.get("name"):
-        yield required(f"{at}.name")
-    elif mount["name"] not in volumes:
-        yield not_found_field(f"{at}.name", mount["name"])
-    if not mount.get("mountPath"):
-        yield required(f"{at}.mountPath")
 
 
 def _volumes(spec: Json) -> FieldErrors:

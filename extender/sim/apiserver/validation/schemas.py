@@ -39,13 +39,20 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
     """
     if not isinstance(body, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.name}): no object")
-    _check_kind(kind, body)
+    version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.name
+    if version != kind.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version"
+        raise bad_request(f"{message} ({kind.api_version})")
+    if name != kind.name:
+        message = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
+        raise bad_request(f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion")
     schema = schema_of(kind)
     if kind.custom:
-        metadata = body.get("metadata")
-        _raise_unreadable(kind, _unreadable(metadata, schema.field("metadata"), kind.name, "metadata"))
+        faults = _unreadable(body.get("metadata"), schema.field("metadata"), kind.name, "metadata")
     else:
-        _raise_unreadable(kind, _unreadable(body, schema, kind.name, ""))
+        faults = _unreadable(body, schema, kind.name, "")
+    if fault := next(faults, ""):
+        raise _cannot_handle(kind, fault)
     unknown: list[str] = []
     found: Json = _known(body, schema, "", unknown)
     if strict and unknown:
@@ -57,21 +64,6 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
 def filled(metadata: Json) -> Json:
     """Without what is empty, as every server of Go writes it; empty managedFields mean something."""
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
-
-
-def _check_kind(kind: ResourceKind, body: Json) -> None:
-    version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.name
-    if version != kind.api_version:
-        message = f"the API version in the data ({version}) does not match the expected API version"
-        raise bad_request(f"{message} ({kind.api_version})")
-    if name != kind.name:
-        message = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
-        raise bad_request(f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion")
-
-
-def _raise_unreadable(kind: ResourceKind, faults: Iterator[str]) -> None:
-    if fault := next(faults, ""):
-        raise _cannot_handle(kind, fault)
 
 
 def _cannot_handle(kind: ResourceKind, why: str) -> StatusError:
@@ -182,6 +174,7 @@ def schema_errors(value: Any, schema: FieldSchema, at: str) -> FieldErrors:
         yield _of_type(at, value, str(shown))
         return
     yield from _scalar_errors(value, published, at)
+    yield from _quantity_errors(value, published, at)
     if isinstance(value, dict):
         for name in published.get("required", ()):
             if name not in value:
@@ -190,6 +183,17 @@ def schema_errors(value: Any, schema: FieldSchema, at: str) -> FieldErrors:
             yield from schema_errors(value[name], schema.field(name), f"{at}.{name}")
     if isinstance(value, list):
         yield from _item_errors(value, schema, at)
+
+
+def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> FieldErrors:
+    keys = set()
+    for place, item in enumerate(items):
+        yield from schema_errors(item, schema.items, f"{at}[{place}]")
+        if schema.is_set or (schema.list_keys and isinstance(item, dict)):
+            if (key := schema.key_of(item)) in keys:
+                own = {name: item.get(name) for name in schema.list_keys} if schema.list_keys else item
+                yield duplicate(f"{at}[{place}]", own)
+            keys.add(key)
 
 
 def _of_type(at: str, value: Any, wanted: str) -> Any:
@@ -220,33 +224,17 @@ def _scalar_errors(value: Any, published: Json, at: str) -> FieldErrors:
             yield wrong(at, value, f"{at} in body should match '{published['pattern']}'")
         if value not in published.get("enum", [value]):
             yield not_supported(at, value, published["enum"])
-    yield from _quantity_errors(value, published, at)
 
 
 def _quantity_errors(value: Any, published: Json, at: str) -> FieldErrors:
     for rule in published.get("x-kubernetes-validations", ()):
-        if "isQuantity(string(self))" in rule["rule"] and not _is_quantity(value):
+        try:
+            is_fit = "isQuantity(string(self))" not in rule["rule"] or at_least(value) >= 0
+        except BadQuantity:
+            is_fit = False
+        if not is_fit:
             above, _, name = at.rpartition(".")
             yield wrong(f"{above}[{name}]", value, rule["message"])
-
-
-def _is_quantity(value: Any) -> bool:
-    try:
-        return at_least(value) >= 0
-    except BadQuantity:
-        return False
-
-
-def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> FieldErrors:
-    keys = set()
-    for place, item in enumerate(items):
-        yield from schema_errors(item, schema.items, f"{at}[{place}]")
-        if schema.is_set or (schema.list_keys and isinstance(item, dict)):
-            key = schema.key_of(item)
-            if key in keys:
-                own = {name: item.get(name) for name in schema.list_keys} if schema.list_keys else item
-                yield duplicate(f"{at}[{place}]", own)
-            keys.add(key)
 
 
 # ---- queues
