@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
+import yaml
 
 from extender.api.quantities import BadQuantity
 from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
@@ -53,6 +54,16 @@ UNREADABLE = (msgspec.ValidationError, BadQuantity)
 def typed(obj: Json, kind: type[T]) -> T:
     """Raises ValidationError."""
     return msgspec.json.decode(msgspec.json.encode(obj), type=kind)
+
+
+class ObjectLoader(yaml.SafeLoader):
+    """Of YAML, in which times stay the texts that they are in JSON."""
+
+
+ObjectLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 # ---- whether a write means this object

@@ -21,6 +21,7 @@ from extender.sim.apiserver import protobuf
 from extender.sim.apiserver.discovery import document
 from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
 from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.objects import ObjectLoader
 from extender.sim.apiserver.requests import Request, target_of
 from extender.sim.apiserver.routes import Watch, answer, encode
 from extender.sim.apiserver.service import Service
@@ -29,16 +30,6 @@ from extender.sim.apiserver.tables import table, wanted
 # ---- bodies
 
 _YAML_FORMS = ("application/yaml", "application/apply-patch+yaml")
-
-
-class _Loader(yaml.SafeLoader):
-    """Times stay the texts that they are in JSON."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def decoded(raw: bytes, content_type: str) -> Any:
@@ -67,7 +58,7 @@ def _yaml(raw: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:
-        return yaml.load(raw, _Loader)
+        return yaml.load(raw, ObjectLoader)
     except yaml.YAMLError as fault:
         raise bad_request(f"error decoding YAML: {fault}") from fault
 

@@ -9,7 +9,7 @@ from extender.api.workloads import children as making
 from extender.api.workloads.shape import JobOutcome, outcome_of
 from extender.sim.apiserver.kinds import Json
 
-_HANDED_DOWN = "sim.kube-muster.io/"
+HANDED_DOWN = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
 
 
 class ComparedOffspring(NamedTuple):
@@ -32,7 +32,7 @@ def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
 
 def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
     given = owner["metadata"].get("annotations") or {}
-    handed = {name: text for name, text in given.items() if name.startswith(_HANDED_DOWN)}
+    handed = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
     for child in made:
         own = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}

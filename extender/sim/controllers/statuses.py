@@ -61,7 +61,7 @@ def _put(status: Json, path: Path, value: str) -> None:
 
 # ---- Kubernetes' own workloads
 
-_REVISION = "controller-revision-hash"
+REVISION = "controller-revision-hash"
 
 
 def status_of(workload: Json, owned: list[Json]) -> Json:
@@ -83,7 +83,7 @@ def _counted(ready: int) -> Json:
 
 def _stateful_set(workload: Json, pods: list[Json]) -> Json:
     count, ready = len(pods), count_ready(pods)
-    revisions = [(pod["metadata"].get("labels") or {}).get(_REVISION, "") for pod in pods]
+    revisions = [(pod["metadata"].get("labels") or {}).get(REVISION, "") for pod in pods]
     revision = max(revisions, default="")
     return {
         "observedGeneration": workload["metadata"]["generation"],

@@ -28,7 +28,7 @@ from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Change, StoreFollower, key_of
 from extender.sim.controllers.jobs import JobEndings, JobPods, job_status
 from extender.sim.controllers.offspring import compared, has_ended, owner_uid
-from extender.sim.controllers.statuses import operator_status, status_of
+from extender.sim.controllers.statuses import REVISION, operator_status, status_of
 
 
 def collect(service: Service, gone: set[str]) -> None:
@@ -45,7 +45,6 @@ def collect(service: Service, gone: set[str]) -> None:
 
 
 _PACE = 0.05  # seconds in which changes gather
-_REVISION = "controller-revision-hash"
 _OWNED = (*OPERATOR_KINDS, JOBS, REPLICA_SETS, PODS)  # not the PodGroups that Muster makes for its own ends
 
 
@@ -122,7 +121,7 @@ class WorkloadControllers(StoreFollower):
         for child, wanted in found.kept:
             if _kind(child) is REPLICA_SETS:
                 self._scale(child, wanted["spec"].get("replicas", 1))
-            elif _label(child, _REVISION) != _label(wanted, _REVISION):
+            elif _revision(child) != _revision(wanted):
                 self._remove(child)  # and make it anew when it is gone
 
     def _pods_of(self, job: Json, owned: list[Json]) -> JobPods:
@@ -184,6 +183,5 @@ def _kind(obj: Json) -> ResourceKind:
     return BY_NAME[obj["apiVersion"], obj["kind"]]
 
 
-def _label(obj: Json, name: str) -> str:
-    text: str = (obj["metadata"].get("labels") or {}).get(name, "")
-    return text
+def _revision(obj: Json) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(REVISION, ""))

@@ -67,16 +67,13 @@ class Creation:
         """What the server would give it."""
         meta = {**given["metadata"], "namespace": namespace_of(given)}
         if not meta.get("name"):
-            meta["name"] = meta["generateName"] + self._letters()
+            number, letters = next(self._numbers) * 7_919_317, ""
+            for _ in range(5):
+                number, rest = divmod(number, len(_LETTERS))
+                letters += _LETTERS[rest]
+            meta["name"] = meta["generateName"] + letters
         made = {**given, "metadata": meta}
         return {**made, "metadata": {**meta, "uid": _uid(_key(made))}}
-
-    def _letters(self) -> str:
-        number, letters = next(self._numbers) * 7_919_317, []
-        for _ in range(5):
-            number, rest = divmod(number, len(_LETTERS))
-            letters.append(_LETTERS[rest])
-        return "".join(letters)
 
 
 def _key(obj: Json) -> _Key:

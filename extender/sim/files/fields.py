@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from extender.api.quantities import BadQuantity, at_least
-from extender.api.workloads.shape import POD, KindName, Offspring, Path, WorkloadRow
+from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import BY_NAME, NODES, OPERATOR_KINDS, PODS, REPLICA_SETS, ResourceKind
@@ -172,7 +172,12 @@ _MAPS: dict[Leaf, Leaf] = {TEXT: TEXTS, WHOLE: WHOLES, COUNT: COUNTS}
 def fields_of(kind: ResourceKind) -> dict[str, Form]:
     """Those of an object, by name."""
     known = _fields(schema_of(kind))
-    return {**known, "status": _status(kind)} if "status" in known else known
+    if kind is NODES:
+        names = schema_of(kind).field("status").published["properties"]
+        known["status"] = {**dict.fromkeys(names, ANY), "allocatable": QUANTITIES, "capacity": QUANTITIES}
+    elif "status" in known:
+        known["status"] = ANY
+    return known
 
 
 def spec_of(kind: ResourceKind) -> dict[str, Form]:
@@ -183,31 +188,16 @@ def metadata() -> dict[str, Form]:
     return _fields(schema_of(PODS).field("metadata"))
 
 
-def _status(kind: ResourceKind) -> Form:
-    if kind is not NODES:
-        return ANY
-    names = schema_of(kind).field("status").published["properties"]
-    return {**dict.fromkeys(names, ANY), "allocatable": QUANTITIES, "capacity": QUANTITIES}
-
-
-# ---- from a schema
-
-
 def _fields(schema: FieldSchema) -> dict[str, Form]:
     known = {name: _form(schema.field(name)) for name in schema.published["properties"]}
     if schema.keeps_unknown:
         known[OTHERS] = ANY
-    return {**known, **_unsaid(schema.type_name, known)}
-
-
-def _unsaid(type_name: str, known: dict[str, Form]) -> dict[str, Form]:
-    """What the schema of this name does not say of its fields."""
-    match type_name:
+    match schema.type_name:  # which do not say this of their fields
         case "ObjectMeta":
-            return {"name": NAME, "generateName": PREFIX, "namespace": NAMESPACE}
+            known |= {"name": NAME, "generateName": PREFIX, "namespace": NAMESPACE}
         case "PodSpec":
-            return {"containers": Needed(known["containers"], "a pod has at least one container")}
-    return {}
+            known["containers"] = Needed(known["containers"], "a pod has at least one container")
+    return known
 
 
 def _form(schema: FieldSchema) -> Form:
@@ -252,8 +242,12 @@ def form_of(name: KindName) -> dict[str, Any]:
         _put(form, path, Needed(_template(), _PURPOSE))
     for path in WORKLOADS[name].counts:
         _put(form, path, COUNT)
-    for path, values in _choices(WORKLOADS[name]).items():
-        _put(form, path, one_of(sorted(values)))
+    choices: dict[Path, set[Any]] = {}  # the values that decide what is made
+    for offspring in WORKLOADS[name].offspring:
+        for path, values in offspring.when.items():
+            choices.setdefault(path, set()).update(value for value in values if value is not None)
+    for path, chosen in choices.items():
+        _put(form, path, one_of(sorted(chosen)))
     return {**form, "spec": Needed(form["spec"], _PURPOSE)}
 
 
@@ -269,19 +263,6 @@ def _known_fields(name: KindName) -> dict[str, Form]:
 @cache
 def _template() -> dict[str, Form]:
     return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _PURPOSE)}
-
-
-def _part_of_template() -> dict[str, Form]:
-    return {"metadata": metadata(), "spec": {**spec_of(PODS), "containers": [ANY]}}
-
-
-def _choices(row: WorkloadRow) -> dict[Path, set[Any]]:
-    """The values that decide what is made."""
-    choices: dict[Path, set[Any]] = {}
-    for offspring in row.offspring:
-        for path, values in offspring.when.items():
-            choices.setdefault(path, set()).update(value for value in values if value is not None)
-    return choices
 
 
 def _mark(form: dict[str, Form], offspring: Offspring) -> None:
@@ -301,7 +282,8 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
         path = offspring.spec.get("template")
         return [(path, Needed(_template(), _PURPOSE))] if path else []
     if offspring.optional:
-        return [(offspring.template, _part_of_template())]
+        part = {"metadata": metadata(), "spec": {**spec_of(PODS), "containers": [ANY]}}
+        return [(offspring.template, part)]
     if offspring.made == POD:
         return [(offspring.template, Needed(_template(), _PURPOSE))]
     spec = form_of(offspring.made)["spec"]

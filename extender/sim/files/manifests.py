@@ -13,7 +13,7 @@ from extender.api.workloads.shape import KindName
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
 from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
-from extender.sim.files.fields import Form, faults_of, fields_of, form_of, nameless
+from extender.sim.files.fields import faults_of, fields_of, form_of, nameless
 from extender.sim.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
 
@@ -30,14 +30,15 @@ def as_texts(value: Any) -> Any:
         return [as_texts(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {
-        name: _texts(part) if name in _AMOUNTS and isinstance(part, dict) else as_texts(part)
-        for name, part in value.items()
-    }
-
-
-def _texts(amounts: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(amount) if isinstance(amount, float) else amount for name, amount in amounts.items()}
+    copy = {}
+    for name, part in value.items():
+        if name in _AMOUNTS and isinstance(part, dict):
+            copy[name] = {
+                key: str(found) if isinstance(found, float) else found for key, found in part.items()
+            }
+        else:
+            copy[name] = as_texts(part)
+    return copy
 
 
 # ---- what is left out
@@ -90,35 +91,13 @@ def _hint(name: KindName) -> str:
 
 # ---- namespaces
 
-_DEFAULT = "default"
-
 
 def namespace_of(obj: Json) -> str:
     """The namespace of an object; empty for kinds without."""
     kind = BY_NAME.get((obj["apiVersion"], obj["kind"]))
     if kind is not None and not kind.namespaced:
         return ""
-    return obj["metadata"].get("namespace") or _DEFAULT
-
-
-def missing_namespaces(found: Iterable[tuple[Json, str]]) -> dict[str, str]:
-    """By name where each is named first."""
-    there = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
-    named: dict[str, str] = {}
-    for obj, where in found:
-        if BY_NAME.get((obj["apiVersion"], obj["kind"])) is NAMESPACES:
-            there.add(obj["metadata"].get("name"))
-        elif name := namespace_of(obj):
-            named.setdefault(name, where)
-    return {name: where for name, where in named.items() if name not in there}
-
-
-def missing_namespace_fault(name: str, where: str) -> str:
-    return f'{where}: namespaces "{name}" not found; --create-namespaces makes those that are missing'
-
-
-def new_namespace(name: str) -> Json:
-    return {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name, "metadata": {"name": name}}
+    return obj["metadata"].get("namespace") or "default"
 
 
 # ---- objects
@@ -155,15 +134,29 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     given = [document for path in paths for document in documents(path, faults)]
     found = [manifest for document in given for manifest in _manifest(document, faults, notes)]
     faults += [*_twice(found), *_counted(found, notes)]
-    missing = missing_namespaces((manifest.object, manifest.where) for manifest in found)
+    missing = _missing_namespaces(found)
     if not create_namespaces:
-        faults += [missing_namespace_fault(name, at) for name, at in missing.items()]
+        why = "not found; --create-namespaces makes those that are missing"
+        faults += [f'{at}: namespaces "{name}" {why}' for name, at in missing.items()]
     if not found and not faults:
         faults += [*notes, f"{', '.join(map(shown, paths))}: no objects in there that run or wait"]
     if faults:
         raise InvalidManifests("\n".join(faults))
-    found += [Manifest(NAMESPACES, new_namespace(name), at) for name, at in missing.items()]
+    head = {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name}
+    found += [Manifest(NAMESPACES, {**head, "metadata": {"name": name}}, at) for name, at in missing.items()]
     return Manifests(sorted(found, key=_order), notes)
+
+
+def _missing_namespaces(found: Iterable[Manifest]) -> dict[str, str]:
+    """By name where each is named first: those that no cluster has and no file makes."""
+    there = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
+    named: dict[str, str] = {}
+    for kind, obj, where in found:
+        if kind is NAMESPACES:
+            there.add(obj["metadata"].get("name"))
+        elif name := namespace_of(obj):
+            named.setdefault(name, where)
+    return {name: where for name, where in named.items() if name not in there}
 
 
 def _order(manifest: Manifest) -> int:
@@ -174,15 +167,24 @@ def _order(manifest: Manifest) -> int:
 
 def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterator[Manifest]:
     """Nothing, if it is at fault or left out."""
-    wrong = list(_unnamed(document))
-    form = None if wrong else _form(_kind_name(document.object))
+    missing = [field for field in ("apiVersion", "kind") if not isinstance(document.object.get(field), str)]
+    why = "missing; every object has an apiVersion and a kind"
+    wrong, form = [f"{document.where()}: {field}: {why}" for field in missing], None
+    name = _kind_name(document.object)
+    if name in WORKLOADS and not wrong:
+        form = form_of(name)
+    elif name in BY_NAME and not wrong:
+        form = fields_of(BY_NAME[name])
     if form is not None:
         wrong = [*faults_of(document, form), *nameless(document)]
     elif not wrong:
         notes.append(left_out_note(document))
     faults.extend(wrong)
-    kind = BY_NAME.get(_kind_name(document.object))
-    if form is not None and not wrong and not _is_there(kind, document.object):
+    if form is None or wrong:
+        return
+    kind, called = BY_NAME.get(name), document.object["metadata"].get("name")
+    always = [first["metadata"]["name"] for of_kind, first in FIRST_OBJECTS if of_kind is kind]
+    if called not in always:  # to name again what every cluster has changes nothing
         yield Manifest(kind, as_texts(document.object), document.where())
 
 
@@ -190,36 +192,12 @@ def _kind_name(obj: Json) -> KindName:
     return str(obj.get("apiVersion")), str(obj.get("kind"))
 
 
-def _unnamed(document: Document) -> Iterator[str]:
-    for field in ("apiVersion", "kind"):
-        if not isinstance(document.object.get(field), str):
-            yield f"{document.where()}: {field}: missing; every object has an apiVersion and a kind"
-
-
-def _form(name: KindName) -> dict[str, Form] | None:
-    if name in WORKLOADS:
-        return form_of(name)
-    return fields_of(BY_NAME[name]) if name in BY_NAME else None
-
-
-def _is_there(kind: ResourceKind | None, obj: Json) -> bool:
-    """Every cluster has it: to name it again changes nothing."""
-    return any(
-        kind is of_kind and obj["metadata"].get("name") == first["metadata"]["name"]
-        for of_kind, first in FIRST_OBJECTS
-    )
-
-
 def _twice(found: Sequence[Manifest]) -> Iterator[str]:
     """Objects of one kind, namespace and name."""
     first: dict[tuple[str, ...], str] = {}
     for manifest in found:
-        meta = manifest.object["metadata"]
-        key = (
-            *_kind_name(manifest.object),
-            namespace_of(manifest.object),
-            meta.get("name") or manifest.where,
-        )
+        obj = manifest.object
+        key = (*_kind_name(obj), namespace_of(obj), obj["metadata"].get("name") or manifest.where)
         if key in first:
             yield f'{manifest.where}: {key[1]} "{manifest.name}" already exists: it is at {first[key]}, too'
         first.setdefault(key, manifest.where)
@@ -241,18 +219,13 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
         if count > left:
             yield f"{subject}: asks for {count} pods; of all workloads together at most {MOST_PODS} are made"
         left -= min(count, left)
-        notes += [f"{subject}: {note}" for note in _remarks(manifest.object, count, remark) if note]
+        if suspended(manifest.object):
+            remark = "" if _kind_name(manifest.object) in BY_NAME else "suspended: no pods are made"
+        elif count == 0:
+            remark = remark or "asks for no pods"
+        notes += [f"{subject}: {remark}"] if remark else []
 
 
 def fault_text(fault: Exception) -> str:
     """What Python says of a field of another form than its kind has helps nobody."""
     return str(fault) if type(fault) is ValueError else "a field has a form that this kind does not know"
-
-
-def _remarks(obj: Json, count: int, remark: str) -> Iterator[str]:
-    if suspended(obj):
-        yield "" if _kind_name(obj) in BY_NAME else "suspended: no pods are made"
-    elif count == 0:
-        yield remark or "asks for no pods"
-    else:
-        yield remark

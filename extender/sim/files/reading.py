@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from extender.sim.apiserver.objects import ObjectLoader
+
 STANDARD_INPUT = Path("-")
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_NODES = 1_000_000  # of one object
@@ -28,16 +30,6 @@ class Document(NamedTuple):
 
     def where(self, node: yaml.Node | None = None) -> str:
         return where(self.file, node or self.node)
-
-
-class _Loader(yaml.SafeLoader):
-    """Times stay the texts that they are in JSON."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def shown(path: Path) -> str:
@@ -115,13 +107,13 @@ def _advice(problem: str) -> str:
 
 
 def _parsed(file: str, text: str, faults: list[str]) -> Iterator[Document]:
-    loader = _Loader(text)
+    loader = ObjectLoader(text)
     while loader.check_node():
         if (node := loader.get_node()) is not None:
             yield from _of_node(file, loader, node, faults)
 
 
-def _of_node(file: str, loader: _Loader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
+def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
     """One document, or the items of a list of objects. Empty documents are usual."""
     if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
         return

@@ -55,7 +55,7 @@ from extender.sim.apiserver.kinds import (
 from extender.sim.apiserver.patches import json_patched
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
-from extender.sim.controllers.offspring import children_of
+from extender.sim.controllers.offspring import HANDED_DOWN, children_of
 from extender.sim.embedded import node
 from extender.sim.files.creation import Created, Creation
 from extender.sim.files.manifests import Manifests
@@ -103,8 +103,6 @@ def _all_quotas(creation: Creation, kind: ResourceKind, type_: type[Any]) -> lis
 
 # ---- suspended jobs
 
-_IN_TIME = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
-
 
 def let_go(creation: Creation, by_quota: Mapping[str, str]) -> None:
     """Make the groups and the pods of the suspended jobs that Muster manages unless it is told otherwise.
@@ -136,7 +134,7 @@ def _start(creation: Creation, place: int, group: Json) -> None:
     """As the controller of jobs does it, and then the job's own one."""
     obj, where = creation.objects[place]
     row, given = WORKLOADS[obj["apiVersion"], obj["kind"]], obj["metadata"].get("annotations") or {}
-    annotations = {name: text for name, text in given.items() if name.startswith(_IN_TIME)}
+    annotations = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
     creation.add({**group, "metadata": {**group["metadata"], "annotations": annotations}}, where)
     name = group["metadata"]["name"]
     operations = job_suspension.let_go(obj, row, annotation_paths(row, obj), name, stamp(0))

@@ -172,18 +172,14 @@ def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:
     decision = measured.decisions.groups.get(timeline.key)
     if decision is None or decision.verdict is not Verdict.WAITING:
         return Unstarted(timeline.name, timeline.queue, "", "")
-    hint = _hint(measured, timeline, decision.reason)
+    hint = ""
+    if decision.reason is Reason.QUEUE_NOT_FOUND:
+        hint = did_you_mean(near_misses(timeline.queue, {*measured.known_queues, DEFAULT_QUEUE}, 1))
+    elif decision.reason is Reason.GROUP_NOT_FOUND:
+        namespace, _, named = timeline.name.partition("/")
+        if meant := did_you_mean(near_misses(named, names_in(namespace, measured.known_groups), 1)):
+            hint = f"{pods_that_name(timeline.present)} {named}: {meant}"
     return Unstarted(timeline.name, timeline.queue, str(decision.reason or ""), decision.detail, hint)
-
-
-def _hint(measured: Measurements, timeline: GroupTimeline, reason: Reason | None) -> str:
-    if reason is Reason.QUEUE_NOT_FOUND:
-        return did_you_mean(near_misses(timeline.queue, {*measured.known_queues, DEFAULT_QUEUE}, 1))
-    if reason is not Reason.GROUP_NOT_FOUND:
-        return ""
-    namespace, _, named = timeline.name.partition("/")
-    meant = did_you_mean(near_misses(named, names_in(namespace, measured.known_groups), 1))
-    return f"{pods_that_name(timeline.present)} {named}: {meant}" if meant else ""
 
 
 def _rounded(value: float) -> float:

@@ -118,11 +118,7 @@ def _job(number: int, room: ClusterSize, dice: random.Random) -> Row:
         min_member=size,
         seconds=seconds,
         requests={"cpu": str(cpus), "memory": f"{2 * cpus}Gi"},
-        queue=dice.choice(list(_leaves())),
+        queue=dice.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS]),
         priority=dice.choice(_PRIORITIES),
         declared=None if wrong is None else seconds * wrong,
     )
-
-
-def _leaves() -> Iterator[str]:
-    return (f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS)

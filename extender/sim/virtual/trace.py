@@ -128,7 +128,9 @@ def _rows(path: Path, content: Iterator[TraceLine], faults: list[str]) -> Iterat
         new: list[str] = []
         row = _row(head.cells, line.cells, new)
         if row is not None:
-            new += _strays(row, queues)
+            first = queues.setdefault((row.namespace, row.group), row.queue)
+            if first != row.queue:
+                new.append(f"queue: got {row.queue!r}; group {row.group} is in {first!r}")
             yield row
         faults += [f"{path}:{line.number}: {fault}" for fault in new]
 
@@ -181,12 +183,6 @@ def _made(values: dict[str, Any], faults: list[str]) -> Row | None:
     )
 
 
-def _strays(row: Row, queues: dict[tuple[str, str], str]) -> list[str]:
-    """A group is in one queue, that of its first row."""
-    first = queues.setdefault((row.namespace, row.group), row.queue)
-    return [] if first == row.queue else [f"queue: got {row.queue!r}; group {row.group} is in {first!r}"]
-
-
 # ---- the workload of a trace
 
 SCHEDULER = "muster"
@@ -211,12 +207,9 @@ def _group(key: str, rows: Sequence[Row]) -> GroupArrival:
     at, first = min(row.arrival for row in rows), rows[0]
     declared = [row.declared for row in rows if row.declared is not None]
     notes = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
-    meta = Meta(
-        first.group, first.namespace, uid=f"group {key}", creation_timestamp=stamp(at), annotations=notes
-    )
-    return GroupArrival(
-        at, PodGroup(meta, PodGroupSpec(sum(row.min_member for row in rows), queue=first.queue))
-    )
+    meta = Meta(first.group, first.namespace, f"group {key}", creation_timestamp=stamp(at), annotations=notes)
+    spec = PodGroupSpec(sum(row.min_member for row in rows), queue=first.queue)
+    return GroupArrival(at, PodGroup(meta, spec))
 
 
 def _members(key: str, rows: Iterable[Row]) -> Iterator[PodArrival]:
