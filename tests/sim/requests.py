@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 from extender.kube.connection import Connection
+from extender.sim.apiserver.kinds import LEASES
+from extender.sim.apiserver.store import Store
 from tests.e2e.harness import objects
 
 Json = dict[str, Any]
@@ -55,3 +57,10 @@ spec:
   schedulerName: muster
   containers: [{name: c, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
 """
+
+
+def overflow_log(store: Store) -> None:
+    """More happens than the log of the store holds."""
+    with store:
+        for _ in range(50_000):
+            store.put(LEASES, {"metadata": {"namespace": "default", "name": "renewed"}})

@@ -12,6 +12,7 @@ from tests.sim.requests import (
     create,
     get,
     names,
+    overflow_log,
     pod,
 )
 
@@ -37,7 +38,7 @@ def test_a_page_of_a_forgotten_moment_is_gone(connection: Connection, service: S
         create(connection, PODS, pod(f"p{number}"))
     first = get(connection, PODS, limit=2)
     create(connection, PODS, pod("later"))
-    service.store.forget_log()
+    overflow_log(service.store)
     with pytest.raises(Gone):
         get(connection, PODS, limit=2, **{"continue": first["metadata"]["continue"]})
 

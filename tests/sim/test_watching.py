@@ -16,7 +16,7 @@ from extender.sim.apiserver.requests import RequestTarget
 from extender.sim.apiserver.routes import Watch
 from extender.sim.apiserver.service import Service
 from tests.e2e.harness.waiting import wait_for
-from tests.sim.requests import PODS, ask, create, get, patch, pod
+from tests.sim.requests import PODS, ask, create, get, overflow_log, patch, pod
 
 
 class Sink:
@@ -83,7 +83,7 @@ def test_what_begins_or_ceases_to_match_comes_or_goes(connection: Connection) ->
 def test_a_version_that_is_too_old_is_gone(connection: Connection, service: Service) -> None:
     version = create(connection, PODS, pod("a"))["metadata"]["resourceVersion"]
     create(connection, PODS, pod("b"))
-    service.store.forget_log()
+    overflow_log(service.store)
     assert events(connection, version, 1) == [("ERROR", "")]
 
 
@@ -130,7 +130,7 @@ def test_a_reflector_lists_again_when_its_version_is_gone(connection: Connection
         wait_for(lambda: reflector.synced)
         with service.store:
             service.create(POD_KIND, "", pod("meanwhile"))
-            service.store.forget_log()
+            overflow_log(service.store)
         wait_for(lambda: reflector.relists and "meanwhile" in sink.pods)
 
 

@@ -52,7 +52,7 @@ def _messages() -> dict[str, ProtoMessage]:
     return msgspec.json.decode(MESSAGES.read_bytes(), type=dict[str, ProtoMessage])
 
 
-_UNKNOWN, _TYPE = "k8s.io.apimachinery.pkg.runtime.Unknown", "k8s.io.apimachinery.pkg.runtime.TypeMeta"
+_TYPE = "k8s.io.apimachinery.pkg.runtime.TypeMeta"
 _BROKEN = (ValueError, OverflowError)
 
 

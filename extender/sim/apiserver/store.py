@@ -120,11 +120,6 @@ class Store:
             self._closed = True
             self._changed.notify_all()
 
-    def forget_log(self) -> None:
-        """As if much had happened since."""
-        with self:
-            self._log.clear()
-
     def _since(self, version: int) -> list[Change]:
         oldest = self.version - len(self._log)
         if version < oldest:

@@ -30,20 +30,6 @@ from extender.sim.controllers.jobs import JobEndings, JobPods, job_status
 from extender.sim.controllers.offspring import compared, has_ended, owner_uid
 from extender.sim.controllers.statuses import REVISION, operator_status, status_of
 
-
-def collect(service: Service, gone: set[str]) -> None:
-    """Delete what only objects that are gone own. `gone`: their UIDs."""
-    for kind in KINDS:
-        for obj in service.store.all(kind) if kind.namespaced and gone else ():
-            meta = obj["metadata"]
-            owners = [owner.get("uid") for owner in meta.get("ownerReferences") or ()]
-            if owners and gone.issuperset(owners):
-                with suppress(StatusError):
-                    service.delete(
-                        kind, meta["namespace"], meta["name"], {"preconditions": {"uid": meta["uid"]}}
-                    )
-
-
 _PACE = 0.05  # seconds in which changes gather
 _OWNED = (*OPERATOR_KINDS, JOBS, REPLICA_SETS, PODS)  # not the PodGroups that Muster makes for its own ends
 
@@ -82,29 +68,22 @@ class WorkloadControllers(StoreFollower):
     def _work(self, remade: set[str], restated: set[str]) -> None:
         """By UID, which workloads' offspring to compare, and whose statuses to write as well, with those of
         their owners."""
-        owned = self._owned()
+        owned = defaultdict[str, list[Json]](list)  # by the UID of the controller, what is there and stays
+        for kind in _OWNED:
+            for obj in self._store.all(kind):
+                if "deletionTimestamp" not in obj["metadata"]:
+                    owned[owner_uid(obj)].append(obj)
         above = {
             owner_uid(obj) for obj in chain(*owned.values()) if obj["metadata"]["uid"] in remade | restated
         }
         for kind in WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
-                with suppress(
-                    StatusError, *MALFORMED
-                ):  # it is gone, or of an odd form: it costs its own turn
+                with suppress(StatusError, *MALFORMED):  # gone, or of an odd form: it costs its own turn
                     if uid in remade:
                         self._remake(kind, obj, owned[uid])
                     if uid in remade | restated | above:
                         self._write_status(kind, obj, list(_ending(owned, uid)))
-
-    def _owned(self) -> dict[str, list[Json]]:
-        """By the UID of the controller, what is there and stays."""
-        found = defaultdict[str, list[Json]](list)
-        for kind in _OWNED:
-            for obj in self._store.all(kind):
-                if "deletionTimestamp" not in obj["metadata"]:
-                    found[owner_uid(obj)].append(obj)
-        return found
 
     # ---- what it makes
 
@@ -185,3 +164,18 @@ def _kind(obj: Json) -> ResourceKind:
 
 def _revision(obj: Json) -> str:
     return str((obj["metadata"].get("labels") or {}).get(REVISION, ""))
+
+
+# ---- the garbage collector
+
+
+def collect(service: Service, gone: set[str]) -> None:
+    """Delete what only objects that are gone own. `gone`: their UIDs."""
+    for kind in KINDS:
+        for obj in service.store.all(kind) if kind.namespaced and gone else ():
+            meta = obj["metadata"]
+            owners = [owner.get("uid") for owner in meta.get("ownerReferences") or ()]
+            only_this = {"preconditions": {"uid": meta["uid"]}}
+            if owners and gone.issuperset(owners):
+                with suppress(StatusError):
+                    service.delete(kind, meta["namespace"], meta["name"], only_this)
