@@ -11,8 +11,8 @@ from hypothesis.stateful import initialize, rule
 from extender.api import keys
 from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Reason
-from extender.domain.scheduling.carry_over import carry_over
 from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.incremental import carry_over
 from extender.domain.scheduling.memory import memory_of
 from extender.domain.snapshot.decisions import Decisions
 from tests.domain.builders import apart, flavor, group, node, on_flavor, pod, queue, stranger

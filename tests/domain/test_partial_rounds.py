@@ -13,8 +13,8 @@ from hypothesis.stateful import initialize, rule
 from extender.api import keys
 from extender.api.objects.queues import QueueLimits, QueuePreemption
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.scheduling.carry_over import partial_round
-from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.decide import decide, judge_all
+from extender.domain.scheduling.incremental import partial_round
 from extender.domain.scheduling.memory import memory_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
@@ -45,11 +45,11 @@ def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
     return world.settle()
 
 
-def without_bystanders(world: World) -> Decisions | None:
+def without_the_inadmissible(world: World) -> Decisions | None:
     before = world.decisions
     memory = memory_of(before)
     assert memory is not None
-    return partial_round(world.ledger.snapshot(), before, memory)
+    return partial_round(world.ledger.snapshot(), before, memory, judge_all)
 
 
 EVENTS: dict[str, Callable[[World], object]] = {
@@ -69,7 +69,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
 def test_one_of_many_changes_without_a_round_of_all(event: Callable[[World], object], ages: float) -> None:
     world = crowd(ages)
     event(world)
-    decisions = without_bystanders(world)
+    decisions = without_the_inadmissible(world)
     assert decisions is not None
     assert comparable(decisions) == comparable(decide(world.ledger.snapshot()))
     moved = [each for each in decisions.groups.values() if each != world.decisions.groups.get(each.key)]
@@ -90,18 +90,18 @@ def test_one_of_many_changes_without_a_round_of_all(event: Callable[[World], obj
 def test_what_may_matter_to_others_is_a_round_of_all(event: Callable[[World], object]) -> None:
     world = crowd()
     event(world)
-    assert without_bystanders(world) is None
+    assert without_the_inadmissible(world) is None
 
 
-def test_a_bystander_whose_time_has_come_takes_part() -> None:
+def test_an_inadmissible_group_whose_time_has_come_takes_part() -> None:
     world = crowd()
     world.ledger.give_up_start(key("w7"), "too late")
     world.settle()
     assert world.reason("w7") is Reason.BACKING_OFF
     world.add(gang("new", 2, queue="pa", created=timestamp(990)))
-    assert without_bystanders(world) is not None
+    assert without_the_inadmissible(world) is not None
     world.now += 3600.0
-    assert without_bystanders(world) is None
+    assert without_the_inadmissible(world) is None
 
 
 def test_one_that_is_above_its_share_now_is_judged_again() -> None:
@@ -117,7 +117,7 @@ def test_one_that_is_above_its_share_now_is_judged_again() -> None:
     world.add(gang("first", 1, queue="b", cpu="1", created=timestamp(0))).settle().settle()
     assert world.decision("w3").claims_room
     world.add(gang("new", 1, queue="b", cpu="6", created=timestamp(990)))
-    assert without_bystanders(world) is None
+    assert without_the_inadmissible(world) is None
     assert not world.settle().decision("w3").claims_room
 
 
@@ -128,7 +128,7 @@ def test_those_behind_move_up() -> None:
     gone = line[2].key
     world.delete(*(name for name in world.pods if name.startswith(f"{gone.partition('/')[2]}-")))
     world.ledger.intake.drop_group(gone)
-    assert without_bystanders(world) is not None
+    assert without_the_inadmissible(world) is not None
     world.settle()
     now = [world.decisions.groups[each.key].position for each in line if each.key != gone]
     assert now == list(range(1, len(line)))

@@ -1,4 +1,4 @@
-"""dequeueStrategy: the order inside a queue, who may pass whom, and what hold, ageing and laps change."""
+"""dequeueStrategy: the order in a queue, who may pass whom, and what hold, ageing and rotations change."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -212,8 +212,8 @@ def test_a_failed_start_is_a_turn() -> None:
 def test_laps_are_forgotten_with_a_start_that_stands() -> None:
     world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="1")).settle()
     begin(world, "b").pass_time(60)
-    assert world.ledger.snapshot().groups[world.decision("b").key].start.lap is None
-    assert world.ledger.snapshot().groups[world.decision("a").key].start.lap == 1
+    assert world.ledger.snapshot().groups[world.decision("b").key].start.rotation is None
+    assert world.ledger.snapshot().groups[world.decision("a").key].start.rotation == 1
 
 
 # ---- ageing
@@ -385,7 +385,7 @@ def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple
         for name in starts:
             for other in set(waiting(world)) - (passed if strategy == "rotation" else set()):
                 assert sizes[other] != sizes[name] or views[other].order > views[name].order
-        passed |= {name for name, view in views.items() if view.start.lap}
+        passed |= {name for name, view in views.items() if view.start.rotation}
 
 
 @given(coming=st.lists(SIZES, min_size=3, max_size=8))
@@ -394,5 +394,5 @@ def test_in_rotation_nobody_is_passed_twice_before_all_had_a_turn(coming: list[s
     """Laps of groups that wait are never more than one apart."""
     for world, _ in played("rotation", [(size, 0) for size in coming]):
         names, views = set(waiting(world)), line_of(world)
-        laps = [view.start.lap or 0 for view in views if view.key.partition("/")[2] in names]
-        assert not laps or max(laps) - min(laps) <= 1
+        rotations = [view.start.rotation or 0 for view in views if view.key.partition("/")[2] in names]
+        assert not rotations or max(rotations) - min(rotations) <= 1

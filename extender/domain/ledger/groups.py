@@ -161,19 +161,21 @@ class Group:
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """The history of its starts after a decision, published `now`."""
         start = self.start
-        lap = start.lap if decision.lap is None else decision.lap
+        rotation = start.rotation if decision.rotation is None else decision.rotation
         if decision.failed:
             return Start(
                 failures=start.failures + 1,
                 retry_at=decision.retry_at,
                 failure=decision.failed,
                 admitted=start.admitted and bool(decision.undo),
-                lap=lap,
+                rotation=rotation,
                 claims_since=start.claims_since,
             )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
-                return replace(start, admitted_at=now, admitted=True, lap=lap, reservation=None, reclaim=None)
+                return replace(
+                    start, admitted_at=now, admitted=True, rotation=rotation, reservation=None, reclaim=None
+                )
             case Verdict.RUNNING if self.stood_whole and not decision.retry_at:
                 return Start()
             case Verdict.ENDED:
@@ -187,7 +189,7 @@ class Group:
                     start,
                     admitted_at=None,
                     admitted=False,
-                    lap=lap,
+                    rotation=rotation,
                     claims_since=now if since is None and decision.claims_room else since,
                     reservation=decision.reservation,
                     reclaim=decision.reclaim,

@@ -265,7 +265,8 @@ class Ledger:
                 return
             failures = group.start.failures
             retry_at = self._clock() + self.limits.retry_after(failures)
-            group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, lap=group.start.lap)
+            rotation = group.start.rotation
+            group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, rotation=rotation)
             group.waited = True
             self.registry.touch(key)
             self._changes.mark()

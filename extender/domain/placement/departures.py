@@ -1,6 +1,10 @@
 """When nodes will be free: how long groups will run, what falls free as they end, and when a gang finds room
 in it.
-"""
+
+A group runs as long as is declared, as Kubernetes lets it, or as groups of its kind ran before. What is
+declared is believed as far as it was true: if groups of a series ran longer than declared, or run longer now,
+the others of the series are expected to, as well. A group that has outrun its time is expected to run for as
+long again."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +24,6 @@ from extender.domain.snapshot.group_view import GroupView, kind_of
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.quorum import Missing, running_since
 from extender.domain.snapshot.snapshot import Snapshot
-
-# ---- How long groups will run: as declared, as Kubernetes lets them, or as groups of their kind ran
-# before.
-#
-# What is declared is believed as far as it was true: if groups of a series ran longer than declared, or
-# run longer now, the others of the series are expected to, as well. A group that has outrun its time is
-# expected to run for as long again.
 
 _SHORTEST = 1.0  # seconds: what is declared shorter counts as this long
 _YOUNG = 60.0  # seconds that a group of which nothing is known is expected to run at first
@@ -52,42 +49,34 @@ class RunTimes:
         return self._known[group.key]
 
     def _of(self, group: GroupView) -> float | None:
+        history, limit = self._snapshot.history, group.run_limit
         if group.run_time is None:
-            return group.run_limit if group.run_limit is not None else self._usual(group)
-        declared = max(group.run_time, _SHORTEST) * self._stretch(group.series)
-        return declared if group.run_limit is None else min(declared, group.run_limit)
+            return limit if limit is not None else history.usual(kind_of(group))
+        # How many times as long as declared groups of its series run, by those that ended and those that run.
+        stretch = max(history.stretch(group.series), self._stretches.get(group.series, 1.0))
+        declared = max(group.run_time, _SHORTEST) * stretch
+        return declared if limit is None else min(declared, limit)
 
     def end_of(self, group: GroupView) -> RunEnd:
         """When a group that runs, or starts, is expected to end. Of groups of which nothing is known, those
         that have run for the longest time are expected to run the longest."""
         if group.key not in self._ends:
-            self._ends[group.key] = self._end_of(group)
+            since, now = self._since(group), self._snapshot.now
+            expected = self.of(group)
+            if expected is None:
+                self._ends[group.key] = RunEnd(now + max(now - since, _YOUNG), is_known=False)
+            else:
+                until = since + _outrun(now - since, max(expected, _SHORTEST))
+                self._ends[group.key] = RunEnd(until, is_known=True)
         return self._ends[group.key]
-
-    def _end_of(self, group: GroupView) -> RunEnd:
-        since = self._since(group)
-        ran, expected = self._snapshot.now - since, self.of(group)
-        if expected is None:
-            return RunEnd(self._snapshot.now + max(ran, _YOUNG), is_known=False)
-        return RunEnd(since + _outrun(ran, max(expected, _SHORTEST)), is_known=True)
-
-    # ---- inside
 
     def _since(self, group: GroupView) -> float:
         since = running_since(group, self._snapshot.moment)
         return self._snapshot.now if since is None else min(since, self._snapshot.now)
 
-    def _usual(self, group: GroupView) -> float | None:
-        return self._snapshot.history.usual(kind_of(group))
-
-    def _stretch(self, series: str) -> float:
-        """How many times as long as declared groups of a series run, by those that ended and those that
-        run."""
-        return max(self._snapshot.history.stretch(series), self._stretches.get(series, 1.0))
-
     @cached_property
     def _stretches(self) -> dict[str, float]:
-        """The same by those that run."""
+        """By series how many times as long as declared its groups run, by those that run now."""
         stretches: dict[str, float] = {}
         for group in self._snapshot.groups.values():
             if group.run_time is not None and group.is_on_nodes:
@@ -102,8 +91,6 @@ def _outrun(ran: float, expected: float) -> float:
     then four times, and so on."""
     return expected if ran < expected else expected * 2.0 ** (floor(log2(ran / expected)) + 1)
 
-
-# ---- The room that falls free as groups end, in the order in which they are expected to.
 
 _Held = tuple[tuple[Shape, str], ...]
 
@@ -137,14 +124,24 @@ def _nodes_of(group: GroupView) -> frozenset[str]:
 
 
 class Departures:
-    """Pods of others never leave, as far as this is concerned."""
+    """The room that falls free as `groups` end, in the order in which they are expected to. Pods of others
+    never leave, as far as this is concerned."""
 
     def __init__(self, groups: Iterable[GroupView], times: RunTimes, nodes: NodeTable) -> None:
         holders = [(group, times.end_of(group)) for group in groups if held_by(group)]
         self._guessed = [(nodes_of(group), end.at) for group, end in holders if not end.is_known]
         self.moments = sorted({end.at for _, end in holders})
         """When any of them ends."""
-        self._leaving = _in_order(holders, nodes)
+        ends: dict[Shape, list[tuple[float, Rows]]] = {}
+        for group, end in holders:
+            for shape, rows in group.once(_HeldRows).on(nodes).items():
+                ends.setdefault(shape, []).append((end.at, rows))
+        self._leaving: dict[Shape, _Leaving] = {}
+        for shape, of_shape in ends.items():
+            of_shape.sort(key=itemgetter(0))
+            moments, parts = zip(*of_shape, strict=True)
+            times_of_pods = np.repeat(np.array(moments), [len(part) for part in parts])
+            self._leaving[shape] = _Leaving(times_of_pods, np.concatenate(parts))
 
     def give_back(self, capacity: Capacity, until: float) -> None:
         """Add to `capacity` what has fallen free by then."""
@@ -167,20 +164,6 @@ class Departures:
         return any(at <= until and not held.isdisjoint(nodes) for held, at in self._guessed)
 
 
-def _in_order(holders: Iterable[tuple[GroupView, RunEnd]], nodes: NodeTable) -> dict[Shape, _Leaving]:
-    ends: dict[Shape, list[tuple[float, Rows]]] = {}
-    for group, end in holders:
-        for shape, rows in group.once(_HeldRows).on(nodes).items():
-            ends.setdefault(shape, []).append((end.at, rows))
-    return {shape: _leaving(of_shape) for shape, of_shape in ends.items()}
-
-
-def _leaving(ends: list[tuple[float, Rows]]) -> _Leaving:
-    ends.sort(key=itemgetter(0))
-    moments, rows = zip(*ends, strict=True)
-    return _Leaving(np.repeat(np.array(moments), [len(each) for each in rows]), np.concatenate(rows))
-
-
 class _HeldRows:
     """The rows that a group's members hold, by shape, while the nodes are the same."""
 
@@ -196,9 +179,6 @@ class _HeldRows:
                     rows.setdefault(shape, []).append(row)
             self._known = nodes, {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         return self._known[1]
-
-
-# ---- The earliest moment at which all missing members of a group find room, and where.
 
 
 class FutureStart(NamedTuple):

@@ -1,9 +1,12 @@
-"""Units of eviction: what is evicted together, so that no gang is left in part, and what a set of them
-frees.
-"""
+"""Units of eviction: what is evicted together, so that no gang is left in part, and what those that were
+taken free.
+
+Of a group that runs, members beyond its minMember go one by one; what is left after that goes as a whole, or
+stays. A managed job only goes as a whole, since it is suspended. A group of one is a whole group, and a pod
+that is not ours a unit of its own."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -17,66 +20,6 @@ from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import binding_roles
 
-# ---- What PodDisruptionBudgets allow. The Eviction API asks them for each pod; here, they are asked
-# for all pods that go together, so that no gang goes in part.
-
-
-class Disruptions:
-    """`going`: pods that are evicted but not yet being deleted, so that no budget counts them off."""
-
-    def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
-        self._budgets = budgets
-        self._taken: Counter[DisruptionBudget] = Counter()
-        self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
-        self.take(going)
-
-    @property
-    def matter(self) -> bool:
-        """Whether a budget covers any pod that was asked about."""
-        return any(self._known.values())
-
-    def clone(self) -> "Disruptions":
-        """One that is used up apart; what is known about pods stays common to both."""
-        other = Disruptions(self._budgets)
-        other._taken, other._known = self._taken.copy(), self._known
-        return other
-
-    def allow(self, pods: Iterable[PodRecord]) -> bool:
-        """Whether all of these may go, with all that was taken. A pod that two budgets cover may not: the
-        Eviction API refuses it."""
-        if not self._budgets:
-            return True
-        wanted: dict[DisruptionBudget, int] = {}
-        for pod in pods:
-            budgets = self._of(pod)
-            if len(budgets) > 1:
-                return False
-            for budget in budgets:
-                wanted[budget] = wanted.get(budget, self._taken[budget]) + 1
-                if wanted[budget] > budget.allowed:
-                    return False
-        return True
-
-    def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
-        """These go; -1 times: they stay."""
-        for pod in pods if self._budgets else ():
-            for budget in self._of(pod):
-                self._taken[budget] += times
-
-    def _of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
-        known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
-        if known not in self._known:
-            there = self._budgets.get(pod.namespace, ())
-            self._known[known] = tuple(budget for budget in there if budget.covers(pod.labels))
-        return self._known[known]
-
-
-# ---- Units of eviction: what is evicted together, so that no gang is left in part.
-#
-# Of a group that runs, members beyond its minMember go one by one; what is left after that goes as a
-# whole, or stays. A managed job only goes as a whole, since it is suspended. A group of one is a whole
-# group, and a pod that is not ours a unit of its own.
-
 
 class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Pods that are evicted together."""
@@ -84,7 +27,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     pods: tuple[PodRecord, ...]
     cause: EvictionCause
     queue: str
-    """The queue that gives the room back; empty for a pod that is not ours."""
+    """The queue that loses the room; empty for a pod that is not ours."""
     tier: int
     """Units of a lower tier go first: surplus members before whole groups, other queues before the own."""
     rank: str
@@ -135,24 +78,21 @@ def _for_the_queue(group: GroupView) -> list[Unit]:
 
 
 def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
-    spare = () if group.has_job else group.once(surplus)
-    tier, rank = _TIERS[cause], group.once(_rank)
+    spare = () if group.has_job else group.once(_surplus)
+    tier = _TIERS[cause]
+    # The least important, then what ran shortest, then the newest.
+    rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"
     units = [Unit((pod,), cause, group.queue, tier, rank, group.key) for pod in spare]
-    if group.once(may_go_whole):
-        units.append(Unit(group.once(standing), cause, group.queue, tier + 1, rank, group.key))
+    pods, on_the_way = group.once(standing), group.pinned or group.planned
+    if pods and not on_the_way and all(pod.may_be_evicted for pod in pods):
+        units.append(Unit(pods, cause, group.queue, tier + 1, rank, group.key))
     return units
 
 
 def unit_of(pod: PodRecord) -> Unit:
     """A pod that is not ours."""
-    return Unit(
-        (pod,), EvictionCause.UNMANAGED, "", _TIERS[EvictionCause.UNMANAGED], _unimportance(pod.priority)
-    )
-
-
-def _rank(group: GroupView) -> str:
-    """The least important, then what ran shortest, then the newest."""
-    return f"{_unimportance(group.priority)} {group.running_since} {group.created}"
+    cause = EvictionCause.UNMANAGED
+    return Unit((pod,), cause, "", _TIERS[cause], _unimportance(pod.priority))
 
 
 def _unimportance(priority: int) -> str:
@@ -165,14 +105,7 @@ def standing(group: GroupView) -> tuple[PodRecord, ...]:
     return tuple(pod for pod in group.placed if pod.holds_room)
 
 
-def may_go_whole(group: GroupView) -> bool:
-    """Whether all its members can be evicted: none of them is on its way to a node."""
-    pods = group.once(standing)
-    on_the_way = group.pinned or group.planned
-    return bool(pods) and not on_the_way and all(pod.may_be_evicted for pod in pods)
-
-
-def surplus(group: GroupView) -> tuple[PodRecord, ...]:
+def _surplus(group: GroupView) -> tuple[PodRecord, ...]:
     """Members that the group can spare, the least important first."""
     left = len(group.placed) - group.min_member
     if left <= 0:
@@ -197,11 +130,9 @@ def inverted(text: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in text)
 
 
-# ---- The units with pods on one node, in the order in which they give their room.
-
-
 class RowOfUnits:
-    """By tier, and in each tier by queue. Units are added in the order of `Unit.order`."""
+    """The units with pods on one node: by tier, and in each tier by queue, in the order in which they are
+    taken. They are added in the order of `Unit.order`."""
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[Unit]]] = {}
@@ -213,7 +144,7 @@ class RowOfUnits:
         self.smallest = min(self.smallest or len(unit.pods), len(unit.pods))
 
     def first(self) -> Unit | None:
-        """The unit that gives first; None where that depends on the shares of several queues."""
+        """The unit that is taken first; None where that depends on the shares of several queues."""
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
@@ -223,32 +154,77 @@ class RowOfUnits:
         for queues in self._tiers.values():
             if len(queues) == 1:
                 yield from next(iter(queues.values()))
-            else:
-                yield from _of_queues(queues, share)
+                continue
+            passed = dict.fromkeys(queues, 0)
+            while passed:
+                queue = min(passed, key=lambda name: (-share(name), queues[name][passed[name]].order))
+                yield queues[queue][passed[queue]]
+                passed[queue] += 1
+                if passed[queue] == len(queues[queue]):
+                    del passed[queue]
 
 
-def _of_queues(queues: Mapping[str, Sequence[Unit]], share: Callable[[str], float]) -> Iterator[Unit]:
-    passed = dict.fromkeys(queues, 0)
-    while passed:
-        queue = min(passed, key=lambda each: (-share(each), queues[each][passed[each]].order))
-        yield queues[queue][passed[queue]]
-        passed[queue] += 1
-        if passed[queue] == len(queues[queue]):
-            del passed[queue]
+class Disruptions:
+    """What PodDisruptionBudgets allow. The Eviction API asks them for each pod; here, they are asked for all
+    pods that go together, so that no gang goes in part. `going`: pods that are evicted but not yet being
+    deleted, so that no budget counts them off."""
+
+    def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
+        self._budgets = budgets
+        self._taken: Counter[DisruptionBudget] = Counter()
+        self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
+        self.take(going)
+
+    @property
+    def matter(self) -> bool:
+        """Whether a budget covers any pod that was asked about."""
+        return any(self._known.values())
+
+    def clone(self) -> "Disruptions":
+        """One that is used up apart; what is known about pods stays common to both."""
+        other = Disruptions(self._budgets)
+        other._taken, other._known = self._taken.copy(), self._known
+        return other
+
+    def allow(self, pods: Iterable[PodRecord]) -> bool:
+        """Whether all of these may go, with all that was taken. A pod that two budgets cover may not: the
+        Eviction API refuses it."""
+        if not self._budgets:
+            return True
+        wanted: dict[DisruptionBudget, int] = {}
+        for pod in pods:
+            budgets = self._of(pod)
+            if len(budgets) > 1:
+                return False
+            for budget in budgets:
+                wanted[budget] = wanted.get(budget, self._taken[budget]) + 1
+                if wanted[budget] > budget.allowed:
+                    return False
+        return True
+
+    def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
+        """These go; -1 times: they stay."""
+        for pod in pods if self._budgets else ():
+            for budget in self._of(pod):
+                self._taken[budget] += times
+
+    def _of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
+        known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
+        if known not in self._known:
+            there = self._budgets.get(pod.namespace, ())
+            self._known[known] = tuple(budget for budget in there if budget.covers(pod.labels))
+        return self._known[known]
 
 
-# ---- What queues may give: asked before each unit is taken, and told of it.
+class Shares(Protocol):
+    """What queues hold, for one group that needs room: asked before each unit is taken, and told of it."""
 
-
-class Giver(Protocol):
-    """For one group that needs room. What is given is taken into account from then on."""
-
-    def may_give(self, queue: str, amounts: Resources) -> bool:
+    def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Whether a queue keeps what it deserves without `amounts`."""
         ...
 
-    def give(self, queue: str, amounts: Resources, times: int = 1) -> None:
-        """A queue holds so much less; -1 times takes it back."""
+    def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
+        """A queue holds so much less; -1 times gives it back."""
         ...
 
     def share(self, queue: str) -> float:
@@ -260,12 +236,8 @@ class Giver(Protocol):
         ...
 
 
-# ---- The units taken so far for a gang: what they free, and what they have used up of queues and
-# budgets.
-
-
 class Taking(NamedTuple):
-    """A unit that gives its room."""
+    """A unit that is evicted."""
 
     unit: Unit
     pods: tuple[PodRecord, ...]  # those of it that no other taking has
@@ -278,11 +250,12 @@ class Taking(NamedTuple):
 
 
 class Takings:
-    """In the order in which they were taken. `planner`, `giver` and `disruptions` follow them."""
+    """The units taken so far for a gang, in the order in which they were taken. `planner`, `shares` and
+    `disruptions` follow them."""
 
-    def __init__(self, planner: Planner, giver: Giver, disruptions: Disruptions) -> None:
+    def __init__(self, planner: Planner, shares: Shares, disruptions: Disruptions) -> None:
         self._planner = planner
-        self._giver = giver
+        self._shares = shares
         self._disruptions = disruptions
         self._pods: set[Uid] = set()
         self.all: list[Taking] = []
@@ -294,15 +267,15 @@ class Takings:
         now = {pod.uid for taking in also if taking.unit.group == unit.group for pod in taking.pods}
         return tuple(pod for pod in unit.pods if pod.uid not in self._pods and pod.uid not in now)
 
-    def may_give(self, taking: Taking) -> bool:
+    def may_take(self, taking: Taking) -> bool:
         queue = taking.unit.queue
-        if queue and not self._giver.may_give(queue, taking.requests):
+        if queue and not self._shares.may_lose(queue, taking.requests):
             return False
         return self._disruptions.allow(taking.pods)
 
-    def give(self, taking: Taking, times: int = 1) -> None:
-        """Count it as given, without what it frees; `times` -1: as not given."""
-        self._giver.give(taking.unit.queue, taking.requests, times)
+    def count(self, taking: Taking, times: int = 1) -> None:
+        """Count it as lost, without what it frees; `times` -1: as not lost."""
+        self._shares.lose(taking.unit.queue, taking.requests, times)
         self._disruptions.take(taking.pods, times)
 
     def take(self, takings: Iterable[Taking]) -> set[int]:
@@ -310,18 +283,18 @@ class Takings:
         rows: set[int] = set()
         for taking in takings:
             pods = taking.pods
-            self.give(taking)
+            self.count(taking)
             self._pods.update(pod.uid for pod in pods)
             self.all.append(taking)
             self._planner.free(pods)
             rows.update(row for pod in pods if (row := self._planner.nodes.row.get(pod.node)) is not None)
         return rows
 
-    def give_back(self, taking: Taking) -> None:
+    def put_back(self, taking: Taking) -> None:
         """Its pods stay."""
         self.all.remove(taking)
         self._pods.difference_update(pod.uid for pod in taking.pods)
-        self.give(taking, -1)
+        self.count(taking, -1)
         self._planner.hold((pod, pod.node) for pod in taking.pods)
 
     def is_needed_whole(self, taking: Taking) -> bool:

@@ -1,4 +1,10 @@
-"""The search for victims: the smallest set of units whose room makes a whole gang fit on real nodes."""
+"""The search for victims: the smallest set of units whose room makes a whole gang fit on real nodes.
+
+Member by member, the node is taken on which one more of them costs the least: room that is there already
+first, then the lower tier, then the fewer pods, then the queue that is furthest above its share, then what
+ran shortest. What a whole group frees on other nodes counts there at once. In the end, what turned out not to
+be needed stays, the last taken first. Members whose constraints concern other pods are placed by the planner,
+with more and more units out of the way."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -14,8 +20,8 @@ from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
 from extender.domain.placement.units import (
     Disruptions,
-    Giver,
     RowOfUnits,
+    Shares,
     Taking,
     Takings,
     Unit,
@@ -24,11 +30,7 @@ from extender.domain.placement.units import (
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.quorum import Missing
 
-# ---- The rows of nodes, the cheapest first.
-#
-# What queues hold changes with each unit that is taken, and with it the order of all rows where they
-# would have to give. So rows are kept by the queue that gives, and of each queue only the first row is
-# compared with those of the others.
+_TRIALS = 64  # placements with which it is tried to leave units alone
 
 
 class Cost(NamedTuple):
@@ -38,10 +40,223 @@ class Cost(NamedTuple):
     tier: int
     pods: int
     queue: str
-    """The one that gives; of several, that with the smallest share."""
+    """The one that loses room; of several, that with the smallest share."""
     last_first: tuple[int, ...]
     """The rank of the units, inverted."""
     row: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A way to make a gang fit."""
+
+    takings: tuple[Taking, ...]
+    plan: Mapping[Uid, str]
+    """A node for each member."""
+
+
+class Search:
+    """`planner`: the room without what is leaving anyway. `units`: in any order. `planner` and `disruptions`
+    are used up."""
+
+    def __init__(
+        self, planner: Planner, shares: Shares, units: Iterable[Unit], disruptions: Disruptions
+    ) -> None:
+        self._planner = planner
+        self._shares = shares
+        self._disruptions = disruptions
+        self._units = sorted(units, key=attrgetter("order"))
+        self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
+        self._on_row: dict[int, RowOfUnits] = {}
+        self._takings = Takings(planner, shares, disruptions)
+        self._is_over = False  # the own queue may not hold the group before some of it has gone
+        row = planner.nodes.row
+        for unit in self._units:
+            for node in unit.by_node:
+                if node in row:
+                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit)
+
+    def find(self, wanted: Missing) -> Found | None:
+        """None where no set of units suffices."""
+        is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
+        other = self._planner.clone() if is_particular else None
+        self._is_over = not self._shares.suffices()
+        plan: dict[Uid, str] = {}
+        if all(self._place(batch, plan) for batch in self._batches(wanted)) and self._settle_queue():
+            self._fill_back(wanted)
+            return Found(tuple(self._takings.all), plan)
+        if other is None:
+            return None
+        for taking in self._takings.all:
+            self._takings.count(taking, -1)
+        takings = Takings(other, self._shares, self._disruptions)
+        trial = TrialSearch(other, self._shares, self._units, takings).find(wanted)
+        return None if trial is None else Found(tuple(takings.all), trial)
+
+    # ---- node by node
+
+    def _batches(self, wanted: Missing) -> list[list[PodRecord]]:
+        """Members that may be placed together, largest requests first."""
+        capacity, affinity = self._planner.capacity, self._planner.affinity
+        alike: dict[Shape | Uid, list[PodRecord]] = {}
+        for pod in wanted.members:
+            alike.setdefault(pod.uid if affinity.is_particular(pod) else pod.shape, []).append(pod)
+        return sorted(alike.values(), key=lambda batch: -capacity.largest_part(batch[0].shape.requests))
+
+    def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
+        """Nodes for all of some members that are alike, and the units that make room there."""
+        shape, left = members[0].shape, list(reversed(members))
+        if not shape.requests.keys() <= self._columns.keys():
+            return False
+        suitable, affinity = self._planner.capacity.suitable(shape), self._planner.affinity
+        if affinity.is_particular(members[0]):
+            suitable = suitable & affinity.admit(members[0])
+        rows = CheapestFirst(self._bounds(shape, suitable), self._shares.share)
+        while left and (known := rows.pop()) is not None:
+            found = self._cost(shape, known.row)
+            if found is None:
+                continue
+            cost, takings = found
+            if cost != known:
+                rows.push(cost)
+                continue
+            changed = self._takings.take(takings) | {known.row}
+            node = self._planner.nodes.nodes[known.row]  # as many members as it has room for by now
+            while left and node is not None and self._planner.take_node(left[-1], node.name):
+                plan[left.pop().uid] = node.name
+            for row in sorted(changed):  # what was known of these rows may be too much
+                if suitable[row]:
+                    rows.push(free(row))
+        return not left
+
+    def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
+        """What rows cost at least: nothing, or the first unit there, with as many pods as the smallest one
+        has."""
+        have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
+        for row in np.flatnonzero(suitable).tolist():
+            there = self._on_row.get(row)
+            if have_room[row]:
+                yield free(row)
+            elif there is not None:
+                unit, fewest = there.first(), 1 if self._takings.all else there.smallest
+                yield Cost(unit.tier, fewest, unit.queue, unit.last_first, row) if unit else free(row)
+
+    def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Taking]] | None:
+        """What one more member on a row costs; None: it cannot be had."""
+        left = self._planner.capacity.left[row]
+        more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
+        lacking = {name: n for name, n in more if n > 0}
+        takings: list[Taking] = []
+        counted: list[Taking] = []
+        there = self._on_row.get(row) if lacking else None
+        for unit in there.in_turn(self._shares.share) if there is not None else ():
+            pods = self._takings.left_of(unit, takings)
+            freed = self._freed(unit, pods, row)
+            if not any(name in freed for name in lacking):
+                continue
+            taking = Taking(unit, pods)
+            if not self._takings.may_take(taking):
+                continue
+            takings.append(taking)
+            lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
+            if lacking or self._is_over:  # then more is asked, on top of it
+                self._takings.count(taking)
+                counted.append(taking)
+            if not lacking:
+                break
+        others = (
+            1 if self._is_over and not self._shares.suffices() else 0
+        )  # have to go at least, wherever they are
+        for taking in counted:
+            self._takings.count(taking, -1)
+        if lacking:
+            return None
+        if not takings:
+            return free(row), takings
+        cost = Cost(
+            max(taking.unit.tier for taking in takings),
+            sum(len(taking.pods) for taking in takings) + others,
+            min((taking.unit.queue for taking in takings), key=self._shares.share),
+            max(taking.unit.last_first for taking in takings),
+            row,
+        )
+        return cost, takings
+
+    def _freed(self, unit: Unit, pods: tuple[PodRecord, ...], row: int) -> Resources:
+        """What the row gets back with `pods`, which are those left of a unit."""
+        if not pods or len(unit.pods) == 1:
+            return unit.requests if pods else {}
+        node = self._planner.nodes.nodes[row]
+        there = unit.by_node[node.name] if node is not None else ()
+        return requests_together(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
+
+    def _settle_queue(self) -> bool:
+        """Take more units until the group's own queue may hold the group."""
+        for unit in self._units:
+            if self._shares.suffices():
+                return True
+            pods = self._takings.left_of(unit)
+            if pods and unit.queue and self._takings.may_take(taking := Taking(unit, pods)):
+                self._takings.take([taking])
+        return self._shares.suffices()
+
+    def _fill_back(self, wanted: Missing) -> None:
+        names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+        columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
+        for taking in reversed(tuple(self._takings.all)):
+            if self._takings.is_needed_whole(taking) or any(map(self._planner.affinity.minds, taking.pods)):
+                continue
+            self._takings.put_back(taking)
+            rows = [row for pod in taking.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
+            fits = (self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all()
+            if not (fits and self._shares.suffices()):
+                self._takings.take([taking])
+
+
+class TrialSearch:
+    """Where constraints concern other pods: with more and more units out of the way, the planner places all
+    members. `units`: in the order in which they are taken. `planner` and `takings` are used up."""
+
+    def __init__(self, planner: Planner, shares: Shares, units: Iterable[Unit], takings: Takings) -> None:
+        self._planner = planner
+        self._shares = shares
+        self._units = iter(units)
+        self._takings = takings
+
+    def find(self, wanted: Missing) -> Mapping[Uid, str] | None:
+        """A node for each member. Twice as many units out of the way each time, until the planner finds a
+        place for all: some may be in the way by what they are, such as by a port."""
+        plan, step = None, 1
+        while plan is None:
+            if not self._take(step):
+                return None
+            step *= 2
+            plan = self._placed(wanted)
+        for taking in tuple(reversed(self._takings.all))[:_TRIALS]:  # those that are not needed stay
+            if self._takings.is_needed_whole(taking):
+                continue
+            self._planner.give_back(wanted.members, plan)
+            self._takings.put_back(taking)
+            other = self._placed(wanted)
+            if other is None:
+                self._takings.take([taking])
+                other = self._planner.place(wanted.members)
+            plan = plan if other is None else other
+        return plan
+
+    def _take(self, count: int) -> int:
+        """At most that many units; returns how many."""
+        taken = 0
+        for unit in self._units:
+            pods = self._takings.left_of(unit)
+            if pods and self._takings.may_take(taking := Taking(unit, pods)):
+                self._takings.take([taking])
+                taken += 1
+            if taken >= count:
+                break
+        return taken
+
+    def _placed(self, wanted: Missing) -> Mapping[Uid, str] | None:
+        return self._planner.place(wanted.members) if self._shares.suffices() else None
 
 
 class _Turn(NamedTuple):
@@ -59,7 +274,10 @@ def free(row: int) -> Cost:
 
 
 class CheapestFirst:
-    """`costs`: what rows cost at least. `share`: what a queue holds by now of what it deserves."""
+    """The rows of nodes, the cheapest first. What queues hold changes with each unit that is taken, and with
+    it the order of all rows where they would lose room. So rows are kept by that queue, and of each queue
+    only the first row is compared with those of the others. `costs`: what rows cost at least. `share`: what a
+    queue holds by now of what it deserves."""
 
     def __init__(self, costs: Iterable[Cost], share: Callable[[str], float]) -> None:
         self._share = share
@@ -76,11 +294,6 @@ class CheapestFirst:
         heappush(line, cost)
         if line[0] is cost:
             self._note(cost.queue)
-
-    def renew(self, rows: Iterable[int]) -> None:
-        """What was known of these rows may be too much."""
-        for row in rows:
-            self.push(free(row))
 
     def pop(self) -> Cost | None:
         """The cheapest as far as is known; None: there is none left."""
@@ -104,250 +317,3 @@ class CheapestFirst:
             return None
         tier, pods, _, last_first, row = line[0]
         return _Turn(tier, pods, -self._share(queue), last_first, row, queue)
-
-
-# ---- The search for units where constraints concern other pods: with more and more of them out of the
-# way, the planner places all members.
-
-_TRIALS = 64  # placements with which it is tried to leave units alone
-
-
-class TrialSearch:
-    """`units`: in the order in which they are taken. `planner` and `takings` are used up."""
-
-    def __init__(self, planner: Planner, giver: Giver, units: Iterable[Unit], takings: Takings) -> None:
-        self._planner = planner
-        self._giver = giver
-        self._units = iter(units)
-        self._takings = takings
-
-    def find(self, wanted: Missing) -> Mapping[Uid, str] | None:
-        """A node for each member. Twice as many units out of the way each time, until the planner finds a
-        place for all: some may be in the way by what they are, such as by a port."""
-        plan, step = None, 1
-        while plan is None:
-            if not self._take(step):
-                return None
-            step *= 2
-            plan = self._placed(wanted)
-        return self._without_spare(wanted, plan)
-
-    def _take(self, count: int) -> int:
-        """At most that many units; returns how many."""
-        taken = 0
-        for unit in self._units:
-            pods = self._takings.left_of(unit)
-            if pods and self._takings.may_give(taking := Taking(unit, pods)):
-                self._takings.take([taking])
-                taken += 1
-            if taken >= count:
-                break
-        return taken
-
-    def _placed(self, wanted: Missing) -> Mapping[Uid, str] | None:
-        return self._planner.place(wanted.members) if self._giver.suffices() else None
-
-    def _without_spare(self, wanted: Missing, plan: Mapping[Uid, str]) -> Mapping[Uid, str]:
-        for taking in tuple(reversed(self._takings.all))[:_TRIALS]:
-            if self._takings.is_needed_whole(taking):
-                continue
-            self._planner.give_back(wanted.members, plan)
-            self._takings.give_back(taking)
-            other = self._placed(wanted)
-            if other is None:
-                self._takings.take([taking])
-                other = self._planner.place(wanted.members)
-            plan = plan if other is None else other
-        return plan
-
-
-# ---- The search for the smallest set of units whose room makes a whole gang fit on real nodes.
-#
-# Member by member, the node is taken on which one more of them costs the least: room that is there
-# already first, then the lower tier, then the fewer pods, then the queue that is furthest above its
-# share, then what ran shortest. What a whole group frees on other nodes counts there at once. In the
-# end, what turned out not to be needed stays, the last taken first. Members whose constraints concern
-# other pods are placed by the planner, with more and more units out of the way.
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A way to make a gang fit."""
-
-    takings: tuple[Taking, ...]
-    plan: Mapping[Uid, str]
-    """A node for each member."""
-
-
-class Search:
-    """`planner`: the room without what is leaving anyway. `units`: in any order. `planner` and `disruptions`
-    are used up."""
-
-    def __init__(
-        self, planner: Planner, giver: Giver, units: Iterable[Unit], disruptions: Disruptions
-    ) -> None:
-        self._planner = planner
-        self._giver = giver
-        self._disruptions = disruptions
-        self._units = sorted(units, key=attrgetter("order"))
-        self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
-        self._on_row: dict[int, RowOfUnits] = {}
-        self._takings = Takings(planner, giver, disruptions)
-        self._is_over = False  # the own queue may not hold the group before some of it has gone
-        row = planner.nodes.row
-        for unit in self._units:
-            for node in unit.by_node:
-                if node in row:
-                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit)
-
-    def find(self, wanted: Missing) -> Found | None:
-        """None where no set of units suffices."""
-        is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
-        other = self._planner.clone() if is_particular else None
-        self._is_over = not self._giver.suffices()
-        found = self._by_node(wanted)
-        if found is not None or other is None:
-            return found
-        for taking in self._takings.all:
-            self._takings.give(taking, -1)
-        takings = Takings(other, self._giver, self._disruptions)
-        plan = TrialSearch(other, self._giver, self._units, takings).find(wanted)
-        return None if plan is None else Found(tuple(takings.all), plan)
-
-    # ---- node by node
-
-    def _by_node(self, wanted: Missing) -> Found | None:
-        plan: dict[Uid, str] = {}
-        if not all(self._place(batch, plan) for batch in self._batches(wanted)) or not self._settle_queue():
-            return None
-        self._fill_back(wanted)
-        return Found(tuple(self._takings.all), plan)
-
-    def _batches(self, wanted: Missing) -> list[list[PodRecord]]:
-        """Members that may be placed together, largest requests first."""
-        capacity, affinity = self._planner.capacity, self._planner.affinity
-        alike: dict[Shape | Uid, list[PodRecord]] = {}
-        for pod in wanted.members:
-            alike.setdefault(pod.uid if affinity.is_particular(pod) else pod.shape, []).append(pod)
-        return sorted(alike.values(), key=lambda batch: -capacity.largest_part(batch[0].shape.requests))
-
-    def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
-        """Nodes for all of some members that are alike, and the units that make room there."""
-        shape, left = members[0].shape, list(reversed(members))
-        if not shape.requests.keys() <= self._columns.keys():
-            return False
-        suitable = self._rows_for(members[0])
-        rows = CheapestFirst(self._bounds(shape, suitable), self._giver.share)
-        while left and (known := rows.pop()) is not None:
-            found = self._cost(shape, known.row)
-            if found is None:
-                continue
-            cost, takings = found
-            if cost != known:
-                rows.push(cost)
-                continue
-            changed = self._takings.take(takings) | {known.row}
-            self._stand(left, known.row, plan)
-            rows.renew(sorted(row for row in changed if suitable[row]))
-        return not left
-
-    def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
-        """What rows cost at least: nothing, or the first unit there, with as many pods as the smallest one
-        has."""
-        have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
-        for row in np.flatnonzero(suitable).tolist():
-            there = self._on_row.get(row)
-            if have_room[row]:
-                yield free(row)
-            elif there is not None:
-                unit, fewest = there.first(), 1 if self._takings.all else there.smallest
-                yield Cost(unit.tier, fewest, unit.queue, unit.last_first, row) if unit else free(row)
-
-    def _rows_for(self, pod: PodRecord) -> Mask:
-        """The rows where a member may stand if there is room."""
-        suitable, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
-        return suitable & affinity.admit(pod) if affinity.is_particular(pod) else suitable
-
-    def _stand(self, left: list[PodRecord], row: int, plan: dict[Uid, str]) -> None:
-        """As many members as the row has room for by now."""
-        node = self._planner.nodes.nodes[row]
-        while left and node is not None and self._planner.take_node(left[-1], node.name):
-            plan[left.pop().uid] = node.name
-
-    def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Taking]] | None:
-        """What one more member on a row costs; None: it cannot be had."""
-        lacking = self._lacking(shape.requests, row)
-        takings: list[Taking] = []
-        given: list[Taking] = []
-        there = self._on_row.get(row) if lacking else None
-        for unit in there.in_turn(self._giver.share) if there is not None else ():
-            pods = self._takings.left_of(unit, takings)
-            freed = self._freed(unit, pods, row)
-            if not any(name in freed for name in lacking):
-                continue
-            taking = Taking(unit, pods)
-            if not self._takings.may_give(taking):
-                continue
-            takings.append(taking)
-            lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
-            if lacking or self._is_over:  # then more is asked, on top of it
-                self._takings.give(taking)
-                given.append(taking)
-            if not lacking:
-                break
-        more = 1 if self._is_over and not self._giver.suffices() else 0
-        for taking in given:
-            self._takings.give(taking, -1)
-        return None if lacking else (self._cost_of(takings, row, more), takings)
-
-    def _cost_of(self, takings: Sequence[Taking], row: int, more: int) -> Cost:
-        """`more`: how many others have to go at least, wherever they are."""
-        if not takings:
-            return free(row)
-        return Cost(
-            max(taking.unit.tier for taking in takings),
-            sum(len(taking.pods) for taking in takings) + more,
-            min((taking.unit.queue for taking in takings), key=self._giver.share),
-            max(taking.unit.last_first for taking in takings),
-            row,
-        )
-
-    def _lacking(self, requests: Resources, row: int) -> dict[str, int]:
-        left, columns = self._planner.capacity.left[row], self._columns
-        there = ((name, n - int(left[columns[name]])) for name, n in requests.items() if n > 0)
-        return {name: n for name, n in there if n > 0}
-
-    def _freed(self, unit: Unit, pods: tuple[PodRecord, ...], row: int) -> Resources:
-        """What the row gets back with `pods`, which are those left of a unit."""
-        if not pods or len(unit.pods) == 1:
-            return unit.requests if pods else {}
-        node = self._planner.nodes.nodes[row]
-        there = unit.by_node[node.name] if node is not None else ()
-        return requests_together(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
-
-    # ---- what the own queue may hold
-
-    def _settle_queue(self) -> bool:
-        """Take more units until the group's own queue may hold the group."""
-        for unit in self._units:
-            if self._giver.suffices():
-                return True
-            pods = self._takings.left_of(unit)
-            if pods and unit.queue and self._takings.may_give(taking := Taking(unit, pods)):
-                self._takings.take([taking])
-        return self._giver.suffices()
-
-    # ---- filling back
-
-    def _fill_back(self, wanted: Missing) -> None:
-        names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-        columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
-        for taking in reversed(tuple(self._takings.all)):
-            if self._takings.is_needed_whole(taking) or any(map(self._planner.affinity.minds, taking.pods)):
-                continue
-            self._takings.give_back(taking)
-            if not (self._fits(taking, columns) and self._giver.suffices()):
-                self._takings.take([taking])
-
-    def _fits(self, taking: Taking, columns: list[int]) -> bool:
-        rows = [row for pod in taking.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
-        return bool((self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all())

@@ -1,5 +1,7 @@
-"""Backfill: who may start on nodes that are reserved for another group, because it ends before they are
-needed.
+"""Backfill: on the nodes that are reserved for a group, others may start that end before it does.
+
+For that a round forecasts when groups end, and where a group will find room then. The room that is kept on
+reserved nodes is taken out of that of all others, and given back while a group is judged that may use it.
 """
 
 from bisect import bisect_left
@@ -26,10 +28,11 @@ from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.quorum import Missing, missing
 
-# ---- What a round expects of later: when groups end, and where a group will find room then.
+GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
+"""By whose room was given back: what was known of the room without it, and with it."""
 
 
-class Foresight:
+class Forecast:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self.times = RunTimes(round_.snapshot)
@@ -62,8 +65,7 @@ class Foresight:
         if first == len(departures.moments):
             return None
         at = departures.moments[first]
-        nodes = frozenset(reservation.nodes.values())
-        known = None if departures.is_guess(nodes, at) else at
+        known = None if departures.is_guess(frozenset(reservation.nodes.values()), at) else at
         return replace(reservation, starts_at=known, expected=self.timestamp(known))
 
     def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
@@ -74,16 +76,15 @@ class Foresight:
         return bool((self.free_at_start(reservation, on) >= needs).all())
 
     def _is_possible(self, reservation: Reservation, wanted: Missing) -> bool:
-        if not self.names_all(reservation, wanted):
+        """Whether the reservation has a node, which exists and suits, for each of the members and no
+        others."""
+        there = self._round.snapshot.nodes.row.keys()
+        if reservation.nodes.keys() != {pod.uid for pod in wanted.members}:
+            return False
+        if not set(reservation.nodes.values()) <= there:
             return False
         rows, capacity = self.rows(reservation, wanted), self._round.budget.planner.capacity
         return all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
-
-    def names_all(self, reservation: Reservation, wanted: Missing) -> bool:
-        """Whether the reservation has a node, which exists, for each of the members and no others."""
-        there = self._round.snapshot.nodes.row.keys()
-        named = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
-        return named and set(reservation.nodes.values()) <= there
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
         """The reserved rows, one for each of the members."""
@@ -111,16 +112,23 @@ class Foresight:
     def _reserved_nodes(self) -> frozenset[str]:
         """Those of all reservations with which the round began."""
         reservations = (group.start.reservation for group in self._round.snapshot.groups.values())
-        nodes = (each.nodes.values() for each in reservations if each is not None)
+        nodes = (reserved.nodes.values() for reserved in reservations if reserved is not None)
         return frozenset(chain.from_iterable(nodes))
 
     @cached_property
     def _departures_from_reserved_nodes(self) -> Departures:
-        holders = self._holders_on(self._reserved_nodes)
-        return Departures(holders, self.times, self._round.snapshot.nodes)
+        return Departures(self._holders_on(self._reserved_nodes), self.times, self._round.snapshot.nodes)
+
+    @cached_property
+    def _departures(self) -> Departures:
+        return Departures(self._holders, self.times, self._round.snapshot.nodes)
 
     def _holders_on(self, nodes: Iterable[str]) -> Iterable[GroupView]:
         return dict.fromkeys(chain.from_iterable(self._by_node.get(node, ()) for node in nodes))
+
+    @cached_property
+    def _holders(self) -> list[GroupView]:
+        return [group for group in self._round.snapshot.groups.values() if nodes_of(group)]
 
     @cached_property
     def _by_node(self) -> dict[str, list[GroupView]]:
@@ -142,14 +150,6 @@ class Foresight:
         )
         return requests_of(Counter(shapes))
 
-    @cached_property
-    def _holders(self) -> list[GroupView]:
-        return [group for group in self._round.snapshot.groups.values() if nodes_of(group)]
-
-    @cached_property
-    def _departures(self) -> Departures:
-        return Departures(self._holders, self.times, self._round.snapshot.nodes)
-
     def timestamp(self, moment: float | None) -> str:
         """For people; empty for a moment that is not known, or beyond all calendars."""
         try:
@@ -157,10 +157,6 @@ class Foresight:
             return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         except (OverflowError, ValueError, OSError):
             return ""
-
-
-# ---- The room that is kept on reserved nodes: taken out of that of the others, and given back to those
-# who may use it.
 
 
 class KeptRoom(msgspec.Struct, eq=False):
@@ -175,44 +171,40 @@ class KeptRoom(msgspec.Struct, eq=False):
     """What is taken out of the others' room there now."""
 
 
-def keep(round_: Round, group: GroupView, foresight: Foresight, reservation: Reservation) -> KeptRoom:
+def keep(round_: Round, group: GroupView, forecast: Forecast, reservation: Reservation) -> KeptRoom:
     """Take it. What the group will not need by the time it starts is left to all; of what is free already,
     all is kept once that moment has come, or if nobody knows it."""
     planner = round_.budget.planner
-    rows, needs = planner.capacity.asked_on(foresight.rows(reservation, missing(group)))
+    rows, needs = planner.capacity.asked_on(forecast.rows(reservation, missing(group)))
     left, start = np.maximum(planner.capacity.left[rows], 0), reservation.starts_at
     is_known = start is not None and not round_.is_due(start)
-    then = foresight.free_at_start(reservation, rows) if is_known else left
+    then = forecast.free_at_start(reservation, rows) if is_known else left
     kept = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
     planner.take_amounts(rows, kept)
     return KeptRoom(group, reservation, rows, needs, kept)
 
 
-GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
-"""By whose room was given back: what was known of the room without it, and with it."""
-
-
 @contextmanager
-def given_back(planner: Planner, them: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
+def given_back(planner: Planner, rooms: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
     """Meanwhile the room is there for others. What these take of it is not kept afterwards. `known`: what was
     counted while it was given back before."""
-    capacity, whose = planner.capacity, frozenset(each.group.key for each in them)
+    capacity, whose = planner.capacity, frozenset(room.group.key for room in rooms)
     outside = capacity.known
-    for each in them:
-        planner.take_amounts(each.rows, each.kept, -1)
+    for room in rooms:
+        planner.take_amounts(room.rows, room.kept, -1)
     if whose in known and known[whose][0].belongs_with(outside):
         capacity.recall(known[whose][1])
     inside = capacity.known
-    before = [planner.capacity.left[each.rows] for each in them]
+    before = [capacity.left[room.rows] for room in rooms]
     try:
         yield
-        for each, left in zip(them, before, strict=True):
-            used = np.maximum(left - planner.capacity.left[each.rows], 0)
-            each.kept = np.maximum(each.kept - used, 0)
+        for room, left in zip(rooms, before, strict=True):
+            used = np.maximum(left - capacity.left[room.rows], 0)
+            room.kept = np.maximum(room.kept - used, 0)
     finally:
         is_as_before = capacity.known.belongs_with(inside)
-        for each in them:
-            planner.take_amounts(each.rows, each.kept)
+        for room in rooms:
+            planner.take_amounts(room.rows, room.kept)
         if is_as_before:
             capacity.recall(outside)
             known[whose] = outside, inside

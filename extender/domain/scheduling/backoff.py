@@ -11,8 +11,6 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import in_pieces_since
 from extender.domain.snapshot.snapshot import Limits
 
-# ---- Starts that failed: bound members are undone, and the group backs off, longer each time.
-
 TOO_LATE = "the group did not stand whole within its deadline"
 _FREE_MOVES = 2  # refusals after which the next node is tried at once
 
@@ -31,7 +29,7 @@ def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None
         failed=why,
         retry_at=retry_at,
         moved=moved or {},
-        lap=None if group.start.lap is None else group.start.lap + 1,
+        rotation=None if group.start.rotation is None else group.start.rotation + 1,
     )
 
 
@@ -95,14 +93,11 @@ def _bound(group: GroupView) -> tuple[Uid, ...]:
     return tuple(pod.uid for pod in group.placed if pod.node)
 
 
-# ---- Members on nodes of a group that never stood whole and is not being started: a binding that ended
-# after its start did, or pods that were created with the name of a node.
-#
-# They have as long as a start may take. Then they are undone, whatever else keeps the group waiting.
-
-
 def undone(round_: Round, group: GroupView) -> GroupDecision | None:
-    """The decision on a group whose members on nodes are undone; None where they are not, or not yet."""
+    """The decision on a group that never stood whole and is not being started, but has members on nodes:
+    after a binding that ended later than its start, or where pods were created with the name of a node. They
+    have as long as a start may take; then they are undone, whatever else keeps the group waiting. None: not,
+    or not yet."""
     since = in_pieces_since(group, round_.snapshot)
     if since is None:
         return None

@@ -1,6 +1,5 @@
 """Elastic members, those beyond minMember: they start one by one while there is room, after all gangs."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -15,7 +14,7 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import KeptPlan, as_many_as_join
-from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import whole_at
@@ -37,81 +36,70 @@ class _Batch(msgspec.Struct):
 
 def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
     """Start members of groups that stand, and decide on all of these."""
-    hungry = _hungry(round_, standing)
+    hungry: list[KeptPlan] = []
+    for kept in standing:
+        if kept.unplanned:
+            with Guard(round_, kept.group, kept.plan):
+                if _may_grow(round_, kept):
+                    hungry.append(kept)
     if hungry:
         lending.suspend()
         _grow_all(round_, hungry, is_lent=False)
         lending.begin()
         _grow_all(round_, hungry, is_lent=True)
-    _settle(round_, standing, lending)
-
-
-def _hungry(round_: Round, standing: Sequence[KeptPlan]) -> list[KeptPlan]:
-    """Groups with members that may join now."""
-    lacking = [kept for kept in standing if kept.unplanned]
-    return [kept for kept in lacking if round_.judge(_may_grow, kept.group, kept, held=kept.plan)]
-
-
-def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
-    """Start members of `groups`; within their queues' shares unless room is lent."""
-    batches = [
-        batch
-        for kept in groups
-        if not round_.is_broken(kept.group)
-        for batch in round_.judge(_batches, kept.group, kept, held=kept.plan) or ()
-    ]
-    lines = in_lines(batches, lambda batch: batch.group)
-    turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines)
-    for queue, line in turns:
-        batch = line[0]
-        most = turns.members_until_next(queue, batch.shape.requests)
-        if not round_.judge(_grow, batch.group, batch, most, is_lent, held=batch.kept.plan):
-            line.popleft()
-            _drop_broken(round_, line)
-
-
-def _settle(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
-    """What is decided on groups that stand."""
     for kept in standing:
-        if round_.is_broken(kept.group):
-            continue
-        decision = round_.judge(_decision, kept.group, kept, lending, held=kept.plan)
-        if decision is not None:
-            round_.settle(decision)
+        if not round_.is_broken(kept.group):
+            with Guard(round_, kept.group, kept.plan):
+                round_.settle(_decision(round_, kept, lending))
 
 
-def _may_grow(round_: Round, group: GroupView, kept: KeptPlan) -> bool:
+def _may_grow(round_: Round, kept: KeptPlan) -> bool:
     """Members that the state of the group or its queue keeps out get that reason."""
-    fault = obstacle(round_, group)
+    fault = obstacle(round_, kept.group)
     if fault is not None:
         kept.reason, kept.detail = fault.reason, fault.detail
     elif retry_of(round_, kept).waits:
-        kept.reason, kept.detail = Reason.BACKING_OFF, group.start.failure
+        kept.reason, kept.detail = Reason.BACKING_OFF, kept.group.start.failure
     else:
         return True
     return False
 
 
-def _batches(round_: Round, group: GroupView, kept: KeptPlan) -> Iterable[_Batch]:
+def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
+    """Start members of `groups`; within their queues' shares unless room is lent."""
+    batches: list[_Batch] = []
+    for kept in groups:
+        if not round_.is_broken(kept.group):
+            with Guard(round_, kept.group, kept.plan):
+                batches += _batches(round_, kept)
+    lines = in_lines(batches, lambda batch: batch.group)
+    turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines)
+    for _, line in turns:
+        batch, may_come_again = line[0], False
+        most = turns.members_until_next(batch.shape.requests)
+        with Guard(round_, batch.group, batch.kept.plan):
+            may_come_again = _grow(round_, batch, most, is_lent)
+        if not may_come_again:
+            line.popleft()
+            while line and round_.is_broken(line[0].group):
+                line.popleft()
+
+
+def _batches(round_: Round, kept: KeptPlan) -> Iterable[_Batch]:
     alike: dict[Shape, list[PodRecord]] = {}
     for pod in sorted(kept.left(), key=lambda pod: pod.order):
         alike.setdefault(pod.shape, []).append(pod)
-    in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
+    in_use = flavors_in_use(round_.budget.flavors, kept.group, kept.plan)
     return [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
 
 
-def _drop_broken(round_: Round, line: deque[_Batch]) -> None:
-    while line and round_.is_broken(line[0].group):
-        line.popleft()
-
-
-def _grow(round_: Round, group: GroupView, batch: _Batch, most: int | None, is_lent: bool) -> bool:
+def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool:
     """Start members of a batch, at `most` so many in one turn; whether it may come again."""
     kept, pods = batch.kept, batch.pods
     allowed, reason = min(_allowances(round_, batch, is_lent), key=lambda allowance: allowance[0])
     tried = pods[: allowed if most is None else min(allowed, most)]
-    joining = as_many_as_join(round_.budget, group, tried, batch.in_use, is_lent)
-    more = round_.budget.place(group, joining.pods, partly=True) or {}
+    joining = as_many_as_join(round_.budget, batch.group, tried, batch.in_use, is_lent)
+    more = round_.budget.place(batch.group, joining.pods, partly=True) or {}
     kept.add(more)
     batch.pods = [pod for pod in pods if pod.uid not in more]
     if not batch.pods:
@@ -132,38 +120,25 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
         yield shares.headroom_within_share(queue, requests), Reason.QUEUE_SHARE
 
 
-def _decision(round_: Round, group: GroupView, kept: KeptPlan, lending: Lending) -> GroupDecision:
-    retry, left = retry_of(round_, kept), kept.left()
-    is_short = bool(left)
-    alike = where_they_join(round_.budget.flavors, group, _one_of_each(left), kept.plan)
-    if kept.reason is Reason.NO_ROOM and any(lending.keeps_room_from(pod) for pod in alike):
+def _decision(round_: Round, kept: KeptPlan, lending: Lending) -> GroupDecision:
+    group, retry, left = kept.group, retry_of(round_, kept), kept.left()
+    one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
+    joining = where_they_join(round_.budget.flavors, group, one_of_each, kept.plan)
+    if kept.reason is Reason.NO_ROOM and any(lending.keeps_room_from(pod) for pod in joining):
         kept.reason, kept.detail = Reason.QUEUE_SHARE, lending.text()
+    verdict = Verdict.RUNNING
+    if not group.placed:  # a group that needs no members starts with the first one
+        verdict = Verdict.STARTING if kept.plan or group.pinned else Verdict.WAITING
+    moment = None if group.stood_whole else whole_at(group, round_.limits.whole_grace)
     return GroupDecision(
         group.key,
         group.queue,
-        _verdict(kept),
-        kept.reason if is_short else None,
-        kept.detail if is_short else "",
+        verdict,
+        kept.reason if left else None,
+        kept.detail if left else "",
         plan=kept.plan,
         failed=retry.failed,
         retry_at=retry.at,
         moved=kept.moved,
-        stood_whole=_has_stood_whole(round_, group),
+        stood_whole=group.stood_whole if moment is None else round_.is_due(moment),
     )
-
-
-def _one_of_each(pods: Iterable[PodRecord]) -> Iterable[PodRecord]:
-    """One pod of each shape: they find room or not together."""
-    return {pod.shape: pod for pod in pods}.values()
-
-
-def _verdict(kept: KeptPlan) -> Verdict:
-    """A group that needs no members starts with the first one."""
-    if kept.group.placed:
-        return Verdict.RUNNING
-    return Verdict.STARTING if kept.plan or kept.group.pinned else Verdict.WAITING
-
-
-def _has_stood_whole(round_: Round, group: GroupView) -> bool:
-    moment = None if group.stood_whole else whole_at(group, round_.limits.whole_grace)
-    return group.stood_whole if moment is None else round_.is_due(moment)

@@ -1,5 +1,12 @@
 """Lending: what queues take above what they deserve, out of the room that no queue within its share claims,
-and what they may give back.
+and what they lose again to such a queue.
+
+A group within its share that only lacks room has a claim on the room that is there for it already. It is kept
+only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and for a
+bounded time; then it is lent for as long, and so on. Otherwise a group that can never start would keep nodes
+idle for all queues.
+
+What is lent can be reclaimed, but no queue is brought below what it deserves, or below its guarantee.
 """
 
 from collections import Counter
@@ -10,21 +17,16 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions
-from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.shares import QueueShares
+from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import Missing, Signature
 
-# ---- Lending: what queues take above what they deserve, out of the room that no queue within its share
-# claims.
-#
-# A group within its share that only lacks room has a claim on the room that is there for it already. It
-# is kept only where the whole group would stand if nothing else ran and the scheduler refused nothing
-# more, and for a bounded time; then it is lent for as long, and so on. Otherwise a group that can never
-# start would keep nodes idle for all queues.
+_NEARER = 1e-9  # of a share: less than any difference that counts
 
 
 class Lending:
+    """The room on which groups within their queues' shares have a claim, kept while the rest is lent."""
+
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
@@ -40,12 +42,18 @@ class Lending:
     def has_claim(self, group: GroupView, wanted: Missing, reason: Reason | None) -> bool:
         """Whether a group within its share that waits for `reason`, and misses `wanted`, keeps room now;
         noted."""
-        if reason not in LACKS_ROOM or self.has_begun or not self._is_kept_now(group):
+        if reason not in LACKS_ROOM or self.has_begun:
             return False
-        if self._would_stand_whole(wanted):
-            self._claimants.append((group, wanted))
-            return True
-        return False
+        since, period = group.start.claims_since, self._round.limits.room_kept
+        if since is not None:  # room is kept for a while, then lent for as long
+            periods = int((self._round.snapshot.now - since) // period)
+            self._round.is_due(since + (periods + 1) * period)
+            if periods % 2:
+                return False
+        if not self._would_stand_whole(wanted):
+            return False
+        self._claimants.append((group, wanted))
+        return True
 
     def _would_stand_whole(self, wanted: Missing) -> bool:
         """If nothing else ran, and the scheduler refused nothing more."""
@@ -65,8 +73,10 @@ class Lending:
         planner = self._round.budget.planner
         self.unclaimed = planner.clone()
         for group, wanted in self._claimants:
-            if plan := self._round.judge(_keep_room, group, wanted):
-                self._kept.append((group.key, wanted, plan))
+            with Guard(self._round, group):
+                has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
+                if plan := planner.place(wanted.members, partly=True) if has_room else None:
+                    self._kept.append((group.key, wanted, plan))
         shortages = self._round.shortages
         shortages.are_all = shortages.are_all and not self._kept
         shortages.keeps_first_room = bool(self._claimants)
@@ -87,7 +97,9 @@ class Lending:
         """Whether nothing is kept for any claimant, nor would be if room were lent."""
         claims = {wanted.signature: wanted for _, wanted in self._claimants}.values()
         capacity = self._round.budget.planner.capacity
-        return not self._kept and not any(capacity.total(shape) for each in claims for shape in each.shapes)
+        return not self._kept and not any(
+            capacity.total(shape) for wanted in claims for shape in wanted.shapes
+        )
 
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""
@@ -107,32 +119,12 @@ class Lending:
             planner.give_back(wanted.members, plan)
         return planner
 
-    def _is_kept_now(self, group: GroupView) -> bool:
-        """Room is kept for a while, then lent for as long."""
-        since, period = group.start.claims_since, self._round.limits.room_kept
-        if since is None:
-            return True
-        periods = int((self._round.snapshot.now - since) // period)
-        self._round.is_due(since + (periods + 1) * period)
-        return periods % 2 == 0
 
-
-def _keep_room(round_: Round, _: GroupView, wanted: Missing) -> dict[Uid, str] | None:
-    planner = round_.budget.planner
-    if not any(planner.capacity.total(shape) for shape in wanted.shapes):
-        return None
-    return planner.place(wanted.members, partly=True)
-
-
-# ---- What queues may give for one group: never what brings them below what they deserve, or their
-# guarantee.
-
-_NEARER = 1e-9  # of a share: less than any difference that counts
-
-
-class Giving:
-    """The round's shares, as a search for victims sees them. `scarce`: the resources that the group lacks.
-    `from_others`: other queues give, so the group may not bring its own above what that deserves."""
+class VictimShares:
+    """The round's shares, as a search for victims for `group` sees them. `scarce`: the resources that it
+    lacks; where nothing is scarce but in pieces, what counts is what a queue holds too much of: one that has
+    all the GPUs may be short of memory, which it cannot use without them. `from_others`: other queues lose
+    room, so the group may not bring its own above what that deserves."""
 
     def __init__(
         self, round_: Round, group: GroupView, wanted: Missing, scarce: frozenset[str], from_others: bool
@@ -140,17 +132,30 @@ class Giving:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
         self._own, self._asked, self._scarce = group.queue, wanted.requests, scarce
-        self._parts: dict[str, float] = {}  # what `share` said, until the queue gives
         self._from_others = from_others
+        self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
 
-    def may_give(self, queue: str, amounts: Resources) -> bool:
-        """In its own queue, a group takes the place of others: that is no question of shares."""
-        view = self._queues.get(queue)
-        return queue == self._own or (
-            view is not None and may_give(self._shares, queue, amounts, self._scarce, self._own)
-        )
+    def may_lose(self, queue: str, amounts: Resources) -> bool:
+        """Whether a queue, and each one above it that is not above the group's own, keeps what it deserves
+        and what is kept for it without `amounts`. In its own queue, a group takes the place of others: that
+        is no question of shares."""
+        if queue == self._own:
+            return True
+        if queue not in self._queues:
+            return False
+        asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
+        return all(self._keeps_enough(asked, *level) for level in self._shares.levels(queue, self._own))
 
-    def give(self, queue: str, amounts: Resources, times: int = 1) -> None:
+    def _keeps_enough(self, asked: Resources, held: Resources, due: Portions, kept: Resources) -> bool:
+        above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
+        counted = (self._scarce & asked.keys()) or above
+        if not counted or any(
+            held.get(name, 0) - n < kept[name] for name, n in asked.items() if name in kept
+        ):
+            return False
+        return all(held.get(name, 0) - asked[name] >= due.get(name, 0.0) - EPSILON for name in counted)
+
+    def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         if queue:
             self._shares.take(queue, amounts, -times)
             self._parts.pop(queue, None)
@@ -168,24 +173,3 @@ class Giving:
         if self._shares.above_ceiling(self._own, self._asked):
             return False
         return not self._from_others or not self._shares.is_above_share(self._own, self._asked)
-
-
-def may_give(
-    shares: QueueShares, queue: str, amounts: Resources, scarce: frozenset[str], to: str = ""
-) -> bool:
-    """Whether a queue, and each one above it that is not above the queue `to`, keeps what it deserves of the
-    resources that are scarce, and what is kept for it, without `amounts`. Where nothing is scarce but in
-    pieces, what counts is what it holds too much of: one that has all the GPUs may be short of memory, which
-    it cannot use without them."""
-    asked = {each: n for each, n in amounts.items() if n > 0 and each != PODS}
-    return all(_keeps_enough(asked, scarce, *level) for level in shares.levels(queue, to))
-
-
-def _keeps_enough(
-    asked: Resources, scarce: frozenset[str], held: Resources, due: Portions, kept: Resources
-) -> bool:
-    above = {each for each in asked if held.get(each, 0) > due.get(each, 0.0) + EPSILON}
-    counted = (scarce & asked.keys()) or above
-    if not counted or any(held.get(each, 0) - n < kept[each] for each, n in asked.items() if each in kept):
-        return False
-    return all(held.get(each, 0) - asked[each] >= due.get(each, 0.0) - EPSILON for each in counted)

@@ -1,6 +1,5 @@
-"""What keeps a group from being judged at all: that it rests, its own faults, the state of its queue, or
-that room would not help it.
-"""
+"""What keeps a group from being judged at all: that it rests, its own faults, the state of its queue, or that
+room would not help it."""
 
 from collections.abc import Iterable
 
@@ -9,20 +8,16 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import show
-from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import not_selected
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.backoff import back_off, undone
 from extender.domain.scheduling.order import Strategies
-from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
 from extender.domain.snapshot.quorum import missing
-
-# ---- What keeps a group from being judged at all: that it rests, its own faults, and the state of its
-# queue.
 
 
 def at_rest(group: GroupView) -> GroupDecision | None:
@@ -47,14 +42,23 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
     if group.fault:
         return waits(group, Reason.INVALID_SPEC, group.fault)
-    if (local := group.local_queue) is not None and (fault := _not_led_in(group, local)) is not None:
-        return fault
+    if (local := group.local_queue) is not None and not local.exists:
+        return waits(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
+    if local is not None and local.fault:
+        return waits(group, Reason.INVALID_SPEC, local.fault)
     if queue is None or not queue.exists:
         return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
         return waits(group, Reason.INVALID_SPEC, queue.fault)
+    return _kept_out(round_, group, queue) or _held(group, queue.record)
+
+
+def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecision | None:
+    """A group that came too late, from elsewhere or too often."""
     if not group.entitled:
-        return waits(group, Reason.QUEUE_NOT_OPEN, _closed(queue))
+        name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
+        above = "" if queue.to_open == name else f", because queue {queue.to_open} above it is closed"
+        return waits(group, Reason.QUEUE_NOT_OPEN, text + above)
     if not group.namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waits(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
@@ -65,14 +69,7 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     if group.start_timeouts >= round_.limits.start_timeouts:
         times = f"{group.start_timeouts} times in a row"
         return waits(group, Reason.START_TIMED_OUT, f"its pods did not all run in time {times}")
-    return _held(group, queue.record)
-
-
-def _not_led_in(group: GroupView, local: LocalQueueRecord) -> GroupDecision | None:
-    """Its LocalQueue leads nowhere."""
-    if not local.exists:
-        return waits(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
-    return waits(group, Reason.INVALID_SPEC, local.fault) if local.fault else None
+    return None
 
 
 def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
@@ -116,12 +113,6 @@ def above_capability(round_: Round, group: GroupView) -> str:
     return f"{field} is above the capability of queue {group.queue}: {', '.join(more)}" if more else ""
 
 
-def _closed(queue: QueueView) -> str:
-    name = queue.record.name
-    text = f"queue {name} is {queue.state}"
-    return text if queue.to_open == name else f"{text}, because queue {queue.to_open} above it is closed"
-
-
 def exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
     """It never fits because of its queue."""
     return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
@@ -140,20 +131,18 @@ def no_group(group: GroupView) -> str:
     return f"PodGroup {group.key} does not exist"
 
 
-# ---- Which of the groups that wait are judged: those that room would help.
-
-
 def ready(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> list[GroupView]:
-    """Those that room would help, and those that let none pass while they back off. The others are
-    settled."""
-    return [group for group in groups if round_.judge(_is_ready, group, strategies)]
-
-
-def _is_ready(round_: Round, group: GroupView, strategies: Strategies) -> bool:
-    decision = _not_ready(round_, group, strategies)
-    if decision is not None:
-        round_.settle(decision)
-    return decision is None
+    """Those of the groups that wait that room would help, and those that let none pass while they back off.
+    The others are settled."""
+    in_line: list[GroupView] = []
+    for group in groups:
+        with Guard(round_, group):
+            decision = _not_ready(round_, group, strategies)
+            if decision is None:
+                in_line.append(group)
+            else:
+                round_.settle(decision)
+    return in_line
 
 
 def _not_ready(round_: Round, group: GroupView, strategies: Strategies) -> GroupDecision | None:
@@ -163,6 +152,6 @@ def _not_ready(round_: Round, group: GroupView, strategies: Strategies) -> Group
     if (group.is_on_nodes or not absent) and strategies.of(group).backs_off(group):
         is_in_line = not absent and strategies.of(group).lets_none_pass(group)
         return None if is_in_line else back_off(round_, group)
-    if (decision := undone(round_, group)) is not None:
+    if group.is_on_nodes and (decision := undone(round_, group)) is not None:
         return decision
     return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None

@@ -1,5 +1,30 @@
 """The order of groups: queues take turns by share, and the queue's dequeueStrategy orders the groups inside
 it.
+
+| strategy   | order                  | while its first group lacks room                                    |
+|------------|------------------------|---------------------------------------------------------------------|
+| traverse   | priority, age          | groups that fit pass it                                             |
+| fifo       | priority, age          | nobody passes it, also while it backs off                           |
+| priority   | priority, age          | groups that fit pass it; once anything becomes free, it is tried    |
+|            |                        | again before them, also while it backs off                          |
+| rotation   | rotation, priority,    | groups that fit pass it; then it comes after all that have not had  |
+|            | age                    | their turn in this rotation                                         |
+| mixed      | those of high priority | as fifo while that group is of high priority, else as rotation      |
+|            | first, the rest by     |                                                                     |
+|            | rotation               |                                                                     |
+
+Priority includes what a group gained by ageing (`spec.ageing`): all groups of a queue gain as much in an
+hour, from their creation on. So two of them never change places by waiting. Any other strategy counts as
+traverse.
+
+In a rotation each waiting group has its turn once. It has had it when its start failed, or when it lacked
+room, a share or the ceiling and groups behind it started. As long as none of them passes it, it keeps its
+turn. A group that comes joins the newest rotation, so a stream of new ones never keeps back those who had
+their turn. Rotations are remembered with the history of a group's starts; after a restart a new one begins.
+
+Among sibling queues, from root down, the one of the highest priority is next, among equals the one with the
+smallest share of what it deserves, then the oldest. A queue's share rises with what its groups, and those of
+queues below it, take, so that none has everything because it came first.
 """
 
 from collections import defaultdict, deque
@@ -8,121 +33,52 @@ from datetime import datetime
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from math import inf
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Verdict
-from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.share_tree import TOP
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.backoff import failed_at
-from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import State, state_of
-from extender.domain.snapshot.snapshot import Snapshot
-
-# ---- Ageing: what a group gains in priority while it waits, in a queue with `spec.ageing`.
-#
-# All groups of a queue gain as much in an hour, from their creation on. So two of them never change
-# places by waiting: the older one is ahead by what it gained before the other was created.
-
-_HOUR = 3600.0
-
-
-def rank(group: GroupView, ageing: int) -> float:
-    """Smallest first: in the order of priority, with what was gained, at any moment."""
-    return ageing * group.once(_created_at) / _HOUR - group.priority if ageing else -group.priority
-
-
-def reaches_at(group: GroupView, ageing: int, priority: int, snapshot: Snapshot) -> float:
-    """When, on the ledger's clock, its aged priority reaches `priority`; inf: never."""
-    lacks = priority - group.priority
-    return snapshot.moment(group.created) + lacks * _HOUR / ageing if ageing else inf
-
-
-def _created_at(group: GroupView) -> float:
-    """Seconds since 1970; inf where that cannot be read, as if it had been created last."""
-    try:
-        return datetime.fromisoformat(group.created).timestamp()
-    except (ValueError, OverflowError):
-        return inf
-
-
-# ---- Laps: whose turn it is in a queue that rotates.
-#
-# Each waiting group has its turn once in a lap. It has had it when its start failed, or when it lacked
-# room, a share or the ceiling and groups behind it started. Then it goes on to the next lap, behind all
-# that have not had theirs. As long as none of them passes it, it keeps its turn.
-#
-# A group that comes joins the newest lap, so a stream of new ones never keeps back those who had their
-# turn. Laps are remembered with the history of a group's starts; after a restart a new lap begins.
-
-
-class Laps:
-    def __init__(self, groups: Iterable[GroupView]) -> None:
-        self._groups = groups
-
-    def of(self, group: GroupView) -> int:
-        """The lap in which a group has its next turn. One that could not be judged for many laps has one turn
-        in advance of the others, not many."""
-        newest = self._newest.get(group.queue, 0)
-        return newest if group.start.lap is None else max(group.start.lap, newest - 1)
-
-    @cached_property
-    def _newest(self) -> dict[str, int]:
-        """By queue, of the groups that wait."""
-        newest: dict[str, int] = {}
-        for group in self._groups:
-            lap = group.start.lap
-            if lap is not None and lap > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
-                newest[group.queue] = lap
-        return newest
-
-
-# ---- dequeueStrategy: in which order the groups of one queue are judged, and whether one that waits
-# lets others pass.
-#
-# | strategy | order | while its first group lacks room | |------------|------------------------|-------
-# --------------------------------------------------------------| | traverse | priority, age | groups
-# that fit pass it | | fifo | priority, age | nobody passes it, also while it backs off | | priority |
-# priority, age | groups that fit pass it; once anything becomes free, it is tried | | | | again before
-# them, also while it backs off | | rotation | lap, priority, age | groups that fit pass it; then it
-# comes after all that have not had | | | | their turn in this lap (laps.py) | | mixed | those of high
-# priority | as fifo while that group is of high priority, else as rotation | | | first, the rest by lap
-# | |
-#
-# Priority includes what a group gained by ageing. Anything else counts as traverse.
 
 FIRST_HIGH_PRIORITY = 4  # of `mixed` without priorityThreshold, as in koord-queue
+_HOUR = 3600.0
+T = TypeVar("T")
 
 
 class Rank(NamedTuple):
     """The place of a group in its queue; smallest first."""
 
     is_low: bool
-    lap: int
+    rotation: int
     priority: float
     created: str
     key: str
 
 
 class Traverse:
-    """The strategy of one queue in one round."""
+    """The strategy of one queue in one round. `rotation_of`: the rotation in which a group has its next
+    turn."""
 
-    def __init__(self, round_: Round, queue: QueueRecord, laps: Laps) -> None:
+    def __init__(self, round_: Round, queue: QueueRecord, rotation_of: Callable[[GroupView], int]) -> None:
         self._round = round_
         self._queue = queue
-        self._laps = laps
+        self._rotation_of = rotation_of
 
     def rank(self, group: GroupView) -> Rank:
-        priority = rank(group, self._queue.ageing)
-        lap = self._laps.of(group) if self.has_turns(group) else 0
-        return Rank(not self.is_high(group), lap, priority, group.created, group.key)
+        priority = float(-group.priority)
+        if self._queue.ageing:
+            priority += self._queue.ageing * group.once(_created_at) / _HOUR
+        rotation = self._rotation_of(group) if self.has_turns(group) else 0
+        return Rank(not self.is_high(group), rotation, priority, group.created, group.key)
 
     def is_high(self, group: GroupView) -> bool:
         """Whether it comes before all groups of which that is not true."""
@@ -162,12 +118,13 @@ class Rotation(Traverse):
 
 class Mixed(Traverse):
     def is_high(self, group: GroupView) -> bool:
-        snapshot, each_hour = self._round.snapshot, self._queue.ageing
-        given = self._queue.priority_threshold
-        threshold = FIRST_HIGH_PRIORITY if given is None else given
-        if group.priority >= threshold:
+        """Whether its priority, with what it gained by ageing, has reached the threshold."""
+        per_hour, given = self._queue.ageing, self._queue.priority_threshold
+        lacks = (FIRST_HIGH_PRIORITY if given is None else given) - group.priority
+        if lacks <= 0:
             return True
-        return each_hour > 0 and self._round.is_due(reaches_at(group, each_hour, threshold, snapshot))
+        created = self._round.snapshot.moment(group.created) if per_hour > 0 else 0.0
+        return per_hour > 0 and self._round.is_due(created + lacks * _HOUR / per_hour)
 
     def lets_none_pass(self, group: GroupView) -> bool:
         return self.is_high(group)
@@ -195,7 +152,6 @@ class Strategies:
 
     def __init__(self, round_: Round) -> None:
         self._round = round_
-        self.laps = Laps(round_.snapshot.groups.values())
         self._of: dict[str, Traverse] = {}
 
     def of(self, group: GroupView) -> Traverse:
@@ -203,21 +159,48 @@ class Strategies:
         if group.queue not in self._of:
             queue = self._round.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
-            self._of[group.queue] = kind(self._round, queue, self.laps)
+            self._of[group.queue] = kind(self._round, queue, self.rotation_of)
         return self._of[group.queue]
 
     def rank(self, group: GroupView) -> Rank:
         return self.of(group).rank(group)
 
+    def rotation_of(self, group: GroupView) -> int:
+        """The rotation in which a group has its next turn. One that could not be judged for many of them has
+        one turn in advance of the others, not many."""
+        newest, own = self._newest_rotations.get(group.queue, 0), group.start.rotation
+        return newest if own is None else max(own, newest - 1)
 
-# ---- The order of groups: queues take turns, inside a queue the first is served first.
-#
-# Among siblings, from root down, the queue of the highest priority is next, among equals the one with
-# the smallest share of what it deserves, then the oldest. A queue's share rises with what its groups,
-# and those of queues below it, take, so that none has everything because it came first. Inside a queue:
-# priority, then age, then name.
+    @cached_property
+    def _newest_rotations(self) -> dict[str, int]:
+        """By queue, of the groups that wait."""
+        newest: dict[str, int] = {}
+        for group in self._round.snapshot.groups.values():
+            own = group.start.rotation
+            if own is not None and own > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
+                newest[group.queue] = own
+        return newest
 
-T = TypeVar("T")
+
+def advance_rotation(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> None:
+    """Note on what was decided on each of `groups`, which were judged in this round, its next rotation."""
+    turning = [group for group in groups if strategies.of(group).has_turns(group)]
+    for line in in_lines(turning, lambda group: group, strategies.rank).values():
+        is_passed = False
+        for group in reversed(line):
+            decision = round_.decided[group.key]
+            starts = decision.verdict is Verdict.STARTING
+            rotation = strategies.rotation_of(group) + (is_passed and not starts)
+            round_.settle(replace(decision, rotation=rotation))
+            is_passed = is_passed or starts
+
+
+def _created_at(group: GroupView) -> float:
+    """Seconds since 1970; inf where that cannot be read, as if it had been created last."""
+    try:
+        return datetime.fromisoformat(group.created).timestamp()
+    except (ValueError, OverflowError):
+        return inf
 
 
 class Turn(NamedTuple):
@@ -252,38 +235,27 @@ class TurnOrder(Generic[T]):
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
         """A queue and its line, again and again until all lines are empty."""
         while self._turns[TOP]:
-            self._way = self._next_way()
+            self._way, node = [], TOP
+            while turns := self._turns.get(node):
+                self._way.append(heappop(turns))
+                node = self._way[-1].node
             queue = self._way[-1].queue
             yield queue, self._lines[queue]
-            self._put_back()
+            has_more = bool(self._lines[queue])
+            for turn in reversed(self._way):
+                has_more = has_more or bool(self._turns.get(turn.node))
+                if has_more:
+                    heappush(self._turns[self._tree.parents[turn.node]], self._turn(turn.node))
 
-    def members_until_next(self, queue: str, requests: Resources) -> int | None:
+    def members_until_next(self, requests: Resources) -> int | None:
         """How many members that ask for `requests` bring the queue whose turn it is, or one above it, past
         the next of its siblings with the same priority; None where none has any."""
-        counts = [
-            self._shares.headroom_at(turn.node, requests, following.share) + 1
-            for turn in self._way
-            if (following := self._following(turn)) is not None
-        ]
+        counts: list[int] = []
+        for turn in self._way:
+            siblings = self._turns[self._tree.parents[turn.node]]
+            if siblings and siblings[0].priority == turn.priority:
+                counts.append(self._shares.headroom_at(turn.node, requests, siblings[0].share) + 1)
         return min(counts, default=None)
-
-    def _next_way(self) -> list[Turn]:
-        way, node = [], TOP
-        while turns := self._turns.get(node):
-            way.append(heappop(turns))
-            node = way[-1].node
-        return way
-
-    def _put_back(self) -> None:
-        has_more = bool(self._lines[self._way[-1].queue])
-        for turn in reversed(self._way):
-            has_more = has_more or bool(self._turns.get(turn.node))
-            if has_more:
-                heappush(self._turns[self._tree.parents[turn.node]], self._turn(turn.node))
-
-    def _following(self, turn: Turn) -> Turn | None:
-        following = self._turns[self._tree.parents[turn.node]][:1]
-        return following[0] if following and following[0].priority == turn.priority else None
 
     def _turn(self, node: int) -> Turn:
         queue = self._tree.queues[node]
@@ -293,55 +265,16 @@ class TurnOrder(Generic[T]):
         return Turn(priority, self._shares.of_node(node), created, queue, node)
 
 
-def by_priority(group: GroupView) -> tuple[float | str, ...]:
-    """Priority, then age, then name."""
-    return group.order
-
-
 def in_lines(
     things: Iterable[T],
     group_of: Callable[[T], GroupView],
-    rank: Callable[[GroupView], tuple[float | str, ...]] = by_priority,
+    rank: Callable[[GroupView], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
-    """By queue, in the order inside it: smallest rank first."""
+    """By queue, in the order inside it: smallest rank first. Without `rank`: priority, then age, then
+    name."""
     lines: defaultdict[str, list[T]] = defaultdict(list)
     for thing in things:
         lines[group_of(thing).queue].append(thing)
     for line in lines.values():
-        line.sort(key=lambda each: rank(group_of(each)))
+        line.sort(key=lambda thing: rank(group_of(thing)))
     return {queue: deque(line) for queue, line in lines.items()}
-
-
-# ---- Turns in queues that rotate: who has had one in a round, and goes on to the next lap.
-
-
-def lose_turns(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> None:
-    """Note the lap of each of `groups`, which were judged in this round, on what was decided on it."""
-    turning = [group for group in groups if strategies.of(group).has_turns(group)]
-    for line in in_lines(turning, lambda group: group, strategies.rank).values():
-        is_passed = False
-        for group in reversed(line):
-            decision = round_.decided[group.key]
-            starts = decision.verdict is Verdict.STARTING
-            lap = strategies.laps.of(group) + (is_passed and not starts)
-            round_.settle(replace(decision, lap=lap))
-            is_passed = is_passed or starts
-
-
-# ---- Heads of lines: groups that wait and let none pass.
-
-
-class Heads:
-    """By whom they hold up: all groups of a queue, or those of one user or namespace in it."""
-
-    def __init__(self) -> None:
-        self._of: dict[Scope, GroupKey] = {}
-
-    def note(self, scope: Scope, group: GroupKey) -> None:
-        self._of.setdefault(scope, group)
-
-    def before(self, scopes: Iterable[Scope]) -> GroupKey | None:
-        """The head behind which a group waits to which `scopes` apply; None: none holds it up."""
-        if not self._of:
-            return None
-        return next((self._of[scope] for scope in scopes if scope in self._of), None)

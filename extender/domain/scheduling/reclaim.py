@@ -1,4 +1,10 @@
-"""Reclaim: room is taken back for groups that starve, and held for them until they start."""
+"""Reclaim: room is taken back for groups that starve, and held for them until they start.
+
+A reclaim is begun at the end of a round for whole groups that wait for room, or for their queue's share, once
+it is sure that the whole group will fit on real nodes with its victims gone. From then on the room is held
+for the group, also what becomes free bit by bit, and the victims are evicted. It ends when the group starts,
+when it needs no room any more, or when nobody is left to make way or the time is up: these count as a failed
+start."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +16,13 @@ from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, Re
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import requests_of
-from extender.domain.placement.planner import Planner
 from extender.domain.placement.units import Unit
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.flavors import on_nodes_of
-from extender.domain.scheduling.lending import Giving, Lending
+from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waits
-from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.victims import (
     Candidates,
     departing,
@@ -28,150 +33,7 @@ from extender.domain.scheduling.victims import (
 )
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.nodes import NodeTable
 from extender.domain.snapshot.quorum import Missing, missing, ready_since
-
-# ---- Room that is being taken back: it is held for the group, also what becomes free bit by bit, and
-# the victims are evicted.
-#
-# It ends when the group starts, when the group needs no room any more, or when nobody is left to make
-# way or the time is up: these count as a failed start. How it begins is in `starving`.
-
-
-def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
-    """Hold the room that is being taken back, and start the groups that have it by now. Returns the others,
-    which are still to be judged."""
-    groups = list(waiting)
-    if not round_.reclaims:
-        return groups
-    round_.shortages.are_all = False
-    kept = [group for group in groups if group.key in round_.reclaims and round_.judge(_hold, group)]
-    for group in sorted(kept, key=lambda group: (round_.reclaims[group.key].since, group.order)):
-        plan = round_.reclaims[group.key].plan
-        decision = round_.judge(_go_on, group)
-        if decision is not None:
-            round_.settle(decision)
-        elif round_.is_broken(group):
-            round_.budget.let_go(group, plan)
-    return [group for group in groups if group.key not in round_.decided]
-
-
-def _hold(round_: Round, group: GroupView) -> bool:
-    """Whether it goes on; then its room is taken."""
-    if not _is_still_right(round_, group, missing(group)):
-        return False
-    round_.budget.hold(group, round_.reclaims[group.key].plan)
-    return True
-
-
-def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
-    """Whether what was decided on would be decided again: for these members, on nodes that admit them, within
-    the queue's share, and without a victim that nobody may evict, unless the rest of its gang has gone."""
-    reclaim, snapshot = round_.reclaims[group.key], round_.snapshot
-    if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
-        return False
-    if not all(_may_stand(snapshot.nodes, pod, reclaim.plan[pod.uid]) for pod in wanted.members):
-        return False
-    is_refused = any(victim.uid in snapshot.spared for victim in reclaim.victims)
-    if is_refused and not is_any_in_part(round_, reclaim):
-        return False
-    if any(would_be_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
-        return False
-    takes_from_others = any(victim.cause is not EvictionCause.PREEMPT for victim in reclaim.victims)
-    return not takes_from_others or _stays_within_share(round_, group)
-
-
-def _stays_within_share(round_: Round, group: GroupView) -> bool:
-    """Once all that is leaving its queue is gone."""
-    shares, queue = round_.budget.shares, group.queue
-    leaving = requests_of(Counter(pod.shape for pod in leaving_of(round_, queue)))
-    shares.take(queue, leaving, -1)
-    is_above = shares.is_above_share(queue, missing(group).requests)
-    shares.take(queue, leaving)
-    return not is_above
-
-
-def _may_stand(nodes: NodeTable, pod: PodRecord, node: str) -> bool:
-    """Whether a node is there, and still admits such a member."""
-    row = nodes.row.get(node)
-    return row is not None and bool(nodes.suitable(pod.shape)[row])
-
-
-def _go_on(round_: Round, group: GroupView) -> GroupDecision:
-    reclaim, budget, wanted = round_.reclaims[group.key], round_.budget, missing(group)
-    budget.let_go(group, reclaim.plan)
-    if budget.window.has_place_for(len(wanted.members)):
-        if _may_start(round_, reclaim) and (plan := _place(round_, group, reclaim)) is not None:
-            return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
-        if why := _in_vain(round_, reclaim):
-            return fail(round_, group, f"{why}: {reclaim.detail}")
-    budget.hold(group, reclaim.plan)
-    round_.evictions |= {each.victim.uid: each for each in evictions_for(round_, group, reclaim)}
-    return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
-
-
-def _in_vain(round_: Round, reclaim: Reclaim) -> str:
-    """Why there is no point in waiting longer; empty while there is."""
-    if round_.is_due(reclaim.until):
-        return "the room did not become free in time"
-    victims = (victim for each in round_.reclaims.values() for victim in each.victims)
-    goes_on = any(left(round_, victim) is not None for victim in victims)
-    return "" if goes_on or any(departing(round_)) else "whoever was to leave has gone, and it does not fit"
-
-
-def _may_start(round_: Round, reclaim: Reclaim) -> bool:
-    """Once a group starts, nobody is evicted for it any more: so no gang may be in part."""
-    return not is_any_in_part(round_, reclaim) or round_.is_due(reclaim.until)
-
-
-def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
-    """The nodes that were decided on or, where all members fit elsewhere by now, others."""
-    budget, members = round_.budget, missing(group).members
-    if budget.shares.above_ceiling(group.queue, missing(group).requests):
-        return None  # its own queue has to give way first
-    if is_limited(round_, group):
-        return None
-    mark = budget.journal.mark()
-    plan = budget.planner.take_nodes(
-        [_on_its_flavor(round_, pod, group, reclaim.plan[pod.uid]) for pod in members]
-    )
-    if len(plan) == len(members):
-        budget.count(group, plan)
-        return plan
-    budget.journal.roll_back(mark)
-    return None if budget.flavors.of(group.queue) else budget.place(group, members)
-
-
-def _on_its_flavor(round_: Round, pod: PodRecord, group: GroupView, node: str) -> tuple[PodRecord, str]:
-    """A member as it was planned for a node: bound to the nodes of its flavor."""
-    flavor = round_.budget.flavors.on(group.queue, node)
-    return (on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node)
-
-
-def evictions_for(round_: Round, group: GroupView, reclaim: Reclaim) -> Iterator[Eviction]:
-    """Victims that are still there and not on their way out."""
-    for victim in reclaim.victims:
-        if left(round_, victim) is not None:
-            yield Eviction(victim, _WHY[victim.cause].format(group=group.key, queue=group.queue))
-
-
-_WHY = {
-    EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
-    EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
-    EvictionCause.UNMANAGED: "group {group} has a higher priority",
-}
-
-
-def is_limited(round_: Round, group: GroupView) -> bool:
-    """Whether its queue's limits keep it back, however much room there is."""
-    return round_.budget.running.excess(group, len(missing(group).members)) is not None
-
-
-# ---- Beginning to take room back for groups that starve: whole groups that wait for room, or for their
-# queue's share.
-#
-# A reclaim is begun at the end of a round, once it is sure that the whole group will fit on real nodes
-# with its victims gone. What becomes of it is in `reclaiming`.
 
 _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
@@ -180,19 +42,135 @@ _MOST_NAMES = 3
 _WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.UNMANAGED)
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _ABOVE_SHARE = (EvictionCause.PREEMPT,)
+_WHY = {
+    EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
+    EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
+    EvictionCause.UNMANAGED: "group {group} has a higher priority",
+}
+
+# ---- going on
+
+
+def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
+    """Hold the room that is being taken back, and start the groups that have it by now. Returns the others,
+    which are still to be judged."""
+    groups, budget = list(waiting), round_.budget
+    round_.shortages.are_all = False
+    kept: list[GroupView] = []
+    for group in groups:
+        if group.key in round_.reclaims:
+            with Guard(round_, group):
+                if _is_still_right(round_, group, missing(group)):
+                    budget.hold(group, round_.reclaims[group.key].plan)
+                    kept.append(group)
+    for group in sorted(kept, key=lambda group: (round_.reclaims[group.key].since, group.order)):
+        with Guard(round_, group):
+            round_.settle(_go_on(round_, group))
+        if round_.is_broken(group):
+            budget.let_go(group, round_.reclaims[group.key].plan)
+    return [group for group in groups if group.key not in round_.decided]
+
+
+def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
+    """Whether what was decided on would be decided again: for these members, on nodes that admit them, within
+    the queue's share, and without a victim that nobody may evict, unless the rest of its gang has gone."""
+    reclaim, nodes, spared = round_.reclaims[group.key], round_.snapshot.nodes, round_.snapshot.spared
+    if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
+        return False
+    for pod in wanted.members:
+        row = nodes.row.get(reclaim.plan[pod.uid])
+        if row is None or not nodes.suitable(pod.shape)[row]:
+            return False
+    is_refused = any(victim.uid in spared for victim in reclaim.victims)
+    if is_refused and not is_any_in_part(round_, reclaim):
+        return False
+    if any(would_be_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
+        return False
+    if all(victim.cause is EvictionCause.PREEMPT for victim in reclaim.victims):
+        return True
+    # Others lose room for it: its queue stays within its share, once all that is leaving it is gone.
+    shares, queue = round_.budget.shares, group.queue
+    leaving = requests_of(Counter(pod.shape for pod in leaving_of(round_, queue)))
+    shares.take(queue, leaving, -1)
+    is_above = shares.is_above_share(queue, wanted.requests)
+    shares.take(queue, leaving)
+    return not is_above
+
+
+def _go_on(round_: Round, group: GroupView) -> GroupDecision:
+    reclaim, budget, wanted = round_.reclaims[group.key], round_.budget, missing(group)
+    budget.let_go(group, reclaim.plan)
+    if budget.window.has_place_for(len(wanted.members)):
+        # Once a group starts, nobody is evicted for it any more: so no gang may be in part.
+        may_start = not is_any_in_part(round_, reclaim) or round_.is_due(reclaim.until)
+        if may_start and (plan := _place(round_, group, reclaim)) is not None:
+            return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
+        if why := _in_vain(round_, reclaim):
+            return fail(round_, group, f"{why}: {reclaim.detail}")
+    budget.hold(group, reclaim.plan)
+    _evict(round_, group, reclaim)
+    return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
+
+
+def _in_vain(round_: Round, reclaim: Reclaim) -> str:
+    """Why there is no point in waiting longer; empty while there is."""
+    if round_.is_due(reclaim.until):
+        return "the room did not become free in time"
+    victims = (victim for other in round_.reclaims.values() for victim in other.victims)
+    goes_on = any(left(round_, victim) is not None for victim in victims)
+    return "" if goes_on or any(departing(round_)) else "whoever was to leave has gone, and it does not fit"
+
+
+def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
+    """The nodes that were decided on or, where all members fit elsewhere by now, others."""
+    budget, wanted = round_.budget, missing(group)
+    if budget.shares.above_ceiling(group.queue, wanted.requests) or is_limited(round_, group):
+        return None  # its own queue has to give way first
+    planned: list[tuple[PodRecord, str]] = []
+    for pod in wanted.members:  # each as it was planned: bound to the nodes of its flavor
+        node = reclaim.plan[pod.uid]
+        flavor = budget.flavors.on(group.queue, node)
+        planned.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
+    mark = budget.journal.mark()
+    plan = budget.planner.take_nodes(planned)
+    if len(plan) == len(planned):
+        budget.count(group, plan)
+        return plan
+    budget.journal.roll_back(mark)
+    return None if budget.flavors.of(group.queue) else budget.place(group, wanted.members)
+
+
+def _evict(round_: Round, group: GroupView, reclaim: Reclaim) -> None:
+    """The victims that are still there and not on their way out."""
+    for victim in reclaim.victims:
+        if left(round_, victim) is not None:
+            why = _WHY[victim.cause].format(group=group.key, queue=group.queue)
+            round_.evictions[victim.uid] = Eviction(victim, why)
+
+
+def is_limited(round_: Round, group: GroupView) -> bool:
+    """Whether its queue's limits keep it back, however much room there is."""
+    return round_.budget.running.excess(group, len(missing(group).members)) is not None
+
+
+# ---- beginning
 
 
 def begin(round_: Round, lending: Lending) -> list[GroupView]:
     """Find victims for groups that starve, in their order; a bounded number of searches. Returns the first of
     each kind of them: what they do not find, no other of their kind does."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
-    starving = _starving(round_)
-    round_.shortages.minds_others = any(_takes_from_others(round_, group) for group in starving)
+    queues, starving = round_.snapshot.queues, _starving(round_)
+    # Whether a pod that is not ours would be a victim if one of priority 0 came.
+    round_.shortages.minds_others = any(
+        group.priority > 0 and group.preempts and queues[group.queue].record.preemption.unmanaged
+        for group in starving
+    )
     seeking, first = _in_order(round_, filter(candidates.may_exist_for, starving)), _first(round_, starving)
     if not seeking or places <= 0:
         return first
     mark = round_.budget.journal.mark()
-    _Beginning(round_, lending, candidates).begin(seeking, places)
+    _Searches(round_, lending, candidates).begin(seeking, places)
     round_.budget.journal.roll_back(mark)
     round_.shortages.minds_disruptions = candidates.disruptions.matter
     return first
@@ -203,15 +181,19 @@ def next_turn(now: float) -> float:
     return int(now) + 1.0
 
 
-def _takes_from_others(round_: Round, group: GroupView) -> bool:
-    """Whether a pod that is not ours would be a victim if one of priority 0 came."""
-    unmanaged = round_.snapshot.queues[group.queue].record.preemption.unmanaged
-    return group.priority > 0 and group.preempts and unmanaged
-
-
 def _starving(round_: Round) -> list[GroupView]:
-    groups = [round_.snapshot.groups[key] for key, each in round_.decided.items() if _starves(each)]
-    return [group for group in groups if round_.judge(_has_waited, group)]
+    """Groups that lack room or a share, and have waited for as long as their queue lets its groups wait
+    before others make room; without a timestamp, they have."""
+    starving: list[GroupView] = []
+    for key, decision in list(round_.decided.items()):
+        if decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None:
+            group = round_.snapshot.groups[key]
+            with Guard(round_, group):
+                after = round_.snapshot.queues[group.queue].record.preemption.after
+                since = ready_since(group)
+                if not (after and since) or round_.is_due(round_.snapshot.moment(since) + after):
+                    starving.append(group)
+    return starving
 
 
 def _first(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
@@ -219,21 +201,12 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
     has taken room from others is of its own kind, since these do not give to it again."""
     first: dict[object, GroupView] = {}
     for group in groups:
-        kind = group.key if group.took_from else _kind(round_, group)
+        limits, reason = round_.budget.running.whose(group), round_.decided[group.key].reason
+        alike = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
+        kind = group.key if group.took_from else alike
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
     return list(first.values())
-
-
-def _kind(round_: Round, group: GroupView) -> object:
-    limits, reason = round_.budget.running.whose(group), round_.decided[group.key].reason
-    return group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
-
-
-def _has_waited(round_: Round, group: GroupView) -> bool:
-    """For as long as its queue lets its groups wait before others make room; without a timestamp, it has."""
-    after, since = round_.snapshot.queues[group.queue].record.preemption.after, ready_since(group)
-    return not (after and since) or round_.is_due(round_.snapshot.moment(since) + after)
 
 
 def _in_order(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
@@ -250,10 +223,6 @@ def _in_order(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
     )
 
 
-def _starves(decision: GroupDecision) -> bool:
-    return decision.verdict is Verdict.WAITING and decision.reason in _STARVES and decision.reclaim is None
-
-
 def _ways(round_: Round, group: GroupView, wanted: Missing) -> list[Missing]:
     """The members as they may be placed: where the queue has flavors, all on the nodes of one of them that
     its amounts allow, in their order."""
@@ -268,7 +237,7 @@ def _ways(round_: Round, group: GroupView, wanted: Missing) -> list[Missing]:
     ]
 
 
-class _Beginning:
+class _Searches:
     """The searches of one round. Each sees what the ones before it took."""
 
     def __init__(self, round_: Round, lending: Lending, candidates: Candidates) -> None:
@@ -278,37 +247,37 @@ class _Beginning:
         self._vain: set[object] = set()  # what was searched for in vain
         self._leaving = tuple(_leaving(round_))
         self._is_any_departing = any(pod.deleting for pod in self._leaving)
-        self._base = self._without_leaving()
+        self._base = round_.budget.planner.clone()
         """The room once all that is leaving is gone; shares are counted in the same way."""
+        self._base.free(self._leaving)
+        self._count_off(self._leaving)
 
-    def begin(self, starving: Iterable[GroupView], places: int) -> None:
-        starving = [group for group in starving if self._round.judge(self._may_find, group)]
-        kinds = self._kinds(starving)
-        for group in starving if len(kinds) <= _SEARCHES else self._in_turn(kinds):
+    def begin(self, seeking: Iterable[GroupView], places: int) -> None:
+        starving: list[GroupView] = []
+        for group in seeking:
+            with Guard(self._round, group):
+                if self._may_find(group):
+                    starving.append(group)
+        first = {group.key for group in _first(self._round, starving)}
+        kinds = [group for group in starving if group.key in first]  # the first of each kind, in their order
+        if len(kinds) > _SEARCHES:  # the first ones first; the others get their searches in turn
+            head, rest = kinds[:_IN_TURN], kinds[_IN_TURN:]
+            turn = int(self._round.snapshot.now) * _IN_TURN % len(rest)
+            starving = [*head, *rest[turn:], *rest[:turn]]
+        for group in starving:
             if places <= 0:
                 return
             if len(self._vain) > _SEARCHES:
                 self._come_back(len(kinds))
                 return
-            if self._round.judge(self._try, group):
-                places -= 1
+            with Guard(self._round, group):
+                places -= self._try(group)
 
-    def _may_find(self, round_: Round, group: GroupView) -> bool:
+    def _may_find(self, group: GroupView) -> bool:
         """Whether anything runs that might be a victim, by what queues hold now: a reclaim that counts on
         others to leave would not go on. If not, it takes no search from the others."""
-        turns = _causes(round_, group, missing(group))
+        turns = _causes(self._round, group, missing(group))
         return self._candidates.may_exist_for(group, tuple(cause for causes in turns for cause in causes))
-
-    def _in_turn(self, kinds: Sequence[GroupView]) -> Sequence[GroupView]:
-        """The first ones first; of very many kinds, the others get their searches in turn."""
-        head, rest = kinds[:_IN_TURN], kinds[_IN_TURN:]
-        first = int(self._round.snapshot.now) * _IN_TURN % len(rest)
-        return [*head, *rest[first:], *rest[:first]]
-
-    def _kinds(self, starving: Sequence[GroupView]) -> Sequence[GroupView]:
-        """The first of each kind, in their order."""
-        first = {group.key for group in _first(self._round, starving)}
-        return [group for group in starving if group.key in first]
 
     def _come_back(self, kinds: int) -> None:
         """With each second others have their turn, until all have had one since anything changed."""
@@ -317,9 +286,9 @@ class _Beginning:
         if (int(snapshot.now) - int(snapshot.changed_at)) * _IN_TURN < kinds - _IN_TURN:
             self._round.look_again_at(next_turn(snapshot.now))
 
-    def _try(self, round_: Round, group: GroupView) -> bool:
+    def _try(self, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""
-        wanted = missing(group)
+        round_, wanted = self._round, missing(group)
         sought = (group.queue, group.priority, wanted.signature)
         if sought in self._vain and not group.took_from:
             return False
@@ -349,19 +318,15 @@ class _Beginning:
         for way in _ways(self._round, group, wanted):
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.kept_for(group))
-            giving = Giving(self._round, group, way, _scarce(planner, way), from_others)
+            there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
+            scarce = frozenset(name for name, n in way.requests.items() if n > there.get(name, 0))
+            shares = VictimShares(self._round, group, way, scarce, from_others)
             mark = journal.mark()
-            found = Search(planner, giving, units, self._candidates.disruptions.clone()).find(way)
+            found = Search(planner, shares, units, self._candidates.disruptions.clone()).find(way)
             journal.roll_back(mark)
             if found is not None:
                 return found
         return None
-
-    def _without_leaving(self) -> Planner:
-        base = self._round.budget.planner.clone()
-        base.free(self._leaving)
-        self._count_off(self._leaving)
-        return base
 
     def _count_off(self, pods: Iterable[PodRecord]) -> None:
         groups = self._round.snapshot.groups
@@ -372,7 +337,7 @@ class _Beginning:
     def _begin(self, group: GroupView, found: Found) -> None:
         round_, base = self._round, self._base
         pods = [pod for taking in found.takings for pod in taking.pods]
-        victims = tuple(each for taking in found.takings for each in taking.unit.victims(taking.pods))
+        victims = tuple(victim for taking in found.takings for victim in taking.unit.victims(taking.pods))
         self._candidates.taken.update(pod.uid for pod in pods)
         self._candidates.disruptions.take(pods)
         base.free(pods)
@@ -387,7 +352,7 @@ class _Beginning:
         round_.shortages.are_all = False
         round_.has_begun_reclaim = True
         round_.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
-        round_.evictions |= {each.victim.uid: each for each in evictions_for(round_, group, reclaim)}
+        _evict(round_, group, reclaim)
 
 
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
@@ -400,12 +365,6 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     else:
         is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else _WITHIN_SHARE
-
-
-def _scarce(planner: Planner, wanted: Missing) -> frozenset[str]:
-    """What the nodes lack altogether; empty where they have it, but in pieces."""
-    there = planner.capacity.sum_for(wanted.shapes)
-    return frozenset(name for name, n in wanted.requests.items() if n > there.get(name, 0))
 
 
 def _leaving(round_: Round) -> Iterator[PodRecord]:
@@ -422,7 +381,7 @@ def _detail(round_: Round, victims: Sequence[ReclaimVictim], until: float) -> st
     deadline = datetime.fromtimestamp(round_.snapshot.epoch + until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if not victims:
         return f"the room of pods that are being deleted is kept for it until {deadline}"
-    givers = Counter(each.group or f"{each.namespace}/{each.name}" for each in victims)
-    names = [f"{name} ({count})" for name, count in sorted(givers.items())]
+    owners = Counter(victim.group or f"{victim.namespace}/{victim.name}" for victim in victims)
+    names = [f"{name} ({count})" for name, count in sorted(owners.items())]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"pods to evict: {len(victims)}, of {', '.join(names[:_MOST_NAMES])}{more}; until {deadline}"

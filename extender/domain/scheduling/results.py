@@ -2,23 +2,20 @@
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.resources import Resources
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.states import wish
-from extender.domain.queues.tree import QueueView
-from extender.domain.scheduling.memory import Memory
+from extender.domain.scheduling.memory import Judged, Memory
 from extender.domain.scheduling.order import Rank
 from extender.domain.scheduling.round import Round, broken
-from extender.domain.scheduling.steps import Judged
 from extender.domain.snapshot.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
-from extender.domain.snapshot.group_view import GroupView, Reservation
+from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import Life, Phase, life_of
 
 # ---- How the groups of a queue are counted in its status: each in one column, and for all queues above
@@ -81,9 +78,9 @@ def columns_by_queue(
     above it."""
     columns = {queue: dict.fromkeys(COLUMNS, 0) for queue in queues}
     for (queue, column), count in counts.items():
-        for each in ancestry(queue) if queue in columns else ():
-            if each in columns:
-                columns[each][column] += count
+        for above in ancestry(queue) if queue in columns else ():
+            if above in columns:
+                columns[above][column] += count
     return columns
 
 
@@ -114,56 +111,47 @@ class Positions(NamedTuple):
     lines: Mapping[str, Sequence[GroupView]]
     """By queue the groups that are in line, in their order."""
 
-    def waiting(self, queue: str) -> int:
-        """How many groups of a queue are in line."""
-        return len(self.lines.get(queue, ()))
-
 
 def positions_of(judged: Judged) -> Positions:
     """Those that back off were not judged, unless they let none pass; they are put in between."""
     round_, rank = judged.round_, judged.strategies.rank
+    backing_off: dict[str, list[GroupView]] = {}
+    for key, decision in round_.decided.items():
+        if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
+            backing_off.setdefault(decision.queue, []).append(round_.snapshot.groups[key])
     lines: dict[str, Sequence[GroupView]] = {}
-    backing_off = _backing_off(round_)
     for queue in judged.lines.keys() | backing_off.keys():
         line = judged.lines.get(queue, ())
         if queue in backing_off:
             line = sorted({*line, *backing_off[queue]}, key=rank)
-        lines[queue] = [each for each in line if _is_in_line(round_.decided[each.key])]
+        lines[queue] = [group for group in line if _is_in_line(round_.decided[group.key])]
     return Positions(_places(lines.values()), lines)
 
 
-def among_bystanders(
+def merged(
     now: Positions,
     before: Mapping[str, Sequence[GroupView]],
-    bystanders: Container[GroupKey],
+    not_judged: Container[GroupKey],
     rank: Callable[[GroupView], Rank],
 ) -> Positions:
-    """The same with the bystanders in the lines of `before`. A line in which nobody else has changed stays
-    the same object; only in others there are new places."""
+    """The same with the groups that were not judged, in the lines of `before`. A line in which nobody else
+    has changed stays the same object; only in others there are new places."""
     lines: dict[str, Sequence[GroupView]] = {}
     for queue in now.lines.keys() | before.keys():
         line, ours = before.get(queue, ()), now.lines.get(queue, ())
-        if [each for each in line if each.key not in bystanders] == list(ours):
+        if [group for group in line if group.key not in not_judged] == list(ours):
             lines[queue] = line
             continue
-        merged = [each for each in line if each.key in bystanders]
+        both = [group for group in line if group.key in not_judged]
         for group in ours:
-            insort(merged, group, key=rank)
-        lines[queue] = merged
+            insort(both, group, key=rank)
+        lines[queue] = both
     renewed = (line for queue, line in lines.items() if line is not before.get(queue))
     return Positions(_places(renewed), lines)
 
 
 def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:
-    return {each.key: coarse(place) for line in lines for place, each in enumerate(line, 1)}
-
-
-def _backing_off(round_: Round) -> Mapping[str, list[GroupView]]:
-    found: dict[str, list[GroupView]] = {}
-    for key, decision in round_.decided.items():
-        if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
-            found.setdefault(decision.queue, []).append(round_.snapshot.groups[key])
-    return found
+    return {group.key: coarse(place) for line in lines for place, group in enumerate(line, 1)}
 
 
 def coarse(position: int) -> int:
@@ -210,8 +198,9 @@ def assembled(
     memory: Memory,
 ) -> Decisions:
     """`groups`: of all groups, whether they were judged in this round or not."""
-    snapshot = round_.snapshot
-    turned = _turned(before.groups, groups, snapshot.touched)
+    snapshot, known, touched = round_.snapshot, before.groups, round_.snapshot.touched
+    there = [key for key, decision in groups.items() if key in touched or known.get(key) is not decision]
+    turned = there + sorted((known.keys() | touched) - groups.keys())  # depends on nothing but the decisions
     counts = recount(before.counts, before.groups, groups, turned, in_queue)
     return Decisions(
         version=snapshot.version,
@@ -226,14 +215,6 @@ def assembled(
         turned=turned,
         memory=memory,
     )
-
-
-def _turned(
-    before: Mapping[GroupKey, GroupDecision], now: Mapping[GroupKey, GroupDecision], touched: Set[GroupKey]
-) -> list[GroupKey]:
-    """In an order that does not depend on anything but the decisions."""
-    there = [key for key, decision in now.items() if key in touched or before.get(key) is not decision]
-    return there + sorted((before.keys() | touched) - now.keys())
 
 
 def _completed(group: GroupView, decision: GroupDecision, position: int) -> GroupDecision:
@@ -253,51 +234,36 @@ def _same(before: T | None, now: T) -> T:
 
 def _queues(
     round_: Round,
-    counts: Mapping[tuple[str, str], int],
+    counts: Mapping[Place, int],
     before: Mapping[str, QueueDecision],
     positions: Positions,
 ) -> dict[str, QueueDecision]:
-    queues, tree = round_.snapshot.queues, round_.budget.shares.tree
-    reserved = {each.queue: each.reservation for each in round_.decided.values() if each.reservation}
-    columns = columns_by_queue(counts, queues, tree.ancestry)
-    requested = summed_up(tree, {name: queue.requested for name, queue in queues.items()})
-    return {
-        name: _same(
-            before.get(name),
-            replace(
-                _queue(round_, queue, requested[tree.node[name]], columns[name], reserved.get(name)),
-                waiting=positions.waiting(name),
-            ),
+    queues, shares = round_.snapshot.queues, round_.budget.shares
+    reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
+    columns = columns_by_queue(counts, queues, shares.tree.ancestry)
+    requested = summed_up(shares.tree, {name: queue.requested for name, queue in queues.items()})
+    decided: dict[str, QueueDecision] = {}
+    for name, queue in queues.items():
+        decision = QueueDecision(
+            name=name,
+            state=queue.state,
+            weight=queue.record.weight,
+            parent=shares.tree.parent_of(name),
+            allocated=shares.allocated(name),
+            requested=requested[shares.tree.node[name]],
+            deserved=shares.deserved(name),
+            ceiling=shares.real_capability(name),
+            share=shares.of_node(shares.tree.node[name]),
+            borrowed=shares.borrowed(name),
+            flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
+            counts=columns[name],
+            uid=queue.record.uid,
+            wish=wish(queue.record),
+            closed_above=queue.closed_above,
+            mark=queue.mark,
+            fault=queue.fault,
+            reservation=reserved.get(name),
+            waiting=len(positions.lines.get(name, ())),
         )
-        for name, queue in queues.items()
-    }
-
-
-def _queue(
-    round_: Round,
-    queue: QueueView,
-    requested: Resources,
-    counts: Mapping[str, int],
-    reservation: Reservation | None,
-) -> QueueDecision:
-    name, shares = queue.record.name, round_.budget.shares
-    return QueueDecision(
-        name=name,
-        state=queue.state,
-        weight=queue.record.weight,
-        parent=shares.tree.parent_of(name),
-        allocated=shares.allocated(name),
-        requested=requested,
-        deserved=shares.deserved(name),
-        ceiling=shares.real_capability(name),
-        share=shares.of(name),
-        borrowed=shares.borrowed(name),
-        flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
-        counts=counts,
-        uid=queue.record.uid,
-        wish=wish(queue.record),
-        closed_above=queue.closed_above,
-        mark=queue.mark,
-        fault=queue.fault,
-        reservation=reservation,
-    )
+        decided[name] = _same(before.get(name), decision)
+    return decided

@@ -1,11 +1,10 @@
 """One round of decisions: the snapshot, the budget that is used up, and what has been decided so far."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from functools import cached_property
 from pathlib import PurePath
 from traceback import extract_tb
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,105 +23,6 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import Missing, Signature
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- Shortages: gangs that wait because all nodes have room for fewer members of some shape than they
-# miss.
-#
-# On a full cluster that is nearly all that waits. What is decided on them stands until there is more
-# room for these shapes, so it can be carried over when room comes or goes somewhere.
-
-
-class Shortage(msgspec.Struct, frozen=True):
-    """What gangs that miss the same lack."""
-
-    shapes: Counter[Shape]
-    """What they miss."""
-    why: tuple[Reason, str]
-    """The reason, and the numbers behind it."""
-    groups: list[GroupKey]
-    """Those that wait with just these words."""
-    is_quoted: bool = False
-    """Whether others wait, too, whose words contain these: they are those of one flavor of several."""
-
-    def only(self, groups: Container[GroupKey]) -> "Shortage":
-        """The same for no others than `groups`."""
-        return replace(self, groups=[key for key in self.groups if key in groups])
-
-    def and_of(self, other: "Shortage | None") -> "Shortage":
-        """The same for the groups of `other`, too."""
-        if other is None:
-            return self
-        quoted = self.is_quoted or other.is_quoted
-        return replace(self, groups=[*other.groups, *self.groups], is_quoted=quoted)
-
-
-class Shortages:
-    """All shortages of a round, as far as they are all that depended on room."""
-
-    def __init__(self) -> None:
-        self.known: dict[Signature, Shortage] = {}
-        self.are_all = True
-        """Whether nothing else depended on how much room there is."""
-        self.keeps_first_room = False
-        """Whether there was no room to keep for groups that have a claim on it: the first that comes would be
-        kept, not lent."""
-        self.minds_others = False
-        """Whether a group that starves may take the room of pods that are not ours."""
-        self.minds_disruptions = False
-        """Whether a group that starves may take the room of pods that disruption budgets cover."""
-        self.seek_in_turn = False
-        """Whether more groups look for victims than can in one round, so that with any change a new lap of
-        their turns begins."""
-        self._takings: int | None = None
-
-    def note(
-        self,
-        signature: Signature | None,
-        shapes: Counter[Shape],
-        why: tuple[Reason, str],
-        takings: int,
-        is_quoted: bool = False,
-    ) -> None:
-        """Gangs of a signature lack room, after room was taken so often in this round."""
-        if signature is None or self._takings not in (None, takings):
-            self.are_all = False
-            return
-        self._takings = takings
-        self.known.setdefault(signature, Shortage(shapes, why, [], is_quoted))
-
-    def add(self, signature: Signature, group: GroupKey) -> None:
-        """A group waits for room."""
-        shortage = self.known.get(signature)
-        if shortage is None:
-            self.are_all = False
-        else:
-            shortage.groups.append(group)
-
-    def hold_after(self, takings: int) -> bool:
-        """Whether they still stood when the round ended, when room had been taken so often."""
-        return self.are_all and self._takings in (None, takings)
-
-    def together_with(self, now: "Shortages", others: Container[GroupKey]) -> "Shortages":
-        """Those of a round in which `others` of these groups were not judged, together with theirs."""
-        both = {signature: each.only(others) for signature, each in self.known.items()}
-        for signature, each in now.known.items():
-            both[signature] = each.and_of(both.get(signature))
-        later = now.with_numbers({s: each for s, each in both.items() if each.groups or each.is_quoted})
-        later.keeps_first_room |= self.keeps_first_room
-        return later
-
-    def with_numbers(self, known: dict[Signature, Shortage]) -> "Shortages":
-        """The same gangs with other numbers."""
-        later = Shortages()
-        later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
-        later.minds_others, later.minds_disruptions = self.minds_others, self.minds_disruptions
-        later.seek_in_turn = self.seek_in_turn
-        return later
-
-
-# ---- One round of decisions: the snapshot, the budget that is used up, and what has been decided so
-# far.
-
-T = TypeVar("T")
 _NOTHING: Mapping[Uid, str] = {}
 NOBODY = GroupKey("")
 
@@ -135,7 +35,6 @@ class Round:
         self.snapshot = snapshot
         self.limits = snapshot.limits
         self.budget = Budget(snapshot, totals, shares)
-        self._journal = self.budget.journal
         self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.evictions: dict[Uid, Eviction] = {}
@@ -144,7 +43,8 @@ class Round:
         self.moments: dict[GroupKey, float] = {}
         """By group the next moment at which time alone could change what is decided on it; by `NOBODY` that
         of all else."""
-        self._judged = NOBODY
+        self.judged = NOBODY
+        """The group that is judged now."""
         if snapshot.expires_at is not None:
             self.look_again_at(snapshot.expires_at)
 
@@ -160,34 +60,11 @@ class Round:
 
     def look_again_at(self, moment: float) -> None:
         """Time alone could change something then: of the group that is judged now, if one is."""
-        self.moments[self._judged] = min(moment, self.moments.get(self._judged, moment))
-
-    def judge(
-        self, work: Callable[..., T], group: GroupView, *more: object, held: Mapping[Uid, str] = _NOTHING
-    ) -> T | None:
-        """`work(round, group, *more)`. If that raises, the group waits, what it took meanwhile and what was
-        `held` for it before is given back, and the others do not notice; None."""
-        mark, outer, self._judged = self._journal.mark(), self._judged, group.key
-        try:
-            return work(self, group, *more)
-        except Exception as fault:  # whatever it is: one group never stops the rest
-            self._journal.roll_back(mark)
-            self.settle(broken(group, fault))
-            self._give_back(group, held)
-            return None
-        finally:
-            self._judged = outer
+        self.moments[self.judged] = min(moment, self.moments.get(self.judged, moment))
 
     def is_broken(self, group: GroupView) -> bool:
         """Whether its judging raised in this round."""
         return group.key in self.decided and bool(self.decided[group.key].fault)
-
-    def _give_back(self, group: GroupView, held: Mapping[Uid, str]) -> None:
-        mark = self._journal.mark()
-        try:
-            self.budget.release(group, held)
-        except Exception:  # the round is poorer by what cannot be counted
-            self._journal.roll_back(mark)
 
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
@@ -243,6 +120,36 @@ class Round:
         return Planner.empty_but_for_refusals(self.snapshot)
 
 
+class Guard:
+    """`with Guard(round_, group):` around the judging of one group. If that raises, the group waits, what it
+    took meanwhile and what was `held` for it before is given back, and the others do not notice."""
+
+    __slots__ = ("_group", "_held", "_mark", "_outer", "_round")
+
+    def __init__(self, round_: Round, group: GroupView, held: Mapping[Uid, str] = _NOTHING) -> None:
+        self._round, self._group, self._held = round_, group, held
+
+    def __enter__(self) -> None:
+        round_ = self._round
+        self._mark, self._outer = round_.budget.journal.mark(), round_.judged
+        round_.judged = self._group.key
+
+    def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
+        round_, group = self._round, self._group
+        round_.judged = self._outer
+        if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
+            return False
+        budget = round_.budget
+        budget.journal.roll_back(self._mark)
+        round_.settle(broken(group, fault))
+        mark = budget.journal.mark()
+        try:
+            budget.release(group, self._held)
+        except Exception:  # the round is poorer by what cannot be counted
+            budget.journal.roll_back(mark)
+        return True
+
+
 def broken(group: GroupView, fault: Exception) -> GroupDecision:
     """A group that cannot be judged: something in it is beyond what was thought of."""
     name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
@@ -256,3 +163,94 @@ def broken(group: GroupView, fault: Exception) -> GroupDecision:
         detail,
         fault=f"{name}: {fault}{place}",
     )
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """What gangs that miss the same lack."""
+
+    shapes: Counter[Shape]
+    """What they miss."""
+    why: tuple[Reason, str]
+    """The reason, and the numbers behind it."""
+    groups: list[GroupKey]
+    """Those that wait with just these words."""
+    is_quoted: bool = False
+    """Whether others wait, too, whose words contain these: they are those of one flavor of several."""
+
+    def only(self, groups: Container[GroupKey]) -> "Shortage":
+        """The same for no others than `groups`."""
+        return replace(self, groups=[key for key in self.groups if key in groups])
+
+    def and_of(self, other: "Shortage | None") -> "Shortage":
+        """The same for the groups of `other`, too."""
+        if other is None:
+            return self
+        quoted = self.is_quoted or other.is_quoted
+        return replace(self, groups=[*other.groups, *self.groups], is_quoted=quoted)
+
+
+class Shortages:
+    """Gangs that wait because all nodes have room for fewer members of some shape than they miss.
+
+    On a full cluster that is nearly all that waits. What is decided on them stands until there is more room
+    for these shapes, so that it can be carried over when room comes or goes elsewhere."""
+
+    def __init__(self) -> None:
+        self.known: dict[Signature, Shortage] = {}
+        self.are_all = True
+        """Whether nothing else depended on how much room there is."""
+        self.keeps_first_room = False
+        """Whether there was no room to keep for groups that have a claim on it: the first that comes would be
+        kept, not lent."""
+        self.minds_others = False
+        """Whether a group that starves may take the room of pods that are not ours."""
+        self.minds_disruptions = False
+        """Whether a group that starves may take the room of pods that disruption budgets cover."""
+        self.seek_in_turn = False
+        """Whether more groups look for victims than can in one round: after any change all of them have their
+        turn once more."""
+        self._takings: int | None = None
+
+    def note(
+        self,
+        signature: Signature | None,
+        shapes: Counter[Shape],
+        why: tuple[Reason, str],
+        takings: int,
+        is_quoted: bool = False,
+    ) -> None:
+        """Gangs of a signature lack room, after room was taken so often in this round."""
+        if signature is None or self._takings not in (None, takings):
+            self.are_all = False
+            return
+        self._takings = takings
+        self.known.setdefault(signature, Shortage(shapes, why, [], is_quoted))
+
+    def add(self, signature: Signature, group: GroupKey) -> None:
+        """A group waits for room."""
+        shortage = self.known.get(signature)
+        if shortage is None:
+            self.are_all = False
+        else:
+            shortage.groups.append(group)
+
+    def hold_after(self, takings: int) -> bool:
+        """Whether they still stood when the round ended, when room had been taken so often."""
+        return self.are_all and self._takings in (None, takings)
+
+    def together_with(self, now: "Shortages", others: Container[GroupKey]) -> "Shortages":
+        """Those of a round in which `others` of these groups were not judged, together with theirs."""
+        both = {signature: shortage.only(others) for signature, shortage in self.known.items()}
+        for signature, shortage in now.known.items():
+            both[signature] = shortage.and_of(both.get(signature))
+        later = now.with_numbers({key: of for key, of in both.items() if of.groups or of.is_quoted})
+        later.keeps_first_room |= self.keeps_first_room
+        return later
+
+    def with_numbers(self, known: dict[Signature, Shortage]) -> "Shortages":
+        """The same gangs with other numbers."""
+        later = Shortages()
+        later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
+        later.minds_others, later.minds_disruptions = self.minds_others, self.minds_disruptions
+        later.seek_in_turn = self.seek_in_turn
+        return later

@@ -1,9 +1,15 @@
-"""Victims: what runs and may have to go, for which group and by which rule, and what has become of those
+"""Victims: what runs and may have to go, for which group and by which rule; and what has become of those
 chosen.
-"""
+
+All rules are a plain AND: no rule allows what another one forbids.
+
+Of a group that is evicted whole nothing is replaced, and nothing joins it, until the last member is gone: one
+whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or all of whose room goes to others. What its
+owner makes in its place starts as a gang again."""
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from math import inf
 from operator import attrgetter
@@ -12,53 +18,79 @@ from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, Re
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
-from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import runs
 from extender.domain.snapshot.quorum import whole
 
-# ---- Groups that give all their room back: nothing of them is replaced, and nothing joins them, until
-# the last member is gone. What their owners make in their place starts as a gang again.
+_ALL = tuple(EvictionCause)
+
+# ---- groups that are evicted whole
 
 
-def giving_back(round_: Round, group: GroupView) -> GroupDecision | None:
-    """What is decided on a group that gives all its room back; None for others."""
-    if not (round_.draining or round_.promised):
+def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
+    """What is decided on a group that is evicted whole; None for others."""
+    if not runs(group):
         return None
-    why = why_it_gives_back(round_, group) if runs(group) else ""
-    if not why:
-        return None
-    blocking = Reason.QUEUE_STOPPED if is_drained(round_, group) else Reason.BEHIND_OTHERS
+    if is_drained(round_, group):
+        why = f"all its members are being evicted: {_drained_by(round_, group)} is drained"
+        blocking = Reason.QUEUE_STOPPED
+    else:
+        pods = group.once(standing) if round_.promised and group.placed else ()
+        claimants = {round_.promised.get(pod.uid) for pod in pods}
+        if not claimants or None in claimants:
+            return None
+        why = f"all its members are being evicted: their room is for {', '.join(sorted(map(str, claimants)))}"
+        blocking = Reason.BEHIND_OTHERS
     reason = blocking if group.waiting else None
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
-
-
-def why_it_gives_back(round_: Round, group: GroupView) -> str:
-    """For people; empty where it does not give all its room back."""
-    if is_drained(round_, group):
-        return f"all its members are being evicted: {drained_by(round_, group)} is drained"
-    pods = group.once(standing) if round_.promised and group.placed else ()
-    claimants = {round_.promised.get(pod.uid) for pod in pods}
-    if not claimants or None in claimants:
-        return ""
-    return f"all its members are being evicted: their room is for {', '.join(sorted(map(str, claimants)))}"
 
 
 def is_drained(round_: Round, group: GroupView) -> bool:
     return group.key in round_.draining
 
 
-def drained_by(round_: Round, group: GroupView) -> str:
-    """Which queue or LocalQueue gives its room back, for people."""
+def _drained_by(round_: Round, group: GroupView) -> str:
+    """Which queue or LocalQueue has it evicted, for people."""
     local = group.local_queue
     if local is None or group.queue in round_.drained:
         return f"queue {group.queue}"
     return f"LocalQueue {local.key}"
 
 
-# ---- What has become of the victims of reclaims: which are still there, and which gangs are in part
-# without the others.
+def _first_to_go(group: GroupView) -> tuple[bool, int, tuple[int, ...], str]:
+    return (not group.leaving, group.priority, inverted(group.running_since), group.key)
+
+
+def drain(round_: Round) -> None:
+    """Evict groups of drained queues and LocalQueues whole, as long as not too many pods of a queue are on
+    their way out. A group that has begun to go is finished first; then the least important, then what ran
+    shortest."""
+    by_queue: dict[str, list[GroupView]] = {}
+    for group in round_.draining.values():
+        by_queue.setdefault(group.queue, []).append(group)
+    round_.shortages.are_all = False  # the next ones go in another round
+    for groups in by_queue.values():
+        groups.sort(key=_first_to_go)
+        may_go = round_.limits.drain - sum(group.leaving for group in groups)
+        for group in groups:
+            pods: Sequence[PodRecord] = ()
+            with Guard(round_, group):  # all its members, once none of them is on its way to a node
+                pods = group.once(standing) if runs(group) and not group.pinned else ()
+            if not pods:
+                continue
+            if may_go <= 0:
+                break
+            may_go -= len(pods)
+            why = f"{_drained_by(round_, group)} is drained"
+            for pod in pods:
+                whose = group.key, group.queue, EvictionCause.DRAIN
+                victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose)
+                round_.evictions[pod.uid] = Eviction(victim, why)
+
+
+# ---- what has become of the victims of reclaims
 
 
 def left(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
@@ -83,15 +115,15 @@ def departing(round_: Round) -> Iterator[PodRecord]:
 
 def leaving_of(round_: Round, queue: str) -> Iterator[PodRecord]:
     """Pods of a queue's groups that are being deleted, or give their room to others."""
-    groups = round_.snapshot.groups.values()
-    for group in filter(lambda each: each.queue == queue, groups):
-        yield from group.departing
-        yield from (pod for pod in group.placed if pod.uid in round_.promised and pod.holds_room)
+    for group in round_.snapshot.groups.values():
+        if group.queue == queue:
+            yield from group.departing
+            yield from (pod for pod in group.placed if pod.uid in round_.promised and pod.holds_room)
 
 
 def to_be_evicted(round_: Round) -> Iterator[PodRecord]:
     """The pods of this round's evictions so far; none of them is being deleted yet."""
-    pods = (left(round_, each.victim) for each in round_.evictions.values())
+    pods = (left(round_, eviction.victim) for eviction in round_.evictions.values())
     return (pod for pod in pods if pod is not None)
 
 
@@ -123,51 +155,7 @@ def _is_in_part(group: GroupView, pods: Collection[PodRecord]) -> bool:
     return not whole(group.min_member, group.min_task_member, roles, len(pods))
 
 
-# ---- Draining queues and LocalQueues whose stopPolicy is HoldAndDrain: their groups are evicted whole,
-# a few at a time.
-
-
-def drain(round_: Round) -> None:
-    """Evict groups of drained queues, as long as not too many pods of a queue are on their way out."""
-    by_queue: dict[str, list[GroupView]] = {}
-    for group in round_.draining.values():
-        by_queue.setdefault(group.queue, []).append(group)
-    round_.shortages.are_all = round_.shortages.are_all and not by_queue  # the next ones go in another round
-    for groups in by_queue.values():
-        _drain_queue(round_, groups)
-
-
-def _drain_queue(round_: Round, groups: Sequence[GroupView]) -> None:
-    left = round_.limits.drain - sum(group.leaving for group in groups)
-    for group in sorted(groups, key=_first_to_go):
-        pods = round_.judge(_to_evict, group)
-        if not pods:
-            continue
-        if left <= 0:
-            return
-        left -= len(pods)
-        for pod in pods:
-            victim = ReclaimVictim(
-                pod.uid, pod.namespace, pod.name, group.key, group.queue, EvictionCause.DRAIN
-            )
-            round_.evictions[pod.uid] = Eviction(victim, f"{drained_by(round_, group)} is drained")
-
-
-def _to_evict(_: Round, group: GroupView) -> Sequence[PodRecord]:
-    """All its members, once none of them is on its way to a node."""
-    return group.once(standing) if runs(group) and not group.pinned else ()
-
-
-def _first_to_go(group: GroupView) -> tuple[bool, int, tuple[int, ...], str]:
-    """A group that has begun to go is finished first; then the least important, then what ran shortest."""
-    return (not group.leaving, group.priority, inverted(group.running_since), group.key)
-
-
-# ---- The candidates of a round: what runs and may have to go, and for which group by which rule.
-#
-# All rules are a plain AND: no rule allows what another one forbids.
-
-_ALL = tuple(EvictionCause)
+# ---- candidates
 
 
 class Candidates:
@@ -203,7 +191,7 @@ class Candidates:
         rules = self._round.snapshot.queues[group.queue].record.preemption
         match cause:
             case EvictionCause.RECLAIM:
-                return len(self._givers) > (group.queue in self._givers)
+                return len(self._above_share) > (group.queue in self._above_share)
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
             case EvictionCause.UNMANAGED:
@@ -219,12 +207,12 @@ class Candidates:
     def _lowest_in(self, queue: str) -> float:
         """The lowest priority of the groups of a queue that run and allow to be evicted."""
         if queue not in self._lowest_of:
-            self._lowest_of[queue] = min((each.priority for each in self._running_in(queue)), default=inf)
+            self._lowest_of[queue] = min((group.priority for group in self._running_in(queue)), default=inf)
         return self._lowest_of[queue]
 
     @cached_property
-    def _givers(self) -> frozenset[str]:
-        """Queues with groups on nodes that gave to others when this was first asked: later they hold less."""
+    def _above_share(self) -> frozenset[str]:
+        """Queues with groups on nodes that held too much when this was first asked: later they hold less."""
         shares, queues = self._round.budget.shares, self._round.snapshot.queues
         found = ((name, queues.get(name)) for name in self._on_nodes)
         return frozenset(
@@ -254,7 +242,7 @@ class Candidates:
     def _of_the_same_queue(self, group: GroupView) -> Iterator[Unit]:
         if self._round.snapshot.queues[group.queue].record.preemption.within_queue:
             runners = self._running_in(group.queue)
-            lower = [each for each in runners if each.priority < group.priority]
+            lower = [other for other in runners if other.priority < group.priority]
             yield from self._units(group, lower, EvictionCause.PREEMPT)
 
     def _unmanaged(self, group: GroupView) -> Iterator[Unit]:
@@ -266,34 +254,26 @@ class Candidates:
     # ---- what is asked of all
 
     def _units(self, group: GroupView, runners: Iterable[GroupView], cause: EvictionCause) -> Iterator[Unit]:
-        for each in runners:
-            if self._may_give_to(group, each):
-                units = self._units_of(each, cause)
+        for victim in runners:
+            if self._may_lose_to(group, victim):
+                units: list[Unit] = []
+                with suppress(Exception):  # whatever is wrong with it: it costs nobody else their turn
+                    units = units_of(victim, cause)
                 yield from filter(self._is_free, units) if self._is_any_barred else units
 
-    @staticmethod
-    def _units_of(victim: GroupView, cause: EvictionCause) -> list[Unit]:
-        try:
-            return units_of(victim, cause)
-        except Exception:  # whatever is wrong with it: it costs nobody else their turn
-            return []
-
-    def _may_give_to(self, group: GroupView, victim: GroupView) -> bool:
-        """A group gives to the same one only once: the room that it gave did not help."""
-        if victim.key == group.key or not self._has_run_long_enough(victim):
+    def _may_lose_to(self, group: GroupView, victim: GroupView) -> bool:
+        """A group loses room to the same one only once: that room did not help. None does before it has run
+        for its queue's minimum runtime."""
+        least = self._round.snapshot.queues[victim.queue].record.preemption.min_runtime
+        if victim.key == group.key:
+            return False
+        if least and not self._round.is_due(self._round.snapshot.moment(victim.running_since) + least):
             return False
         given = group.took_from.get(victim.key)
         if given is not None and not self._round.is_due(given + self._round.limits.reclaim_memory):
             self.spared = victim.key
             return False
         return True
-
-    def _has_run_long_enough(self, victim: GroupView) -> bool:
-        least = self._round.snapshot.queues[victim.queue].record.preemption.min_runtime
-        if not least:
-            return True
-        began = self._round.snapshot.moment(victim.running_since)
-        return self._round.is_due(began + least)
 
     def _is_free(self, unit: Unit) -> bool:
         """Not promised to another group, no eviction of it was refused lately, and budgets let it go."""

@@ -55,8 +55,8 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     """Its phase and numbers of members, filled in once all is decided."""
     stood_whole: bool = False
     """Whether the round found that it has stood whole by now."""
-    lap: int | None = None
-    """The lap of its queue's rotation in which it has its next turn; None: that does not change."""
+    rotation: int | None = None
+    """The rotation of its queue in which it has its next turn; None: that does not change."""
     claims_room: bool = False
     """Whether room is kept for it, within its queue's share."""
     reservation: Reservation | None = None

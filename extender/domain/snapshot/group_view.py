@@ -85,8 +85,8 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     """Why the last start failed, for people."""
     admitted: bool = False
     """Whether it was admitted and has not waited since; stays true once all needed members are on nodes."""
-    lap: int | None = None
-    """The lap of its queue's rotation in which it has its turn; None: it has not been given one."""
+    rotation: int | None = None
+    """The rotation of its queue in which it has its turn; None: it has not been given one."""
     claims_since: float | None = None
     """When room was first kept for it, within its share; None: not since it last stood whole."""
     reservation: Reservation | None = None

@@ -122,7 +122,7 @@ class _Script:
     def _tried(self, view: GroupView, now: float) -> GroupView:
         turns = self._turns.get(_id(view), 0)
         again_at = now + 60 if turns else 0.0
-        return replace(view, start=Start(failures=turns, retry_at=again_at, lap=turns))
+        return replace(view, start=Start(failures=turns, retry_at=again_at, rotation=turns))
 
     def _world(self) -> World:
         limits = QueueLimits(per_user=RunningLimit(groups=1))
