@@ -102,7 +102,10 @@ class EventRecorder:
         if not self._leads():
             return
         with self._lock:
-            if not self._admit(about):
+            now = self._clock()
+            fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
+            of_object = self._objects.setdefault(_identity(about), fresh)
+            if not (self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)):
                 metrics.events.labels("dropped").inc()
                 return
             key, at = (_identity(about), type_, reason), timestamp(self._now())
@@ -111,12 +114,6 @@ class EventRecorder:
             event.last, event.message, event.count = at, message[:_LONGEST], event.count + 1
             self._known[key] = event
         self._writers.submit(("event", event.name), lambda: self._write(event))
-
-    def _admit(self, about: Reference) -> bool:
-        now = self._clock()
-        fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
-        of_object = self._objects.setdefault(_identity(about), fresh)
-        return self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)
 
     def _write(self, event: _Event) -> None:
         repeated = {"lastTimestamp": event.last, "message": event.message, "count": event.count}

@@ -79,7 +79,15 @@ class EvictionsController(RecordingController[Uid]):
         except NotFound:
             return
         except ApiError as fault:
-            self._report_refusal(pod, cause, fault)
+            metrics.evictions.labels("refused", cause).inc()
+            log.warning(
+                "an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault)
+            )
+            if cause not in _PURPOSES and isinstance(fault, Refused) and not isinstance(fault, Conflict):
+                self._ledger.spare(pod.uid)
+            message = f"{pod.name} has to be evicted {_PURPOSES.get(cause, _FOR_OTHERS)}, but: {fault}"
+            for about in self._concerned(pod):
+                self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
             raise
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
@@ -97,15 +105,6 @@ class EvictionsController(RecordingController[Uid]):
             self._cluster.set_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
         except ApiError as fault:  # it is gone, or going without these words
             log.debug("a victim got no condition", pod=pod.key, error=str(fault))
-
-    def _report_refusal(self, pod: PodRecord, cause: EvictionCause, fault: ApiError) -> None:
-        metrics.evictions.labels("refused", cause).inc()
-        log.warning("an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault))
-        if cause not in _PURPOSES and isinstance(fault, Refused) and not isinstance(fault, Conflict):
-            self._ledger.spare(pod.uid)
-        message = f"{pod.name} has to be evicted {_PURPOSES.get(cause, _FOR_OTHERS)}, but: {fault}"
-        for about in self._concerned(pod):
-            self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
 
     def _concerned(self, pod: PodRecord) -> list[Reference]:
         group = self._ledger.groups.record(pod.group) if pod.group else None

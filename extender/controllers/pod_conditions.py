@@ -71,7 +71,11 @@ class PodConditionsController(PacedController[GroupKey]):
         for key in (*self._changed_groups.of(decisions), *self._queue_turns.groups(decisions)):
             course = self._course(decisions.groups.get(key))
             if course is None:
-                self._forget(key)
+                self._queue.forget(key)
+                self._parked.pop(key, None)
+                self._turns.pop(key, None)
+                with self._lock:
+                    self._written.pop(key, None)
             elif not self._is_parked(key, course):
                 self._turns[key] = _Turn(course, self._clock())
                 self._park(key, course, LASTING)
@@ -87,13 +91,6 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
         return self._asking.of(decision.queue) is not None
-
-    def _forget(self, key: GroupKey) -> None:
-        self._queue.forget(key)
-        self._parked.pop(key, None)
-        self._turns.pop(key, None)
-        with self._lock:
-            self._written.pop(key, None)
 
     def reconcile(self, key: GroupKey) -> None:
         """A group that is written in part stays ahead of those that began to wait at the same moment."""

@@ -185,7 +185,21 @@ class ProvisioningController(PacedController[GroupKey]):
         if not (self._asking.served() and is_judged):  # until then, what is there may be needed
             return self._queue.move(key, _AGAIN)
         wanted = self._wanted(key)
-        if not self._withdraw_others(key, wanted):
+        # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
+        # allows. One that is being deleted needs no token.
+        others = [
+            request.metadata
+            for request in self._requests.of(key)
+            if not request.metadata.deletion_timestamp
+            and (
+                wanted is None or request.metadata.name != wanted.name or is_spent(request.status.conditions)
+            )
+        ]
+        allowed = self._withdrawals.take_up_to(self._clock(), len(others))
+        for meta in others[:allowed]:
+            delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
+            self.write(key, delete, of=meta.uid)
+        if allowed != len(others):
             self._queue.move(key, _AGAIN)
         elif wanted is None:
             self._turns.pop(key, None)
@@ -201,23 +215,6 @@ class ProvisioningController(PacedController[GroupKey]):
             return None
         provisioning = self._asking.of(decision.queue)
         return wanted_request(group, provisioning, self._ledger.groups.members(key)) if provisioning else None
-
-    def _withdraw_others(self, key: GroupKey, wanted: NodesWanted | None) -> bool:
-        """Delete the requests that are not the wanted one, or bring no nodes any more: as many as the budget
-        allows; whether that was all. One that is being deleted needs no token."""
-        others = [
-            request.metadata
-            for request in self._requests.of(key)
-            if not request.metadata.deletion_timestamp
-            and (
-                wanted is None or request.metadata.name != wanted.name or is_spent(request.status.conditions)
-            )
-        ]
-        allowed = self._withdrawals.take_up_to(self._clock(), len(others))
-        for meta in others[:allowed]:
-            delete = partial(self._cluster.delete_provisioning_request, meta.namespace, meta.name, meta.uid)
-            self.write(key, delete, of=meta.uid)
-        return allowed == len(others)
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
         """A request that is there already was made by an earlier leader, which may have ended before all

@@ -13,7 +13,6 @@ from functools import partial
 
 from extender.controllers.controller import Controller
 from extender.controllers.cycle import Guard
-from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -46,19 +45,16 @@ class SchedulingGatesController(Controller[GroupKey]):
                 uids = (claim.pod.uid for claim in planned)
                 self._done[key] = {uid: before[uid] for uid in uids if uid in before}
         for claim in planned:
-            self._release(claim)
-
-    def _release(self, claim: Claim) -> None:
-        pod, node, is_shown = claim.pod, claim.node, self._ledger.shown.is_on
-        if pod.gated:
-            self._once(pod, ("open", ""), partial(self._remove_gate, pod, node))
-        elif is_shown and lacks_nomination(pod, node):
-            nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
-            self._once(pod, ("nominate", node), nominate)
-        elif pod.unschedulable and not is_shown:
-            token = f"{node}-{claim.since:.3f}"
-            nudge = partial(self._cluster.nudge, pod.namespace, pod.name, pod.uid, token)
-            self._once(pod, ("nudge", node), nudge)
+            pod, node, is_shown = claim.pod, claim.node, self._ledger.shown.is_on
+            if pod.gated:
+                self._once(pod, ("open", ""), partial(self._remove_gate, pod, node))
+            elif is_shown and lacks_nomination(pod, node):
+                nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
+                self._once(pod, ("nominate", node), nominate)
+            elif pod.unschedulable and not is_shown:
+                token = f"{node}-{claim.since:.3f}"
+                nudge = partial(self._cluster.nudge, pod.namespace, pod.name, pod.uid, token)
+                self._once(pod, ("nudge", node), nudge)
 
     def _once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
         with self._lock:

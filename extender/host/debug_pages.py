@@ -13,9 +13,7 @@ from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, PodRecord
-from extender.domain.queues.quota_records import QuotaQueue
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 from extender.web.debug import View
@@ -90,7 +88,26 @@ class Views:
         if view is None:
             return None
         decided = _decided(self._ledger.decisions.groups, key)
-        return {"podGroup": key, **_view(view), **decided, "members": self._members(key)}
+        return {
+            "podGroup": key,
+            "queue": view.queue,
+            "localQueue": view.local_queue.key if view.local_queue else "",
+            "namespaceAllowed": view.namespace_allowed,
+            "minMember": view.min_member,
+            "minTaskMember": dict(view.min_task_member),
+            "priority": view.priority,
+            "stoodWhole": view.stood_whole,
+            "entitled": view.entitled,
+            "failures": view.start.failures,
+            "lastFailure": view.start.failure,
+            "placed": len(view.placed),
+            "pinned": len(view.pinned),
+            "waiting": len(view.waiting),
+            "allocated": dict(view.allocated),
+            "pending": dict(view.pending),
+            **decided,
+            "members": self._members(key),
+        }
 
     def why(self, namespace: str, name: str) -> WhyGroup | None:
         """Worked out on what the newest decisions were made on, by the caller's thread."""
@@ -137,7 +154,10 @@ class Views:
     def quotas(self) -> dict[str, Any]:
         plan = self._quotas.plan
         return {
-            "queues": {name: _quota_queue(each) for name, each in plan.queues.items()},
+            "queues": {
+                name: {"quota": str(each.source), "parent": each.parent, "unreadable": each.kept}
+                for name, each in plan.queues.items()
+            },
             "namespaces": plan.namespaces,
             "faults": [
                 {"quota": str(each.source), "where": each.where, "why": each.why}
@@ -188,26 +208,6 @@ def _decision(decision: GroupDecision) -> dict[str, Any]:
     return {name: value for name, value in decided.items() if name not in ("key", "retry_at") and value}
 
 
-def _view(view: GroupView) -> dict[str, Any]:
-    return {
-        "queue": view.queue,
-        "localQueue": view.local_queue.key if view.local_queue else "",
-        "namespaceAllowed": view.namespace_allowed,
-        "minMember": view.min_member,
-        "minTaskMember": dict(view.min_task_member),
-        "priority": view.priority,
-        "stoodWhole": view.stood_whole,
-        "entitled": view.entitled,
-        "failures": view.start.failures,
-        "lastFailure": view.start.failure,
-        "placed": len(view.placed),
-        "pinned": len(view.pinned),
-        "waiting": len(view.waiting),
-        "allocated": dict(view.allocated),
-        "pending": dict(view.pending),
-    }
-
-
 def _pod(pod: PodRecord) -> dict[str, Any]:
     return {
         "pod": pod.key,
@@ -218,10 +218,6 @@ def _pod(pod: PodRecord) -> dict[str, Any]:
         "requests": dict(pod.shape.requests),
         "schedulerSays": pod.unschedulable,
     }
-
-
-def _quota_queue(queue: QuotaQueue) -> dict[str, Any]:
-    return {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.kept}
 
 
 def _claim(claim: Claim) -> dict[str, str]:

@@ -190,7 +190,11 @@ class Feed:
         self._sinks = Sinks(ledger, controllers, auto_groups)
         requests = self._provisioning(controllers)
         quotas = self._quota_watches(controllers, quota_sources)
-        jobs, runtimes = self._job_watches(job_kinds), self._runtime_watches(job_kinds)
+        sinks = ((row, self._sinks.jobs(JobKind(*row.key))) for row in job_kinds)
+        jobs, runtimes = (
+            [self._removable(resource_of(row), AnyJob, sink) for row, sink in sinks],
+            self._runtime_watches(job_kinds),
+        )
         optional = (
             self._removable(LOCAL_QUEUES, LocalQueue, self._sinks.local_queues()),
             self._removable(COMMANDS, Command, controllers.bus_commands),
@@ -237,10 +241,6 @@ class Feed:
             name == kind.lower() and each.synced for name, each in watches.items()
         )
         return watches.values()
-
-    def _job_watches(self, rows: Sequence[WorkloadRow]) -> list[Reflector[Any]]:
-        sinks = ((row, self._sinks.jobs(JobKind(*row.key))) for row in rows)
-        return [self._removable(resource_of(row), AnyJob, sink) for row, sink in sinks]
 
     def _runtime_watches(self, rows: Sequence[WorkloadRow]) -> list[Reflector[Any]]:
         sinks = ((kind, self._sinks.runtimes(kind.kind)) for kind in runtime_kinds(rows))

@@ -34,7 +34,7 @@ from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.posting import Binder, Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import App
-from extender.web.debug import View, create_debug_app
+from extender.web.debug import create_debug_app
 from extender.web.health import Check, HealthApp, Note
 from extender.web.listen import listen
 from extender.web.port import Pulse
@@ -248,7 +248,21 @@ class Host:
         if self._view:
             self._view.start(self.ledger.shown)
         SideServer("health", self._ports.health, HealthApp(self._live(), ready, notes=self._notes()))
-        SideServer("debug", self._ports.debug, pages(create_debug_app(self._views())))
+        decision_log = self._controllers.decision_log
+        views = Views(
+            self.ledger,
+            self._barrier,
+            self._feed,
+            decision_log,
+            self._configuration,
+            self._controllers.quota_queues,
+        )
+        table = {**views.table(), "leadership": self._show_leadership}
+        SideServer(
+            "debug",
+            self._ports.debug,
+            pages(create_debug_app({**table, "view": self._view.show} if self._view else table)),
+        )
 
     def stop(self) -> None:
         """Answer held calls, then stop. Called once, when a signal to stop arrives."""
@@ -262,19 +276,6 @@ class Host:
         self._cycle.stop()
         self._controllers.stop()
         self._feed.stop()
-
-    def _views(self) -> dict[str, View]:
-        decision_log = self._controllers.decision_log
-        views = Views(
-            self.ledger,
-            self._barrier,
-            self._feed,
-            decision_log,
-            self._configuration,
-            self._controllers.quota_queues,
-        )
-        table = {**views.table(), "leadership": self._show_leadership}
-        return {**table, "view": self._view.show} if self._view else table
 
     def _notes(self) -> dict[str, Note]:
         notes: dict[str, Note] = {

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import DEFAULT_SCHEDULER
@@ -64,23 +63,25 @@ def write_kubeconfig(folder: str, address: Address) -> str:
     path = Path(folder) / FILE
     secret = _kept(path) or secrets.token_urlsafe(32)
     try:
-        _replace(path, json.dumps(_document(secret, address), indent=1))
+        cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
+        _replace(
+            path,
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "view", "cluster": cluster}],
+                    "users": [{"name": "view", "user": {}}],
+                    "contexts": [{"name": "view", "context": {"cluster": "view", "user": "view"}}],
+                    "current-context": "view",
+                },
+                indent=1,
+            ),
+        )
     except OSError as fault:
         allowed = "allowed is a folder in which Muster can write"
         raise InvalidConfiguration(f"--view-folder: got {folder!r}: {fault.strerror}; {allowed}") from fault
     return secret
-
-
-def _document(secret: str, address: Address) -> dict[str, Any]:
-    cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "view", "cluster": cluster}],
-        "users": [{"name": "view", "user": {}}],
-        "contexts": [{"name": "view", "context": {"cluster": "view", "user": "view"}}],
-        "current-context": "view",
-    }
 
 
 def _kept(path: Path) -> str | None:

@@ -51,14 +51,12 @@ class CertificateFiles:
                 log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
             self._seen, self._logged = found, ""
         except (OSError, ValueError) as fault:
-            self._log_once(str(fault))
-
-    def _log_once(self, text: str) -> None:
-        """Log a fault unless it is the one that was logged last."""
-        if text != self._logged:
-            where = str(self._folder)
-            log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=text)
-        self._logged = text
+            # Log a fault unless it is the one that was logged last.
+            text = str(fault)
+            if text != self._logged:
+                where = str(self._folder)
+                log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=text)
+            self._logged = text
 
 
 # ---- TLS for the verbs' port, only for callers with a client certificate, from files.

@@ -3,7 +3,6 @@ webhook configurations with the CAs that the API server trusts. All raise ApiErr
 """
 
 import base64
-from typing import Any
 
 from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import Namespace
@@ -81,7 +80,13 @@ class AdmissionApi(Requests):
 
     def create_secret(self, namespace: str, name: str, data: dict[str, bytes]) -> None:
         """Raises Conflict if the Secret has been created meanwhile."""
-        body = _secret(namespace, name, data)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": {"name": name, "namespace": namespace, "labels": _LABELS},
+            "data": _encoded(data),
+        }
         self._post(SECRETS.path(namespace), body)
 
     def replace_secret(self, secret: Secret, data: dict[str, bytes]) -> None:
@@ -108,16 +113,6 @@ class AdmissionApi(Requests):
             ],
         }
         self._patch(resource.path(name=meta.name), patch, kind=STRATEGIC)
-
-
-def _secret(namespace: str, name: str, data: dict[str, bytes]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": {"name": name, "namespace": namespace, "labels": _LABELS},
-        "data": _encoded(data),
-    }
 
 
 def _encoded(data: dict[str, bytes]) -> dict[str, str]:

@@ -136,7 +136,22 @@ class Writers:
 
     def _run(self) -> None:
         while write := self._take():
-            self._execute(write)
+            # Try once.
+            outcome, fault = self._attempt(write)
+            if outcome != "retried":
+                try:
+                    write.ended(fault)
+                except Exception:
+                    log.exception("handling the end of a write failed", key=write.key)
+            with self._changed:
+                self.outcomes[outcome] += 1
+                self._running.discard(write.key)
+                if outcome == "retried" and not self._stopped and write.key not in self._pending:
+                    advice = fault.retry_after if isinstance(fault, Refused) else None
+                    due = self._clock() + max(write.backoff.delay(), advice or 0.0)
+                    self._pending[write.key] = write
+                    heapq.heappush(self._resting, (due, next(self._serial), write))
+                self._changed.notify()
 
     def _take(self) -> _Write | None:
         """The next write whose key is free; None once the pool is stopped."""
@@ -153,24 +168,6 @@ class Writers:
                 resting = self._resting
                 self._changed.wait(max(0.0, resting[0][0] - self._clock()) if resting else None)
         return None
-
-    def _execute(self, write: _Write) -> None:
-        """Try once."""
-        outcome, fault = self._attempt(write)
-        if outcome != "retried":
-            try:
-                write.ended(fault)
-            except Exception:
-                log.exception("handling the end of a write failed", key=write.key)
-        with self._changed:
-            self.outcomes[outcome] += 1
-            self._running.discard(write.key)
-            if outcome == "retried" and not self._stopped and write.key not in self._pending:
-                advice = fault.retry_after if isinstance(fault, Refused) else None
-                due = self._clock() + max(write.backoff.delay(), advice or 0.0)
-                self._pending[write.key] = write
-                heapq.heappush(self._resting, (due, next(self._serial), write))
-            self._changed.notify()
 
     def _attempt(self, write: _Write) -> tuple[str, ApiError | None]:
         """The outcome and the fault."""

@@ -114,17 +114,14 @@ class Sending:
             await self._more.wait()
             self._more.clear()
             while self._queue:
-                await self._response.write(self._piece())
+                frames, size = [], 0
+                while self._queue and size < _PIECE:
+                    frames.append(self._frame(self._queue.popleft()))
+                    size += len(frames[-1])
+                await self._response.write(b"".join(frames))
                 if len(self._queue) <= _MUCH:
                     self._room.set()
         await self._response.write_eof()
-
-    def _piece(self) -> bytes:
-        frames, size = [], 0
-        while self._queue and size < _PIECE:
-            frames.append(self._frame(self._queue.popleft()))
-            size += len(frames[-1])
-        return b"".join(frames)
 
     def _frame(self, write: PassOn | Show | TakeAway) -> bytes:
         if isinstance(write, PassOn):
@@ -136,13 +133,10 @@ class Sending:
         except UnwritablePod as fault:
             metrics.view_unreadable_pods.inc()
             log.warning("a pod is shown to the scheduler as it is", error=str(fault))
-            return self._unchanged(write)
-
-    def _unchanged(self, write: Show) -> bytes:
-        try:
-            return self._codec.write(*write._replace(appearance=AS_IT_IS))
-        except UnwritablePod:
-            return b""
+            try:
+                return self._codec.write(*write._replace(appearance=AS_IT_IS))
+            except UnwritablePod:
+                return b""
 
 
 # ---- Who reads pods through the view: for each, the pods that wait, and the watches that it has open.
@@ -284,7 +278,16 @@ class Pods:
             sending = Sending(request, response, stream, codec)
             client.open.add(sending)
             try:
-                await _run(sending, answer, codec)
+                # Raises CutOff, also if there are bytes that nobody can read.
+                sending.put(sending.stream.begin())
+                writing = asyncio.create_task(sending.run())
+                writing.add_done_callback(lambda done: _check(done, sending))
+                try:
+                    await _read(sending, answer, codec)
+                    sending.end()
+                    await writing
+                finally:
+                    writing.cancel()
             finally:
                 client.open.discard(sending)
             return response
@@ -300,19 +303,6 @@ class Pods:
             headers = _accepting(request.headers, codec)
             await self._lists.meet(target, headers, codec, client.waiting)
         return PodStream(client.waiting, self._appearances, version, reads_all)
-
-
-async def _run(sending: Sending, answer: aiohttp.ClientResponse, codec: PodCodec) -> None:
-    """Raises CutOff, also if there are bytes that nobody can read."""
-    sending.put(sending.stream.begin())
-    writing = asyncio.create_task(sending.run())
-    writing.add_done_callback(lambda done: _check(done, sending))
-    try:
-        await _read(sending, answer, codec)
-        sending.end()
-        await writing
-    finally:
-        writing.cancel()
 
 
 def _check(writing: asyncio.Task[None], sending: Sending) -> None:

@@ -1,4 +1,8 @@
-"""Which answer a request to the view gets: refused, passed on, or a handler's own."""
+"""Which answer a request to the view gets: refused, passed on, or a handler's own.
+
+Whatever happens, a client sees what it would see without the view: an answer of the API server, 429 where the
+server cannot be reached, and the end of the connection where an answer ends in the middle.
+"""
 
 import itertools
 import time
@@ -12,7 +16,6 @@ import msgspec
 from aiohttp import hdrs, web
 
 from extender.domain.model.appearance import Appearances
-from extender.domain.model.records import Uid
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view.target import (
@@ -36,7 +39,19 @@ from extender.view.upstream import (
     send_on,
 )
 
-# ---- The watches that are open through the view, for the debug page and the metrics.
+log = logger(__name__)
+_requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
+_MOST_LOGGED = 100
+
+Handler = Callable[[web.BaseRequest, ViewTarget], Awaitable[web.StreamResponse]]
+"""Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled."""
+
+
+class Handlers(NamedTuple):
+    """Answers of the view's own. None: passed on as all others."""
+
+    pods: Handler | None = None  # list and watch of pods, of all namespaces or of one
+    pod_status: Handler | None = None  # PATCH of a pod's status
 
 
 class OpenWatch(NamedTuple):
@@ -48,7 +63,7 @@ class OpenWatch(NamedTuple):
 
 
 class OpenWatches:
-    """All of them."""
+    """The watches that are open through the view, for the debug page and the metrics."""
 
     def __init__(self) -> None:
         self._all: dict[int, OpenWatch] = {}
@@ -69,29 +84,9 @@ class OpenWatches:
         """For the debug page. Any thread."""
         now = time.monotonic()
         return [
-            {"path": each.path, "client": each.client, "seconds": round(now - each.since, 1)}
-            for each in sorted(self._all.copy().values())
+            {"path": watch.path, "client": watch.client, "seconds": round(now - watch.since, 1)}
+            for watch in sorted(self._all.copy().values())
         ]
-
-
-# ---- Which answer a request to the view gets: refused, passed on, or a handler's own.
-#
-# Whatever happens, a client sees what it would see without the view: an answer of the API server, 429
-# where the server cannot be reached, and the end of the connection where an answer ends in the middle.
-
-log = logger(__name__)
-_requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
-_MOST_LOGGED = 100
-
-Handler = Callable[[web.BaseRequest, ViewTarget], Awaitable[web.StreamResponse]]
-"""Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled."""
-
-
-class Handlers(NamedTuple):
-    """Answers of the view's own. None: passed on as all others."""
-
-    pods: Handler | None = None  # list and watch of pods, of all namespaces or of one
-    pod_status: Handler | None = None  # PATCH of a pod's status
 
 
 class Relay:
@@ -118,7 +113,9 @@ class Relay:
         except Exception:
             outcome = "failed"
             log.exception("a request to the view failed", method=request.method)
-            return _failed(request)
+            if request.writer.output_size:
+                return _hang_up(request)
+            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "Muster failed to answer; its log says why")
         finally:
             _requests_of(outcome).inc()
 
@@ -131,7 +128,10 @@ class Relay:
                 return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
             if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
                 return self._refuse(request, target), "refused"
-            return await self._pass(request, target), "passed"
+            if not target.watches:
+                return await self._pass(request, target), "passed"
+            with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
+                return await self._pass(request, target), "passed"
         except MalformedTarget as fault:
             return refusal(HTTPStatus.BAD_REQUEST, str(fault)), "refused"
         except BadBody as fault:
@@ -140,35 +140,26 @@ class Relay:
             return gone(str(fault)), "gone"
 
     def _refuse(self, request: web.BaseRequest, target: ViewTarget) -> web.Response:
-        resource = read_resource(target.path)
+        """Each sort of refused request is logged once."""
+        resource, asked = read_resource(target.path), f"{target.method} {target.path}"
         kind = target.method, resource.name if resource else target.path
         if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(kind)
             log.warning("refused a request to the view", method=target.method, path=target.path)
-        message = f"the scheduler's view refuses {target.method} {target.path}: a scheduler does not need it"
+        message = f"the scheduler's view refuses {asked}: a scheduler does not need it"
         answer = refusal(HTTPStatus.FORBIDDEN, message)
         return _last(answer) if "Upgrade" in request.headers else answer
 
     async def _pass(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
-        if not target.watches:
-            return await self._route(request, target)
-        with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
-            return await self._route(request, target)
-
-    async def _route(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
-        if handler := self._handler(target):
+        handler = None
+        if "/pods" in target.path and (resource := read_resource(target.path)):
+            if resource[:2] == ("", "pods") and not resource.object and target.method == "GET":
+                handler = self._handlers.pods
+            elif resource[:2] == ("", "pods/status") and target.method == "PATCH":
+                handler = self._handlers.pod_status
+        if handler:
             return await handler(request, target)
         return await pass_on(self._upstream, request, target)
-
-    def _handler(self, target: ViewTarget) -> Handler | None:
-        if "/pods" not in target.path:
-            return None
-        resource = read_resource(target.path)
-        if resource and resource[:2] == ("", "pods") and not resource.object and target.method == "GET":
-            return self._handlers.pods
-        if resource and resource[:2] == ("", "pods/status") and target.method == "PATCH":
-            return self._handlers.pod_status
-        return None
 
 
 def _last(response: web.Response) -> web.Response:
@@ -177,24 +168,11 @@ def _last(response: web.Response) -> web.Response:
     return response
 
 
-def _failed(request: web.BaseRequest) -> web.StreamResponse:
-    if request.writer.output_size:
-        return _hang_up(request)
-    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "Muster failed to answer; its log says why")
-
-
 def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
     """End the connection without the end of an answer."""
     if request.transport:
         request.transport.abort()
     return web.Response()
-
-
-# ---- The scheduler's patches of the status of pods.
-#
-# They end here for pods of ours: what the scheduler has to say of them is read, and PodScheduled is
-# written by Muster (PatchPodStatus in pkg/scheduler/util/utils.go; the scheduler makes no use of the
-# answer's body).
 
 
 class _Condition(msgspec.Struct, frozen=True):
@@ -216,7 +194,12 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 
 
 class StatusPatches:
-    """The handler."""
+    """The handler of the scheduler's patches of the status of pods.
+
+    They end here for pods of ours: what the scheduler has to say of them is read, and PodScheduled is written
+    by Muster (PatchPodStatus in pkg/scheduler/util/utils.go; the scheduler makes no use of the answer's
+    body).
+    """
 
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
@@ -230,7 +213,15 @@ class StatusPatches:
         if message is not None:
             _, _, _, _, namespace, _, name, _ = target.path.rstrip("/").split("/")
             if uid := self._appearances.note_status(namespace, name, message):
-                return _unchanged(namespace, name, uid)
+                pod = {
+                    "kind": "Pod",
+                    "apiVersion": "v1",
+                    "metadata": {"name": name, "namespace": namespace, "uid": uid},
+                    "spec": {"containers": None},
+                    "status": {},
+                }
+                headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
+                return web.Response(headers=headers, body=msgspec.json.encode(pod))
         return await send_on(self._upstream, request, target, body)
 
 
@@ -241,17 +232,5 @@ def _refusal(body: bytes) -> str | None:
         conditions = _read_patch(body).status.conditions
     except (ValueError, RecursionError):
         return None
-    refusals = (each for each in conditions if (each.type, each.status) == ("PodScheduled", "False"))
-    return next((each.message for each in refusals if each.reason == "Unschedulable"), "")
-
-
-def _unchanged(namespace: str, name: str, uid: Uid) -> web.Response:
-    pod = {
-        "kind": "Pod",
-        "apiVersion": "v1",
-        "metadata": {"name": name, "namespace": namespace, "uid": uid},
-        "spec": {"containers": None},
-        "status": {},
-    }
-    headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
-    return web.Response(headers=headers, body=msgspec.json.encode(pod))
+    refused = (found for found in conditions if (found.type, found.status) == ("PodScheduled", "False"))
+    return next((found.message for found in refused if found.reason == "Unschedulable"), "")

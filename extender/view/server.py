@@ -106,7 +106,11 @@ class Callers:
             with suppress(TimeoutError):
                 await asyncio.wait_for(ending.wait(), min(1.0, self._limits.head))
             metrics.view_connections.set(len(self._server.connections))
-            self._drop_late(asyncio.get_running_loop().time() - self._limits.head)
+            begun_before = asyncio.get_running_loop().time() - self._limits.head
+            for caller in self._server.connections:
+                if isinstance(caller, _Caller) and caller.is_late(begun_before) and caller.transport:
+                    metrics.connections_dropped.labels("view", "head").inc()
+                    caller.transport.abort()
 
     async def close(self, grace: float) -> None:
         """End all connections; requests have `grace` seconds to end by themselves, streams too."""
@@ -116,12 +120,6 @@ class Callers:
             if transport:
                 transport.abort()  # whatever the client has not read
         metrics.view_connections.set(0)
-
-    def _drop_late(self, begun_before: float) -> None:
-        for caller in self._server.connections:
-            if isinstance(caller, _Caller) and caller.is_late(begun_before) and caller.transport:
-                metrics.connections_dropped.labels("view", "head").inc()
-                caller.transport.abort()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         caller = request.protocol

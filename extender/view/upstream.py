@@ -199,9 +199,10 @@ class Upstream:
         if not body:  # a body that the client announced would be waited for, or be read from the next request
             sent.popall(hdrs.CONTENT_LENGTH, None)
         try:
+            query = f"?{target.query}" if target.query else ""
             answer = await session.request(
                 target.method,
-                self._url(target),
+                URL(f"{self._endpoint.url}{target.path}{query}", encoded=True),
                 headers=sent,
                 data=body or None,
                 allow_redirects=False,
@@ -209,15 +210,13 @@ class Upstream:
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self.failure(target, fault) from fault
-        self._note_reached()
+        if self._gone:
+            log.info("the view reaches the API server again")
+        self._gone = False
         if answer.status == 401:
             self._expire()
         async with answer:
             yield answer
-
-    def _url(self, target: ViewTarget) -> URL:
-        query = f"?{target.query}" if target.query else ""
-        return URL(f"{self._endpoint.url}{target.path}{query}", encoded=True)
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
         """What the client has to know of a request that failed."""
@@ -225,21 +224,13 @@ class Upstream:
             self._expire()
         why = str(fault) or type(fault).__name__
         if isinstance(fault, _UNSENT):
-            self._note_gone(why)
+            if not self._gone:
+                log.warning("the view cannot reach the API server", error=why)
+            self._gone = True
             return UpstreamGone(why)
         if target.method in _IDEMPOTENT:
             return UpstreamGone(why)
         return Unanswered(why)
-
-    def _note_gone(self, why: str) -> None:
-        if not self._gone:
-            log.warning("the view cannot reach the API server", error=why)
-        self._gone = True
-
-    def _note_reached(self) -> None:
-        if self._gone:
-            log.info("the view reaches the API server again")
-        self._gone = False
 
     def _expire(self) -> None:
         """Certificates and tokens rotate: look for new ones soon."""
@@ -319,22 +310,14 @@ async def hand_over(
 ) -> web.StreamResponse:
     """An answer as it is. Raises UpstreamGone, Unanswered, CutOff."""
     if answer.content_length is not None and answer.content_length <= _SMALL:
-        return await _whole(upstream, answer, target)
-    return await _streamed(answer, request)
-
-
-async def _whole(upstream: Upstream, answer: aiohttp.ClientResponse, target: ViewTarget) -> web.Response:
-    try:
-        body = await answer.read()
-    except (aiohttp.ClientError, OSError, TimeoutError) as fault:
-        raise upstream.failure(target, fault) from fault
-    return web.Response(
-        status=answer.status, reason=answer.reason, headers=for_client(answer.headers), body=body
-    )
-
-
-async def _streamed(answer: aiohttp.ClientResponse, request: web.BaseRequest) -> web.StreamResponse:
-    """Piece by piece, each as soon as it is there, and not faster than the client reads."""
+        try:
+            body = await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as fault:
+            raise upstream.failure(target, fault) from fault
+        return web.Response(
+            status=answer.status, reason=answer.reason, headers=for_client(answer.headers), body=body
+        )
+    # Piece by piece, each as soon as it is there, and not faster than the client reads.
     response = web.StreamResponse(
         status=answer.status, reason=answer.reason, headers=for_client(answer.headers)
     )

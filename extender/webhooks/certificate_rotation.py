@@ -151,7 +151,10 @@ class CertificateRotation:
         secret = self._read()
         stored = read_stored(secret.data) if secret else None
         if stored is not None:
-            self._use(stored)
+            if self._seen is None or stored.serving != self._seen.serving:
+                self._serve(stored.serving.certificate, stored.serving.key)
+            if stored != self._seen:
+                self._seen, self._since = stored, self._clock()
         trusted = stored is not None and self._have_trusted(stored.bundle)
         now = self._clock()
         settled = trusted and now - self._since >= settle(self._lifetime)
@@ -163,12 +166,6 @@ class CertificateRotation:
             return self._api.secret(*self._secret)
         except NotFound:
             return None
-
-    def _use(self, stored: Stored) -> None:
-        if self._seen is None or stored.serving != self._seen.serving:
-            self._serve(stored.serving.certificate, stored.serving.key)
-        if stored != self._seen:
-            self._seen, self._since = stored, self._clock()
 
     def _take(self, step: RotationStep, secret: Secret | None, stored: Stored | None) -> bool:
         due = advanced(step, stored, self._names, self._lifetime, self._clock())

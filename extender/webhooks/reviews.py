@@ -97,9 +97,23 @@ class Reviewer:
             return encode_answer(response)
 
     def _respond(self, path: Path, review: Review) -> ReviewResponse:
-        wrong = _wrong_version(review)
+        wrong = [
+            Fault(Code.NOT_READABLE, field, f"got {got!r}; allowed is {allowed}")
+            for field, got, allowed in (
+                ("apiVersion", review.api_version, API_VERSION),
+                ("kind", review.kind, KIND),
+            )
+            if got != allowed
+        ]
         outcome = ReviewOutcome(wrong) if wrong else self._judge(path, review.request)
-        return _response(review.request.uid, outcome)
+        return ReviewResponse(
+            uid=review.request.uid,
+            allowed=not outcome.faults,
+            status=_status(outcome.faults) if outcome.faults else None,
+            patch=json_patch(outcome.patch) if outcome.patch else None,
+            patch_type="JSONPatch" if outcome.patch else None,
+            warnings=outcome.warnings or None,
+        )
 
     def _judge(self, path: Path, request: ReviewRequest) -> ReviewOutcome:
         if request.operation not in path.operations:
@@ -116,28 +130,6 @@ class Reviewer:
             )
         except BadObject as fault:
             return ReviewOutcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
-
-
-def _wrong_version(review: Review) -> list[Fault]:
-    return [
-        Fault(Code.NOT_READABLE, field, f"got {got!r}; allowed is {allowed}")
-        for field, got, allowed in (
-            ("apiVersion", review.api_version, API_VERSION),
-            ("kind", review.kind, KIND),
-        )
-        if got != allowed
-    ]
-
-
-def _response(uid: str, outcome: ReviewOutcome) -> ReviewResponse:
-    return ReviewResponse(
-        uid=uid,
-        allowed=not outcome.faults,
-        status=_status(outcome.faults) if outcome.faults else None,
-        patch=json_patch(outcome.patch) if outcome.patch else None,
-        patch_type="JSONPatch" if outcome.patch else None,
-        warnings=outcome.warnings or None,
-    )
 
 
 def _status(faults: list[Fault]) -> Status:

@@ -166,11 +166,8 @@ class GroupRules:
         faults = entry.judge(to, judge_entry, subject(request.user_info))
         if faults or request.operation == UPDATE or not entry.is_restricted(to):
             return faults
-        return self._judge_pods_before(group, to, request)
-
-    def _judge_pods_before(self, group: NewPodGroup, to: Destination, request: ReviewRequest) -> list[Fault]:
-        """Faults for pods that already wait for a new group of a restricted queue: when they were created, it
-        was not known that they would use it."""
+        # Faults for pods that already wait for a new group of a restricted queue: when they were created, it
+        # was not known that they would use it.
         there = self._ledger.groups.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
         names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
         return [pods_not_judged(to, names)] if names else []
@@ -245,7 +242,7 @@ class WorkRules:
         theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
         if _is_update(request) or theirs:
             return ReviewOutcome()
-        entry, namespace = self._entry(), _namespace_of(request, job)
+        entry, namespace = self._entry(), (request.namespace or job.metadata.namespace)
         to = entry.destination(
             lambda cluster: destination_of_group(job.metadata, namespace, job.spec.queue, cluster)
         )
@@ -302,10 +299,6 @@ class WorkRules:
 
 def _is_update(request: ReviewRequest) -> bool:
     return request.operation == UPDATE
-
-
-def _namespace_of(request: ReviewRequest, job: VolcanoJob) -> str:
-    return request.namespace or job.metadata.namespace
 
 
 def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:

@@ -50,7 +50,10 @@ def values_of(obj: Json, part: WorkloadPart) -> dict[str, Any]:
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
     given = body_of(part.body, offspring)
     values = values | {"hash": _hash(at(given, ("spec", "template")) or given)}
-    labels, annotations = (_filled(each, values) for each in (offspring.labels, offspring.annotations))
+    labels, annotations = (
+        {name: text.format_map(values) for name, text in each.items()}
+        for each in (offspring.labels, offspring.annotations)
+    )
     made = deepcopy(given)
     _put_on(made, labels, (_annotations_of(obj) if offspring.inherits else {}) | annotations)
     if offspring.on_pods and isinstance(template := at(made, ("spec", "template")), dict):
@@ -114,10 +117,6 @@ def _owner_reference(kind: KindName, name: str, uid: str) -> Json:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def _filled(patterns: Mapping[str, str], values: dict[str, Any]) -> dict[str, str]:
-    return {name: text.format_map(values) for name, text in patterns.items()}
 
 
 def _hash(template: Json) -> str:
@@ -203,7 +202,15 @@ def children(obj: Json) -> Iterator[Json]:
     complete = kind.complete(obj)
     for offspring in kind.offspring:
         if applies(complete, offspring):
-            yield from _all_of(complete, offspring)
+            parts = [(part, offspring.count.of(part.body)) for part in parts_of(complete, offspring)]
+            total, place = sum(count for _, count in parts), 0
+            first = at(complete, offspring.first) if offspring.first else 0
+            for part, count in parts:
+                values = values_of(complete, part) | {"count": count, "total": total}
+                for number in range(1, count + 1):
+                    numbers = {"index": number - 1 + (first or 0), "number": number, "place": place}
+                    yield made_of(complete, offspring, part, values | numbers)
+                    place += 1
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
@@ -217,15 +224,3 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}
                 yield made_of(complete, offspring, part, values_of(complete, part) | numbers)
-
-
-def _all_of(obj: Json, offspring: Offspring) -> Iterator[Json]:
-    parts = [(part, offspring.count.of(part.body)) for part in parts_of(obj, offspring)]
-    total, place = sum(count for _, count in parts), 0
-    first = at(obj, offspring.first) if offspring.first else 0
-    for part, count in parts:
-        values = values_of(obj, part) | {"count": count, "total": total}
-        for number in range(1, count + 1):
-            numbers = {"index": number - 1 + (first or 0), "number": number, "place": place}
-            yield made_of(obj, offspring, part, values | numbers)
-            place += 1

@@ -226,7 +226,7 @@ def job_set_left(train_job: Json) -> Json:
     whole, ended = with_job_set(train_job), _succeeded(train_job)
     job_set = whole["spec"]["jobSet"]
     jobs = [
-        {**each, "replicas": max(_replicas(each) - ended.get(each.get("name"), 0), 0)}
+        {**each, "replicas": max(Count(path=("replicas",)).of(each) - ended.get(each.get("name"), 0), 0)}
         for each in job_set["replicatedJobs"]
     ]
     return with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
@@ -260,7 +260,11 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
     nodes = _pods(job, train_job, policy)
     numbers = {"parallelism": nodes, "completions": nodes}
     once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
-    resources = at(train_job, _RESOURCES) if _has_nodes(job, policy) else None
+    resources = (
+        at(train_job, _RESOURCES)
+        if (_step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE))
+        else None
+    )
     pods = merged_by_name(_with_resources(at(job, _POD) or {}, resources), group)
     spec = {**job["template"]["spec"], **numbers, "template": pods}
     return {**job, **once, "template": {**job["template"], "spec": spec}}
@@ -281,10 +285,6 @@ def _launcher_is_node(policy: Json) -> bool:
     return at(policy, ("mpi", "runLauncherAsNode")) is True
 
 
-def _has_nodes(job: Json, policy: Json) -> bool:
-    return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)
-
-
 def _with_resources(pod: Json, resources: Json | None) -> Json:
     if not resources:
         return pod
@@ -301,10 +301,6 @@ def _naming_group(train_job: Json, runtime: Json | None) -> Json:
     name = (train_job.get("metadata") or {}).get("name") or ""
     found = [_NAMES_GROUP[plugin] for plugin in _NAMES_GROUP if policy.get(plugin) is not None]
     return {"metadata": {field: {key: name} for field, key in found}} if found else {}
-
-
-def _replicas(job: Json) -> int:
-    return Count(path=("replicas",)).of(job)
 
 
 def _succeeded(train_job: Json) -> dict[str, int]:

@@ -57,8 +57,10 @@ def volcano_tasks(job: Json) -> Json:
     ]
     total = sum(1 if each.get("replicas") is None else each["replicas"] for each in tasks)
     needed = spec.get("minAvailable")
+    # By task, where any says a number.
+    least = {each["name"]: each["minAvailable"] for each in tasks if each.get("minAvailable") is not None}
     return with_spec(
-        job, tasks=tasks, minAvailable=total if needed is None else needed, minTaskMember=_least(tasks)
+        job, tasks=tasks, minAvailable=total if needed is None else needed, minTaskMember=least or None
     )
 
 
@@ -68,12 +70,6 @@ def _of_job(template: Json | None, spec: Json) -> Json:
         inherited["priorityClassName"] = spec["priorityClassName"]
     given = template or {}
     return {**given, "spec": {**inherited, **(given.get("spec") or {})}}
-
-
-def _least(tasks: list[Json]) -> Json | None:
-    """By task, where any says a number."""
-    least = {each["name"]: each["minAvailable"] for each in tasks if each.get("minAvailable") is not None}
-    return least or None
 
 
 _TASK = {
@@ -267,18 +263,14 @@ def _template(spec: Json, role: str) -> Json:
 def _pod_spec(spec: Json, given: Json, base: Json, role: str) -> Json:
     first, *others = base.get("containers") or [{}]
     container = {"name": f"spark-kubernetes-{role}", "image": spec.get("image") or "spark", **first}
-    container["resources"] = _resources(spec, given)
-    in_pod = {name: given[name] for name in _IN_POD if given.get(name)}
-    return {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]}
-
-
-def _resources(spec: Json, given: Json) -> Json:
     cores = str(given.get("coreRequest") or given.get("cores") or 1)
     memory = f"{_memory(spec, given)}Mi"
     limits = {"memory": memory} | ({"cpu": str(given["coreLimit"])} if given.get("coreLimit") else {})
     if gpu := given.get("gpu"):
         limits[str(gpu.get("name"))] = str(gpu.get("quantity"))
-    return {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
+    container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
+    in_pod = {name: given[name] for name in _IN_POD if given.get(name)}
+    return {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]}
 
 
 def _memory(spec: Json, given: Json) -> int:

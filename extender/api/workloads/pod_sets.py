@@ -161,23 +161,19 @@ def _template(pod: Json, role: str) -> Json:
     where = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
         read = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
-        _check_amounts(read)
+        spec = read.spec
+        for container in (*spec.containers, *(spec.init_containers or ())):
+            for amount in (container.resources.requests or {}).values():
+                at_least(amount)
+        for amount in ((spec.resources and spec.resources.requests) or {}).values():
+            at_least(amount)
+        for amount in (spec.overhead or {}).values():
+            at_least(amount)
     except ValueError as fault:
         raise ValueError(f"{where}: {fault}") from fault
     if not read.spec.containers:
         raise ValueError(f"{where} has no containers")
     return template
-
-
-def _check_amounts(pod: Pod) -> None:
-    spec = pod.spec
-    for container in (*spec.containers, *(spec.init_containers or ())):
-        for amount in (container.resources.requests or {}).values():
-            at_least(amount)
-    for amount in ((spec.resources and spec.resources.requests) or {}).values():
-        at_least(amount)
-    for amount in (spec.overhead or {}).values():
-        at_least(amount)
 
 
 # ---- Where in an object the templates of its pods are, and the annotations of these, to write into

@@ -44,14 +44,14 @@ def jobs_left(job_set: Json) -> Json:
         count = max(_REPLICAS.of(each) - _succeeded(job_set, name), 0)
         if count == 0:
             ended.add(name)
-        elif any(_waits(it, later) for it in each.get("dependsOn") or () if it.get("name") not in ended):
+        elif any(
+            (it.get("status") == "Complete" or it.get("name") in later)
+            for it in each.get("dependsOn") or ()
+            if it.get("name") not in ended
+        ):
             later.add(name)
         jobs.append({**each, "replicas": count, "later": name in later})
     return with_spec(whole, replicatedJobs=jobs)
-
-
-def _waits(dependency: Json, later: set[Any]) -> bool:
-    return dependency.get("status") == "Complete" or dependency.get("name") in later
 
 
 def _succeeded(job_set: Json, name: Any) -> int:

@@ -243,17 +243,14 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
 
 def _shows(obj: Json, sign: Sign) -> bool:
     if sign.condition:
-        return _is_true(obj, sign.condition)
+        condition = sign.condition
+        found = at(obj, ("status", "conditions"))
+        conditions = found if isinstance(found, list) else []
+        return any(
+            isinstance(each, dict) and each.get("type") == condition and each.get("status") == "True"
+            for each in conditions
+        )
     return all(at(obj, path) in values for path, values in sign.fields.items())
-
-
-def _is_true(obj: Json, condition: str) -> bool:
-    found = at(obj, ("status", "conditions"))
-    conditions = found if isinstance(found, list) else []
-    return any(
-        isinstance(each, dict) and each.get("type") == condition and each.get("status") == "True"
-        for each in conditions
-    )
 
 
 # ---- The kinds of Kubernetes itself.

@@ -243,7 +243,13 @@ def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> b
         if appearance.node:
             _put(parts, "status", "nominatedNodeName", appearance.node)
         if appearance.asks:
-            _put(parts, "spec", "initContainers", [*_init_containers(parts), _MARK])
+            spec = _parts(parts.get("spec", b"{}"))
+            _put(
+                parts,
+                "spec",
+                "initContainers",
+                [*(_elements(spec.get("initContainers", b"null")) or []), _MARK],
+            )
         return _encode(parts)
     except UNREADABLE as fault:
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
@@ -253,11 +259,6 @@ def _put(parts: Parts, part: str, field: str, value: object) -> None:
     inside = _parts(parts.get(part, b"{}"))
     inside[field] = Raw(_encode(value))
     parts[part] = Raw(_encode(inside))
-
-
-def _init_containers(parts: Parts) -> list[Raw]:
-    spec = _parts(parts.get("spec", b"{}"))
-    return _elements(spec.get("initContainers", b"null")) or []
 
 
 def _frame(type_: str, pod: bytes) -> bytes:

@@ -62,7 +62,15 @@ class Frames:
         self._begun += data
         found = []
         while frame := self._whole():
-            found.append(_event(frame))
+            type_, obj = _type_and_object(frame)
+            kind, pod = _opened_or_as_it_is(obj)
+            facts, version, ends_initial = None, 0, False
+            if type_ == "BOOKMARK":
+                version, ends_initial = _bookmark(pod)
+            elif type_ != "ERROR":
+                facts = _facts(pod) if kind == "Pod" else None
+                version = facts.version if facts else _bookmark(pod)[0]
+            found.append(PodEvent(type_, version, facts, ends_initial, pod, frame))
         return found
 
     def _whole(self) -> bytes:
@@ -92,18 +100,6 @@ def page(body: bytes) -> PodPage:
     pods = [ListedPod(_facts(value), value) for number, value in parts if number == LIST_ITEMS]
     version = version_number(text_of(LIST_META_VERSION, ""))
     return PodPage(version, text_of(LIST_META_CONTINUE, ""), metadata, pods)
-
-
-def _event(frame: bytes) -> PodEvent:
-    type_, obj = _type_and_object(frame)
-    kind, pod = _opened_or_as_it_is(obj)
-    facts, version, ends_initial = None, 0, False
-    if type_ == "BOOKMARK":
-        version, ends_initial = _bookmark(pod)
-    elif type_ != "ERROR":
-        facts = _facts(pod) if kind == "Pod" else None
-        version = facts.version if facts else _bookmark(pod)[0]
-    return PodEvent(type_, version, facts, ends_initial, pod, frame)
 
 
 def _type_and_object(frame: bytes) -> tuple[str, bytes]:
