@@ -1,27 +1,85 @@
-"""Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server
-trusts.
+"""Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
+
+Every replica does this, whether it leads or not: the API server calls any of them, even before there is a
+leader. They agree through the Secret: the first replica to create or change it wins, and the others read the
+result. A step is written on the version that was read, so a second replica's step is refused as a conflict.
 """
 
 import time
 from collections.abc import Callable
+from enum import Enum
+
+import msgspec
 
 from extender.api.objects.base import Wire
 from extender.api.setting_kinds import ObjectName
-from extender.kube.admission import AdmissionApi, Secret
+from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError, Conflict, NotFound
-from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
 from extender.webhooks.certificates import Pair, Unreadable, expiry, make_pair, names, split, vouches
-from extender.webhooks.rotation import Kept, RotationStep, next_step, settle
 
-# ---- The certificate as stored in its Secret: tls.crt and tls.key are served, ca.crt has the trusted
-# CAs, and next.crt and next.key are served after the next switch.
+log = logger(__name__)
 
+CONFIGURATION = "kube-muster"
+CONFIGURATIONS = (
+    (VALIDATING_WEBHOOKS, CONFIGURATION),
+    (MUTATING_WEBHOOKS, CONFIGURATION),
+    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # for API servers without mutating admission policies
+)
+_LONGEST_PERIOD = 10.0  # seconds between two looks
+_SOON = 0.05  # seconds, if there is something new to look at
+_LOOKS = 4  # within the time that a change has to settle
+Serve = Callable[[bytes, bytes], None]
 Data = dict[str, bytes]
+_RENEW = 1 / 3  # the part of its lifetime that a certificate has left when the next one is made
+_SETTLE = 1 / 30  # the part of the lifetime that a change is given to be known everywhere
+_LONGEST_SETTLE = 120.0  # seconds; the most that a change is given
+
+
+class RotationStep(Enum):
+    """The steps by which a certificate is renewed."""
+
+    MAKE = "make"
+    PREPARE = "prepare"
+    SWITCH = "switch"
+    PRUNE = "prune"
+    KEEP = "keep"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What is stored, as far as the next step depends on it."""
+
+    expires: float  # of the served certificate, in seconds since the epoch
+    names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
+    prepared: bool = False  # whether a second certificate is stored
+    extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
+
+
+def settle(lifetime: float) -> float:
+    """Seconds after which every API server and every replica has learned of a change."""
+    return min(_LONGEST_SETTLE, lifetime * _SETTLE)
+
+
+def next_step(
+    kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool
+) -> RotationStep:
+    """`kept` None: nothing readable is stored. `settled`: what is stored has been in force for long
+    enough."""
+    if kept is None or kept.expires <= now:
+        return RotationStep.MAKE
+    if kept.prepared:
+        return RotationStep.SWITCH if settled else RotationStep.KEEP
+    if kept.expires - now < lifetime * _RENEW or kept.names != names:
+        return RotationStep.PREPARE
+    return RotationStep.PRUNE if kept.extra and settled else RotationStep.KEEP
 
 
 class Stored(Wire, frozen=True):
+    """The certificate as its Secret has it: tls.crt and tls.key are served, ca.crt has the trusted CAs, and
+    next.crt and next.key are served after the next switch."""
+
     serving: Pair
     prepared: Pair | None  # to be served next
     trusted: tuple[bytes, ...]  # the CAs of both pairs, and of pairs that a replica may still serve
@@ -32,7 +90,7 @@ class Stored(Wire, frozen=True):
 
     @property
     def kept(self) -> Kept:
-        needed = {each.authority for each in (self.serving, self.prepared) if each}
+        needed = {pair.authority for pair in (self.serving, self.prepared) if pair}
         return Kept(
             expires=expiry(self.serving.certificate),
             names=names(self.serving.certificate),
@@ -72,7 +130,7 @@ def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
 def advanced(
     step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
-    """What to store instead after one step of domain/admission/rotation.py."""
+    """What to store instead after one step."""
     if stored is None or step is RotationStep.MAKE:
         made = make_pair(sorted(hosts), lifetime, now)
         return Stored(made, None, (made.authority,))
@@ -84,29 +142,6 @@ def advanced(
     if step is RotationStep.PRUNE:
         return Stored(stored.serving, None, (stored.serving.authority,))
     return stored
-
-
-# ---- Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API
-# server trusts.
-#
-# Every replica does this, whether it leads or not: the API server calls any of them, even before there
-# is a leader. They agree through the Secret: the first replica to create or change it wins, and the
-# others read the result. A step is written on the version that was read, so a second replica's step is
-# refused as a conflict.
-
-CONFIGURATION = "kube-muster"
-CONFIGURATIONS = (
-    (VALIDATING_WEBHOOKS, CONFIGURATION),
-    (MUTATING_WEBHOOKS, CONFIGURATION),
-    (MUTATING_WEBHOOKS, f"{CONFIGURATION}-pods"),  # for API servers without mutating admission policies
-)
-_LONGEST_PERIOD = 10.0  # seconds between two looks
-_SOON = 0.05  # seconds, if there is something new to look at
-_LOOKS = 4  # within the time that a change has to settle
-
-Serve = Callable[[bytes, bytes], None]
-
-log = logger(__name__)
 
 
 class CertificateRotation:
@@ -148,7 +183,10 @@ class CertificateRotation:
     def look(self) -> bool:
         """Look once, and take the step that is due. True if there is something new to look at. Raises
         ApiError."""
-        secret = self._read()
+        try:
+            secret = self._api.secret(*self._secret)
+        except NotFound:
+            secret = None
         stored = read_stored(secret.data) if secret else None
         if stored is not None:
             if self._seen is None or stored.serving != self._seen.serving:
@@ -159,15 +197,8 @@ class CertificateRotation:
         now = self._clock()
         settled = trusted and now - self._since >= settle(self._lifetime)
         step = next_step(stored.kept if stored else None, self._names, self._lifetime, now, settled)
-        return step is not RotationStep.KEEP and self._take(step, secret, stored)
-
-    def _read(self) -> Secret | None:
-        try:
-            return self._api.secret(*self._secret)
-        except NotFound:
-            return None
-
-    def _take(self, step: RotationStep, secret: Secret | None, stored: Stored | None) -> bool:
+        if step is RotationStep.KEEP:
+            return False
         due = advanced(step, stored, self._names, self._lifetime, self._clock())
         try:
             if secret is None:
@@ -179,24 +210,20 @@ class CertificateRotation:
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 
-    # ---- the bundles that the API server trusts
-
     def _have_trusted(self, bundle: bytes) -> bool:
         """Write the bundle into all webhook configurations. Whether all of them have it; a bundle that is
         changed now has yet to settle."""
-        trusted = [self._have_trusted_in(resource, name, bundle) for resource, name in CONFIGURATIONS]
-        return all(trusted)
-
-    def _have_trusted_in(self, resource: Resource, name: str, bundle: bytes) -> bool:
-        try:
-            found = self._api.webhook_configuration(resource, name)
-        except NotFound:
-            return True  # this webhook is not installed
-        if all(each.client_config.ca_bundle == bundle for each in found.webhooks):
-            return True
-        self._since = self._clock()
-        try:
-            self._api.trust(resource, found, bundle)
-        except Conflict:
-            return False
-        return True
+        all_have = True
+        for resource, name in CONFIGURATIONS:
+            try:
+                found = self._api.webhook_configuration(resource, name)
+            except NotFound:
+                continue  # this webhook is not installed
+            if all(webhook.client_config.ca_bundle == bundle for webhook in found.webhooks):
+                continue
+            self._since = self._clock()
+            try:
+                self._api.trust(resource, found, bundle)
+            except Conflict:
+                all_have = False
+        return all_have

@@ -1,4 +1,9 @@
-"""Queues, LocalQueues and namespaces as the API server has them at this moment, because the watch may lag."""
+"""Queues, LocalQueues and namespaces as the API server has them at this moment, because the watch may lag
+behind it.
+
+A user who applies a queue and its groups from one file writes both within milliseconds. So before an object
+is refused because of its queue, that queue is read from the API server. Objects that pass cost no request.
+"""
 
 import time
 from collections.abc import Callable
@@ -21,15 +26,7 @@ from extender.domain.queues.tree import Queues, QueueTree, QueueView
 from extender.kube.errors import ApiError, NotFound
 from extender.webhooks.reviews import NotKnown
 
-# ---- Look-ups of objects of one kind at the API server by name, however many reviews ask at the same
-# time.
-#
-# A tenant may write thousands of groups for a queue that does not exist, and each is looked up before
-# it is refused. A cached answer would refuse a group whose queue was created a moment ago, so each
-# review gets a look-up that began after the review asked. But reviews share a look-up that has not
-# begun yet, one name is looked up at most ten times a second, and only a few names at the same time. A
-# flood for one name waits for that; reviews for other names do not.
-
+BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
 PACE = 0.1  # seconds between two look-ups of one name
 AT_ONCE = 8  # look-ups at the same time
 _MOST = 4096  # names whose last look-up is remembered
@@ -38,7 +35,15 @@ T = TypeVar("T")
 
 
 class LookUps(Generic[T]):
-    """`read`: one object by name, within seconds; raises ApiError."""
+    """Look-ups of objects of one kind by name, however many reviews ask at the same time.
+
+    A tenant may write thousands of groups for a queue that does not exist, and each is looked up before it is
+    refused. A cached answer would refuse a group whose queue was created a moment ago, so each review gets a
+    look-up that began after the review asked. But reviews share a look-up that has not begun yet, one name is
+    looked up at most ten times a second, and only a few names at the same time. A flood for one name waits
+    for that; reviews for other names do not.
+
+    `read`: one object by name, within seconds; raises ApiError."""
 
     def __init__(
         self,
@@ -67,42 +72,28 @@ class LookUps(Generic[T]):
             raise NotKnown("it did not answer in time") from fault
 
     def _take(self, name: str, look: Future[T | None], deadline: float) -> None:
-        self._pause(self._rest(name))
+        with self._lock:
+            rest = max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
+        self._pause(rest)
         has_slot = self._slots.acquire(timeout=max(0.0, deadline - self._clock()))
         with self._lock:
             del self._due[name]
             self._begun[name] = self._clock()
         try:
-            look.set_result(self._ask(name, deadline - self._clock()))
+            if (timeout := deadline - self._clock()) <= 0:
+                raise NotKnown("too many names are being looked up")
+            look.set_result(self._read(name, timeout))
+        except NotFound:
+            look.set_result(None)
+        except ApiError as fault:
+            unknown = NotKnown(str(fault))
+            unknown.__cause__ = fault
+            look.set_exception(unknown)
         except Exception as fault:
             look.set_exception(fault)
         finally:
             if has_slot:
                 self._slots.release()
-
-    def _rest(self, name: str) -> float:
-        with self._lock:
-            return max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
-
-    def _ask(self, name: str, timeout: float) -> T | None:
-        if timeout <= 0:
-            raise NotKnown("too many names are being looked up")
-        try:
-            return self._read(name, timeout)
-        except NotFound:
-            return None
-        except ApiError as fault:
-            raise NotKnown(str(fault)) from fault
-
-
-# ---- Queues, LocalQueues and namespaces as the API server has them at this moment, because the watch
-# may lag behind it.
-#
-# A user who applies a queue and its groups from one file writes both within milliseconds. So before an
-# object is refused because of its queue, that queue is read from the API server. Objects that pass cost
-# no request.
-
-BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
 
 
 class Sources(NamedTuple):

@@ -92,30 +92,28 @@ class Reviewer:
                 call.outcome = "malformed"
                 raise Malformed(str(fault)) from fault
             call.outcome = "failed"
-            response = self._respond(self._paths[path], review)
+            outcome = self._judge(self._paths[path], review)
+            response = ReviewResponse(
+                uid=review.request.uid,
+                allowed=not outcome.faults,
+                status=_status(outcome.faults) if outcome.faults else None,
+                patch=json_patch(outcome.patch) if outcome.patch else None,
+                patch_type="JSONPatch" if outcome.patch else None,
+                warnings=outcome.warnings or None,
+            )
             call.outcome = "allowed" if response.allowed else "refused"
             return encode_answer(response)
 
-    def _respond(self, path: Path, review: Review) -> ReviewResponse:
+    def _judge(self, path: Path, review: Review) -> ReviewOutcome:
+        request = review.request
+        fields = (("apiVersion", review.api_version, API_VERSION), ("kind", review.kind, KIND))
         wrong = [
             Fault(Code.NOT_READABLE, field, f"got {got!r}; allowed is {allowed}")
-            for field, got, allowed in (
-                ("apiVersion", review.api_version, API_VERSION),
-                ("kind", review.kind, KIND),
-            )
+            for field, got, allowed in fields
             if got != allowed
         ]
-        outcome = ReviewOutcome(wrong) if wrong else self._judge(path, review.request)
-        return ReviewResponse(
-            uid=review.request.uid,
-            allowed=not outcome.faults,
-            status=_status(outcome.faults) if outcome.faults else None,
-            patch=json_patch(outcome.patch) if outcome.patch else None,
-            patch_type="JSONPatch" if outcome.patch else None,
-            warnings=outcome.warnings or None,
-        )
-
-    def _judge(self, path: Path, request: ReviewRequest) -> ReviewOutcome:
+        if wrong:
+            return ReviewOutcome(wrong)
         if request.operation not in path.operations:
             allowed = ", ".join(path.operations)
             text = f"got {request.operation!r}; allowed: {allowed}"

@@ -1,10 +1,13 @@
-"""The table of paths, and the rules for queues, LocalQueues, PodGroups, Jobs and pods."""
+"""The table of paths, and the rules for queues, LocalQueues, PodGroups, Jobs and pods: their defaults,
+whether their queue takes them, and who may use it.
+"""
 
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from cachetools import TTLCache
 from msgspec.structs import replace
 
@@ -54,14 +57,19 @@ from extender.kube.errors import ApiError
 from extender.webhooks.latest import Latest
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, read, read_if_there
 
-# ---- The right to use a restricted queue: the API server's authorizer is asked, and its answer kept
-# briefly.
-
 _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 _MOST = 4096  # answers kept
+_OURS = "system:serviceaccount:kube-muster:"  # makes the groups of pods that name none
+_VOLCANO = "batch.volcano.sh"
+
+D = TypeVar("D", Destination, Destination | None)
+Entry = Callable[[Destination, Queues], list[Fault]]  # faults unless a queue takes new work
 
 
 class AccessReviews:
+    """The right to use a restricted queue: the API server's authorizer is asked, and its answer kept
+    briefly."""
+
     def __init__(self, api: AdmissionApi) -> None:
         self._api = api
         self._known: TTLCache[tuple[Subject, str], bool] = TTLCache(_MOST, _REMEMBERED)
@@ -82,19 +90,14 @@ class AccessReviews:
         return may
 
 
-# ---- Whether a queue takes new work, and who may submit it.
-
-D = TypeVar("D", Destination, Destination | None)
-Entry = Callable[[Destination, Queues], list[Fault]]  # faults unless a queue takes new work
-
-
 class Access(Protocol):
     def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
         """Raises NotKnown."""
 
 
 class EntryRules:
-    """For one review: each queue is read from the API server at most once."""
+    """Whether a queue takes new work, and who may submit it, for one review: each queue is read from the API
+    server at most once."""
 
     def __init__(self, ledger: Ledger, latest: Latest, access: Access) -> None:
         self._ledger = ledger
@@ -119,7 +122,7 @@ class EntryRules:
         if not self.is_restricted(to):
             return []
         try:
-            may = any(self._access.may_use(each, to.queue, self.latest.left()) for each in subjects)
+            may = any(self._access.may_use(user, to.queue, self.latest.left()) for user in subjects)
         except NotKnown as fault:
             return [not_known(to, str(fault))]
         return [] if may else [not_granted(to, subjects)]
@@ -129,202 +132,6 @@ class EntryRules:
             return False
         view = self._ledger.queues.view(to.queue) or self.latest.view(to.queue)
         return view is not None and view.record.restricted
-
-
-# ---- PodGroups of all three APIs: their defaults, whether their queue takes them, and who may use it.
-
-_OURS = "system:serviceaccount:kube-muster:"  # makes the groups of pods that name none
-
-
-class GroupRules:
-    """`entry`: makes the rules of queues for one review."""
-
-    def __init__(self, ledger: Ledger, entry: Callable[[], EntryRules]) -> None:
-        self._ledger = ledger
-        self._entry = entry
-
-    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
-        group = read(request.object, NewPodGroup)
-        user = request.user_info.username
-        maker = "" if user.startswith(_OURS) else user
-        return ReviewOutcome(
-            patch=group_defaults(group, _namespace(request, group), maker, self._ledger.queues)
-        )
-
-    def judge(self, request: ReviewRequest) -> ReviewOutcome:
-        group = read(request.object, NewPodGroup)
-        topologies = list(judge_topologies(group))
-        if request.operation == UPDATE and _names_alike(read(request.old_object, NewPodGroup), group):
-            return ReviewOutcome(topologies)
-        return ReviewOutcome([*self._judge_queue(group, request), *topologies])
-
-    def _judge_queue(self, group: NewPodGroup, request: ReviewRequest) -> list[Fault]:
-        entry, namespace = self._entry(), _namespace(request, group)
-        to = entry.destination(
-            lambda cluster: destination_of_group(group.metadata, namespace, group.spec.queue, cluster)
-        )
-        faults = entry.judge(to, judge_entry, subject(request.user_info))
-        if faults or request.operation == UPDATE or not entry.is_restricted(to):
-            return faults
-        # Faults for pods that already wait for a new group of a restricted queue: when they were created, it
-        # was not known that they would use it.
-        there = self._ledger.groups.members(GroupKey(f"{_namespace(request, group)}/{group.metadata.name}"))
-        names = sorted(pod.name for pod in there if pod.waiting and not pod.auto)
-        return [pods_not_judged(to, names)] if names else []
-
-    def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
-        """A PodGroup of scheduler-plugins or of Kubernetes: Muster judges only its queue."""
-        entry = self._entry()
-        to = self._destination_of_other(entry, read(request.object, NewOtherGroup), request)
-        if to is None:
-            return ReviewOutcome()
-        if request.operation == UPDATE:
-            before = self._destination_of_other(entry, read(request.old_object, NewOtherGroup), request)
-            if before is not None and before.queue == to.queue:
-                return ReviewOutcome()
-        return ReviewOutcome(entry.judge(to, judge_entry, subject(request.user_info)))
-
-    def _destination_of_other(
-        self, entry: EntryRules, group: NewOtherGroup, request: ReviewRequest
-    ) -> Destination | None:
-        return entry.destination(
-            lambda cluster: destination_of_other_group(group, request.namespace, cluster)
-        )
-
-
-def _names_alike(before: NewPodGroup, now: NewPodGroup) -> bool:
-    """Whether both name the same queue, by the same LocalQueue if by any."""
-    labels = [local_queue_label(each.metadata) for each in (before, now)]
-    return before.spec.queue == now.spec.queue and labels[0] == labels[1]
-
-
-def _namespace(request: ReviewRequest, group: NewPodGroup) -> str:
-    return request.namespace or group.metadata.namespace
-
-
-# ---- Jobs and pods: their defaults, whether their queue takes them, and who may use it.
-
-_VOLCANO = "batch.volcano.sh"
-_TEMPLATE = "spec.template."
-
-
-class WorkRules:
-    """`entry`: makes the rules of queues for one review. `marked`: pods get the marks that the install with
-    the cluster's own scheduler needs."""
-
-    def __init__(
-        self, ledger: Ledger, entry: Callable[[], EntryRules], schedulers: frozenset[str], marked: bool
-    ) -> None:
-        self._ledger = ledger
-        self._entry = entry
-        self._schedulers = schedulers
-        self._marked = marked
-
-    # ---- Jobs
-
-    def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
-        if request.kind.group == _VOLCANO:
-            return self._judge_volcano_job(request)
-        job = read(request.object, Job)
-        pod = _placed(job.pod, request)
-        to = self._destination(pod, _TEMPLATE)
-        if to is None or (
-            _is_update(request) and self._was_there(read(request.old_object, Job).pod, to, request)
-        ):
-            return ReviewOutcome()
-        return ReviewOutcome(
-            self._entry().judge(to, self._job_entry, *asked_about_template(pod, request.user_info))
-        )
-
-    def _judge_volcano_job(self, request: ReviewRequest) -> ReviewOutcome:
-        """Only new ones: the queue of a Volcano Job cannot change, and Volcano judges everything else."""
-        job = read(request.object, VolcanoJob)
-        theirs = job.spec.scheduler_name and job.spec.scheduler_name not in self._schedulers
-        if _is_update(request) or theirs:
-            return ReviewOutcome()
-        entry, namespace = self._entry(), (request.namespace or job.metadata.namespace)
-        to = entry.destination(
-            lambda cluster: destination_of_group(job.metadata, namespace, job.spec.queue, cluster)
-        )
-        return ReviewOutcome(entry.judge(to, self._job_entry, subject(request.user_info)))
-
-    # ---- pods
-
-    def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
-        if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
-            return ReviewOutcome()
-        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
-
-    def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
-        pod = _placed(read(request.object, NewPod), request)
-        if not self._ledger.pods.owns(pod):
-            return ReviewOutcome()
-        to = self._destination(pod)
-        if request.sub_resource == RESIZE:
-            return ReviewOutcome(self._judge_resize(pod, to, request) if to and pod.spec.node_name else [])
-        if _is_update(request):
-            was_there = to and self._was_there(read(request.old_object, NewPod), to, request)
-            return (
-                ReviewOutcome()
-                if to is None or was_there
-                else ReviewOutcome(self._judge_pod_queue(pod, to, request))
-            )
-        budgets = list(judge_budgets(pod))
-        return ReviewOutcome(budgets or (self._judge_pod_queue(pod, to, request) if to else []))
-
-    def _judge_resize(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        """Faults of a resize, for a pod on a node: a waiting pod is judged when it is to start."""
-        more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
-        if not more:
-            return []
-        faults = entry.judge(to, partial(judge_growth, more))
-        return faults or entry.judge_use(to, *asked_about_template(pod, request.user_info))
-
-    def _judge_pod_queue(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        return self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info))
-
-    def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
-        if not self._ledger.pods.owns(pod):
-            return None
-        return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
-
-    def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
-        was = self._destination(_placed(before, request))
-        return was is not None and was.queue == to.queue
-
-    @property
-    def _job_entry(self) -> Entry:
-        return partial(judge_job_entry, tree=self._ledger.queues.tree)
-
-
-def _is_update(request: ReviewRequest) -> bool:
-    return request.operation == UPDATE
-
-
-def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
-    """The pod with the namespace that it will be in: a template does not name one."""
-    namespace = request.namespace or pod.metadata.namespace
-    return replace(pod, metadata=replace(pod.metadata, namespace=namespace))
-
-
-# ---- The table of paths, and the rules for queues and LocalQueues. Those for groups are in groups.py,
-# for Jobs and pods in work.py.
-
-
-def paths(
-    queues: "QueueRules", local_queues: "LocalQueueRules", groups: GroupRules, work: WorkRules
-) -> dict[str, Path]:
-    return {
-        "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_sync=False),
-        "/queues/validate": Path(queues.judge, (CREATE, UPDATE, DELETE)),
-        "/localqueues/validate": Path(local_queues.judge, (CREATE, UPDATE)),
-        "/podgroups/mutate": Path(groups.fill_in, (CREATE,), needs_sync=False),
-        "/podgroups/validate": Path(groups.judge, (CREATE, UPDATE)),
-        "/other-podgroups/validate": Path(groups.judge_other, (CREATE, UPDATE), optional=True),
-        "/jobs/validate": Path(work.judge_job, (CREATE, UPDATE), optional=True),
-        "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_sync=False),
-        "/pods/validate": Path(work.judge_pod, (CREATE, UPDATE), optional=True),
-    }
 
 
 class QueueRules:
@@ -368,3 +175,153 @@ class LocalQueueRules:
             return ReviewOutcome()
         to = Destination(local.spec.queue, "spec.queue")
         return ReviewOutcome(self._entry().judge_use(to, subject(request.user_info)))
+
+
+class GroupRules:
+    """PodGroups of all three APIs. `entry`: makes the rules of queues for one review."""
+
+    def __init__(self, ledger: Ledger, entry: Callable[[], EntryRules]) -> None:
+        self._ledger = ledger
+        self._entry = entry
+
+    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
+        group = read(request.object, NewPodGroup)
+        user, namespace = request.user_info.username, request.namespace or group.metadata.namespace
+        maker = "" if user.startswith(_OURS) else user
+        return ReviewOutcome(patch=group_defaults(group, namespace, maker, self._ledger.queues))
+
+    def judge(self, request: ReviewRequest) -> ReviewOutcome:
+        """An update is judged if it names another queue, or another LocalQueue."""
+        group, is_update = read(request.object, NewPodGroup), request.operation == UPDATE
+        meta, namespace = group.metadata, request.namespace or group.metadata.namespace
+        topologies = list(judge_topologies(group))
+        if is_update:
+            before = read(request.old_object, NewPodGroup)
+            same_label = local_queue_label(before.metadata) == local_queue_label(meta)
+            if same_label and before.spec.queue == group.spec.queue:
+                return ReviewOutcome(topologies)
+        entry = self._entry()
+        to = entry.destination(
+            lambda cluster: destination_of_group(meta, namespace, group.spec.queue, cluster)
+        )
+        faults = entry.judge(to, judge_entry, subject(request.user_info))
+        if not faults and not is_update and entry.is_restricted(to):
+            # When pods that wait already were created, it was not known that they would use this queue.
+            there = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
+            if names := sorted(pod.name for pod in there if pod.waiting and not pod.auto):
+                faults = [pods_not_judged(to, names)]
+        return ReviewOutcome([*faults, *topologies])
+
+    def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
+        """A PodGroup of scheduler-plugins or of Kubernetes: Muster judges only its queue."""
+        entry = self._entry()
+
+        def destination(raw: msgspec.Raw) -> Destination | None:
+            group = read(raw, NewOtherGroup)
+            return entry.destination(
+                lambda cluster: destination_of_other_group(group, request.namespace, cluster)
+            )
+
+        if (to := destination(request.object)) is None:
+            return ReviewOutcome()
+        if request.operation == UPDATE:
+            before = destination(request.old_object)
+            if before is not None and before.queue == to.queue:
+                return ReviewOutcome()
+        return ReviewOutcome(entry.judge(to, judge_entry, subject(request.user_info)))
+
+
+class WorkRules:
+    """Jobs and pods. `entry`: makes the rules of queues for one review. `marked`: pods get the marks that the
+    install with the cluster's own scheduler needs."""
+
+    def __init__(
+        self, ledger: Ledger, entry: Callable[[], EntryRules], schedulers: frozenset[str], marked: bool
+    ) -> None:
+        self._ledger = ledger
+        self._entry = entry
+        self._schedulers = schedulers
+        self._marked = marked
+
+    def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
+        """Of Volcano's own Jobs only new ones: their queue cannot change, and Volcano judges everything
+        else."""
+        is_update, job_entry = (
+            request.operation == UPDATE,
+            partial(judge_job_entry, tree=self._ledger.queues.tree),
+        )
+        if request.kind.group == _VOLCANO:
+            volcano_job, entry = read(request.object, VolcanoJob), self._entry()
+            meta, spec = volcano_job.metadata, volcano_job.spec
+            if is_update or (spec.scheduler_name and spec.scheduler_name not in self._schedulers):
+                return ReviewOutcome()
+            namespace = request.namespace or meta.namespace
+            group = entry.destination(
+                lambda cluster: destination_of_group(meta, namespace, spec.queue, cluster)
+            )
+            return ReviewOutcome(entry.judge(group, job_entry, subject(request.user_info)))
+        pod = _placed(read(request.object, Job).pod, request)
+        to = self._destination(pod, "spec.template.")
+        if to is None or (is_update and self._was_there(read(request.old_object, Job).pod, to, request)):
+            return ReviewOutcome()
+        users = asked_about_template(pod, request.user_info)
+        return ReviewOutcome(self._entry().judge(to, job_entry, *users))
+
+    def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
+            return ReviewOutcome()
+        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
+
+    def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
+        pod = _placed(read(request.object, NewPod), request)
+        to = self._destination(pod)
+        if request.sub_resource == RESIZE:
+            return ReviewOutcome(self._judge_resize(pod, to, request) if to and pod.spec.node_name else [])
+        if request.operation == UPDATE:
+            if to is None or self._was_there(read(request.old_object, NewPod), to, request):
+                return ReviewOutcome()
+        elif self._ledger.pods.owns(pod) and (budgets := list(judge_budgets(pod))):
+            return ReviewOutcome(budgets)
+        if to is None:
+            return ReviewOutcome()
+        return ReviewOutcome(self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info)))
+
+    def _judge_resize(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
+        """Faults of a resize, for a pod on a node: a waiting pod is judged when it is to start."""
+        more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
+        if not more:
+            return []
+        faults = entry.judge(to, partial(judge_growth, more))
+        return faults or entry.judge_use(to, *asked_about_template(pod, request.user_info))
+
+    def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
+        """None for a pod that is not ours."""
+        if not self._ledger.pods.owns(pod):
+            return None
+        return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
+
+    def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
+        was = self._destination(_placed(before, request))
+        return was is not None and was.queue == to.queue
+
+
+def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
+    """The pod with the namespace that it will be in: a template does not name one."""
+    namespace = request.namespace or pod.metadata.namespace
+    return replace(pod, metadata=replace(pod.metadata, namespace=namespace))
+
+
+def paths(
+    queues: QueueRules, local_queues: LocalQueueRules, groups: GroupRules, work: WorkRules
+) -> dict[str, Path]:
+    return {
+        "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_sync=False),
+        "/queues/validate": Path(queues.judge, (CREATE, UPDATE, DELETE)),
+        "/localqueues/validate": Path(local_queues.judge, (CREATE, UPDATE)),
+        "/podgroups/mutate": Path(groups.fill_in, (CREATE,), needs_sync=False),
+        "/podgroups/validate": Path(groups.judge, (CREATE, UPDATE)),
+        "/other-podgroups/validate": Path(groups.judge_other, (CREATE, UPDATE), optional=True),
+        "/jobs/validate": Path(work.judge_job, (CREATE, UPDATE), optional=True),
+        "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_sync=False),
+        "/pods/validate": Path(work.judge_pod, (CREATE, UPDATE), optional=True),
+    }

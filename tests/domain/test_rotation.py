@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.webhooks.rotation import Kept, RotationStep, next_step, settle
+from extender.webhooks.certificate_rotation import Kept, RotationStep, next_step, settle
 
 NAMES = frozenset({"muster"})
 LIFE = 900.0

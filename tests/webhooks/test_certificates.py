@@ -15,7 +15,13 @@ from extender.kube.admission import AdmissionApi, ClientConfig, Secret, Webhook,
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from extender.web.listen import Identity
-from extender.webhooks.certificate_rotation import CertificateRotation, advanced, read_stored
+from extender.webhooks.certificate_rotation import (
+    CertificateRotation,
+    RotationStep,
+    advanced,
+    read_stored,
+    settle,
+)
 from extender.webhooks.certificates import (
     Pair,
     Unreadable,
@@ -26,7 +32,6 @@ from extender.webhooks.certificates import (
     split,
     vouches,
 )
-from extender.webhooks.rotation import RotationStep, settle
 
 NOW = 1_800_000_000.0
 LIFE = 900.0
