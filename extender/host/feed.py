@@ -1,7 +1,12 @@
-"""The watches that feed the ledger, one reflector for each resource."""
+"""The watches that feed the ledger, one reflector for each resource.
+
+Pods are read last: whether they are ours, and in which queue they wait, depends on namespaces and groups.
+Nothing waits long for kinds that a cluster may lack. If one is missing, or may not be read, Muster works
+without it.
+"""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from threading import Event, Thread
 from types import MappingProxyType
@@ -59,20 +64,33 @@ from extender.kube.resources import (
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
 
-# ---- Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
-#
-# Nothing waits long for them. If a kind is missing, or may not be read, Muster works without it. For
-# some kinds a component of the manifests grants the rights: they are not tried without the verb that is
-# named. Of several watches of one kind, the first that may be started is enough.
-
 log = logger(__name__)
 
 NOTHING: Mapping[Reflector[Any], str] = MappingProxyType({})
 _AGAIN = 30.0  # seconds between two looks for missing kinds
 _AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that are served
+_PATIENCE = 0.02  # seconds between two checks whether pods can be read
+_FAREWELL = 1.0  # seconds for all watches together to end
+_OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
+
+_OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
+_GROUPS_OF_OTHERS = (
+    (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
+    (NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
+)
+_QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
+    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
+    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
+}
 
 
 class OptionalWatches:
+    """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
+
+    `granted_apart`: for some kinds a component of the manifests grants the rights; they are not tried without
+    the verb that is named. Of several watches of one kind, the first that may be started is enough."""
+
     def __init__(
         self,
         cluster: ApiClient,
@@ -113,19 +131,14 @@ class OptionalWatches:
     def look(self) -> None:
         """Start the watches of kinds that are served now."""
         for reflector in list(self._missing):
-            if self._is_read_already(reflector):
+            is_read = any(running.resource == reflector.resource for running in self.started)
+            if is_read and reflector not in self._granted_apart:  # by a watch that took more rights
                 self._missing.remove(reflector)
             elif self._is_served(reflector):
                 self._missing.remove(reflector)
                 self.started.append(reflector)
                 reflector.start()
         self._looked = True
-
-    def _is_read_already(self, reflector: Reflector[Any]) -> bool:
-        """Whether another watch of its kind runs, which took more rights."""
-        return reflector not in self._granted_apart and any(
-            each.resource == reflector.resource for each in self.started
-        )
 
     def _poll(self) -> None:
         first = not self._looked
@@ -137,37 +150,12 @@ class OptionalWatches:
             log.info("this cluster lacks some kinds, which are not watched", kinds=kinds)
 
     def _is_served(self, reflector: Reflector[Any]) -> bool:
-        resource = reflector.resource
+        resource, verb = reflector.resource, self._granted_apart.get(reflector)
         try:
-            served = self._cluster.serves(resource)
-            verb = self._granted_apart.get(reflector)
-            return served and (verb is None or self._cluster.may(verb, resource))
+            return self._cluster.serves(resource) and (verb is None or self._cluster.may(verb, resource))
         except ApiError as fault:
-            log.warning(
-                "cannot check whether a kind exists", kind=reflector.resource.path(), error=str(fault)
-            )
+            log.warning("cannot check whether a kind exists", kind=resource.path(), error=str(fault))
             return False
-
-
-# ---- The watches that feed the ledger, one reflector for each resource.
-#
-# Pods are read last: whether they are ours, and in which queue they wait, depends on namespaces and
-# groups.
-
-_PATIENCE = 0.02  # seconds between two checks whether pods can be read
-_FAREWELL = 1.0  # seconds for all watches together to end
-_OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
-
-_OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
-_GROUPS_OF_OTHERS = (
-    (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
-    (NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
-)
-_QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
-    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
-    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
-    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
-}
 
 
 class Feed:
@@ -185,34 +173,10 @@ class Feed:
     ) -> None:
         self._quotas = controllers.quotas
         self._stopping = Event()
-        self._watch = partial(Reflector[Any], connection)
-        self._removable = partial(self._watch, removable=True)
-        self._sinks = Sinks(ledger, controllers, auto_groups)
-        requests = self._provisioning(controllers)
-        quotas = self._quota_watches(controllers, quota_sources)
-        sinks = ((row, self._sinks.jobs(JobKind(*row.key))) for row in job_kinds)
-        jobs, runtimes = (
-            [self._removable(resource_of(row), AnyJob, sink) for row, sink in sinks],
-            self._runtime_watches(job_kinds),
-        )
-        optional = (
-            self._removable(LOCAL_QUEUES, LocalQueue, self._sinks.local_queues()),
-            self._removable(COMMANDS, Command, controllers.bus_commands),
-            requests,
-            self._removable(DISRUPTION_BUDGETS, PodDisruptionBudget, self._sinks.disruption_budgets()),
-            *quotas,
-            *runtimes,
-            *jobs,
-            *self._groups_of_others(),
-            *(self._owner_watches() if auto_groups else ()),
-        )
-        apart = dict.fromkeys((requests, *runtimes, *quotas), "watch") | dict.fromkeys(jobs, "patch")
-        self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
-        self._needed = self._needed_watches()
-
-    def _needed_watches(self) -> tuple[Reflector[Any], ...]:
-        watch, sinks = self._watch, self._sinks
-        return (
+        watch = partial(Reflector[Any], connection)
+        removable = partial(watch, removable=True)
+        sinks = Sinks(ledger, controllers, auto_groups)
+        self._needed: tuple[Reflector[Any], ...] = (
             watch(NAMESPACES, Namespace, sinks.namespaces()),
             watch(PRIORITY_CLASSES, PriorityClass, sinks.priority_classes()),
             watch(QUEUES, Queue, sinks.queues()),
@@ -220,38 +184,44 @@ class Feed:
             watch(POD_GROUPS, PodGroup, sinks.groups()),
             watch(PODS, Pod, sinks.pods()),
         )
-
-    def _provisioning(self, controllers: Controllers) -> Reflector[Any]:
-        ours = "=".join(MANAGED_BY)
-        requests = self._removable(
-            PROVISIONING_REQUESTS, ProvisioningRequest, controllers.provisioning_requests, label_selector=ours
+        provisioning = removable(
+            PROVISIONING_REQUESTS,
+            ProvisioningRequest,
+            controllers.provisioning_requests,
+            label_selector="=".join(MANAGED_BY),
         )
-        controllers.provisioning_is_served = lambda: requests.synced
-        return requests
-
-    def _quota_watches(
-        self, controllers: Controllers, sources: Collection[str]
-    ) -> Collection[Reflector[Any]]:
-        watches = {
-            name: self._removable(resource, type_, controllers.quotas.sinks[name])
+        controllers.provisioning_is_served = lambda: provisioning.synced
+        quotas = {
+            name: removable(resource, type_, controllers.quotas.sinks[name])
             for name, (resource, type_) in _QUOTAS.items()
-            if name in sources
+            if name in quota_sources
         }
         controllers.quota_is_read = lambda kind: any(
-            name == kind.lower() and each.synced for name, each in watches.items()
+            name == kind.lower() and quota.synced for name, quota in quotas.items()
         )
-        return watches.values()
-
-    def _runtime_watches(self, rows: Sequence[WorkloadRow]) -> list[Reflector[Any]]:
-        sinks = ((kind, self._sinks.runtimes(kind.kind)) for kind in runtime_kinds(rows))
-        return [self._removable(resource_of(kind), JobRuntime, sink) for kind, sink in sinks]
-
-    def _owner_watches(self) -> list[Reflector[Any]]:
-        return [self._removable(kind, Workload, self._sinks.owners()) for kind in _OWNERS]
-
-    def _groups_of_others(self) -> Iterator[Reflector[Any]]:
-        for kind, type_, origin in _GROUPS_OF_OTHERS:
-            yield self._removable(kind, type_, self._sinks.groups_of_others(origin))
+        runtimes = [
+            removable(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind))
+            for kind in runtime_kinds(job_kinds)
+        ]
+        jobs = [removable(resource_of(row), AnyJob, sinks.jobs(JobKind(*row.key))) for row in job_kinds]
+        optional = (
+            removable(LOCAL_QUEUES, LocalQueue, sinks.local_queues()),
+            removable(COMMANDS, Command, controllers.bus_commands),
+            provisioning,
+            removable(DISRUPTION_BUDGETS, PodDisruptionBudget, sinks.disruption_budgets()),
+            *quotas.values(),
+            *runtimes,
+            *jobs,
+            *(
+                removable(kind, type_, sinks.groups_of_others(origin))
+                for kind, type_, origin in _GROUPS_OF_OTHERS
+            ),
+            *(removable(kind, Workload, sinks.owners()) for kind in _OWNERS if auto_groups),
+        )
+        apart = dict.fromkeys((provisioning, *runtimes, *quotas.values()), "watch") | dict.fromkeys(
+            jobs, "patch"
+        )
+        self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
@@ -294,7 +264,9 @@ class Feed:
     def checks(self) -> dict[str, Callable[[], str | None]]:
         """Checks for /readyz: resources that have not been read yet, or whose watches have long been
         silent."""
-        return {f"{each.resource.plural}-synced": partial(_state, each) for each in self._needed}
+        return {
+            f"{reflector.resource.plural}-synced": partial(_state, reflector) for reflector in self._needed
+        }
 
 
 def _state(reflector: Reflector[Any]) -> str | None:

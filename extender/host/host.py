@@ -1,17 +1,27 @@
-"""Assembles all parts: one process that watches a cluster, decides, and answers the scheduler."""
+"""Assembles all parts: one process that watches a cluster, decides, and answers the scheduler.
+
+    reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, Barrier
+                     ▲                                            ▲
+                     └── verbs: filter, prioritize, preempt, bind ┘
+
+A decision makes tens of thousands of objects that are gone right after, so with Python's defaults, half the
+time of a busy cycle goes into looking for garbage: collections are made fewer. A full one looks at each
+object, with all threads stopped: a quarter of a second for 10,000 groups on 5,000 nodes. What the watches
+read at first mostly stays, and nothing in it refers to itself, so it is left out.
+"""
 
 import gc
 import socket
 import time
 from collections.abc import Callable
 from threading import RLock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.workloads.further import with_further
-from extender.api.workloads.shape import WorkloadRow
+from extender.api.workloads.shape import Kinds
 from extender.controllers.cycle import Cycle
 from extender.controllers.leader_election import LeaderElection, NoElection
 from extender.domain.ledger.ledger import Ledger
@@ -23,6 +33,7 @@ from extender.host.controllers import PATIENT_WRITERS, Controllers
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.gauges import Gauges
+from extender.host.ports import SchedulerView, Webhooks
 from extender.host.tls import MutualTls
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
@@ -34,25 +45,201 @@ from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.posting import Binder, Unconfirmed
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import App
-from extender.web.debug import create_debug_app
+from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, HealthApp, Note
 from extender.web.listen import listen
 from extender.web.port import Pulse
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer, pages
 
-if TYPE_CHECKING:
-    from extender.host.ports import SchedulerView, Webhooks
+log = logger(__name__)
 
-# ---- Garbage collection in a process that holds a copy of a whole cluster.
-#
-# A decision makes tens of thousands of objects that are gone right after, so with Python's defaults,
-# half the time of a busy cycle goes into looking for garbage: collections are made fewer. A full one
-# looks at each object, with all threads stopped: a quarter of a second for 10,000 groups on 5,000
-# nodes. What the watches read at first mostly stays, and nothing in it refers to itself, so it is left
-# out.
-
+_READERS = 16  # connections for watches, and for single reads of pods and the Lease
+_STUCK = 30.0  # seconds without a cycle after which /livez fails
 _THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
+
+
+def serve(configuration: Configuration) -> None:
+    """Serve until a signal to stop. Raises InvalidConfiguration for a port in use, or if no cluster is
+    named."""
+    set_up(configuration.log_format, configuration.log_level)
+    collect_less_often()
+    verbs = listen("--listen", configuration.listen)
+    reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
+    ports = Ports(
+        listen("--health-listen", configuration.health_listen),
+        listen("--debug-listen", configuration.debug_listen),
+        listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
+        listen("--view-listen", view) if view else None,
+    )
+    connections = configuration.binders + configuration.writers + PATIENT_WRITERS + _READERS
+    kubeconfig, context = configuration.kubeconfig or None, configuration.context or None
+    try:
+        connection = Connection.load(kubeconfig, context, connections)
+    except NoConfiguration as fault:
+        raise InvalidConfiguration(f"--kubeconfig: {fault}") from fault
+    host = Host(configuration, connection, ports)
+    serve_verbs(
+        verbs,
+        app=lambda: App(host.verbs),
+        on_start=host.start,
+        on_stop=host.stop,
+        window=configuration.window,
+        pulse=host.pulse,
+        secure=host.tls.context if host.tls.wanted else None,
+    )
+
+
+class Ports(NamedTuple):
+    """Listening sockets; all but the verbs'."""
+
+    health: socket.socket
+    debug: socket.socket
+    webhooks: socket.socket | None  # None: off
+    view: socket.socket | None  # None: off
+
+
+class Host:
+    """Created before the fork and started after it, since threads do not survive a fork."""
+
+    def __init__(self, configuration: Configuration, connection: Connection, ports: Ports) -> None:
+        cluster = ApiClient(connection)
+        job_kinds, lease = with_further(configuration.job_kinds), configuration.lease
+        auto_groups = configuration.auto_groups == "on"
+        self._configuration = configuration
+        self._ports = ports
+        self._leadership: LeaderElection | NoElection = NoElection()
+        if configuration.leader_elect != "off":
+            self._leadership = LeaderElection(cluster, lease.namespace, lease.name, socket.gethostname())
+        self.ledger = self._new_ledger(auto_groups, job_kinds)
+        self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
+        self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
+        self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
+        self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
+        self._controllers = Controllers(
+            self.ledger,
+            cluster,
+            Writers(configuration.writers, "write", fence=self._leadership.leads),
+            self._leadership.leads,
+            configuration.volcano_namespace,
+            ConditionPolicy(
+                ungated=self.ledger.shown.is_on,  # then the scheduler writes no conditions of waiting pods
+                shows_waiting_for_room=configuration.waiting_for_room == "show",
+                shows_never_fits=configuration.never_fits == "show",
+            ),
+            job_kinds,
+            configuration.max_queue_depth,
+        )
+        self._feed = Feed(
+            connection,
+            self.ledger,
+            self._controllers,
+            auto_groups,
+            [row for row in job_kinds.values() if row.manageable and configuration.manage_jobs != "off"],
+            configuration.quota_sources,
+        )
+        self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
+        followers = (self._barrier.follow, self._unconfirmed.look)
+        listeners = (*followers, *self._controllers.listeners, self._gauges.look)
+        ready = LongLived(self._feed.synced)
+        self._cycle = Cycle(self.ledger, listeners, ready, leads=self._leadership.leads)
+        self.tls = MutualTls(configuration.tls_folder)
+        self.pulse = Pulse()
+        self._webhooks: Webhooks | None = None
+        if configuration.webhook_certificates != "off":
+            self._webhooks = Webhooks(configuration, connection, self.ledger, self._feed.synced)
+        self._view: SchedulerView | None = None
+        if ports.view is not None:
+            self._view = SchedulerView(configuration, connection.endpoint, ports.view)
+        learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
+
+    def _new_ledger(self, auto_groups: bool, job_kinds: Kinds) -> Ledger:
+        configuration = self._configuration
+        return Ledger(
+            Ownership(frozenset(configuration.scheduler_names), auto_groups),
+            Limits(
+                oversell=configuration.oversell,
+                window=configuration.window,
+                start_deadline=configuration.bind_deadline,
+                backoff=configuration.start_backoff,
+                backoff_max=configuration.start_backoff_max,
+            ),
+            clock=time.monotonic,
+            lock=RLock(),
+            on_change=lambda: self._cycle.poke(),
+            on_shown=self._pass_changes_on if self._ports.view else None,
+            wall_clock=time.time,
+            jobs=JobRules(
+                configuration.manage_jobs,
+                frozenset(configuration.unmanaged_namespaces),
+                frozenset(configuration.unmanaged_kinds),
+                job_kinds,
+            ),
+        )
+
+    def _pass_changes_on(self) -> None:
+        if self._view:
+            self._view.pass_changes_on()
+
+    def start(self) -> None:
+        """Start to watch and decide."""
+        self._leadership.start()
+        self._controllers.start()
+        self._binder.start()
+        self._unconfirmed.start()
+        self._feed.start()
+        self._cycle.start()
+        self.tls.start()
+        ready = self._feed.checks() | self.tls.checks()
+        live: dict[str, Check] = {
+            "ping": lambda: None,
+            "verbs": self.pulse.missing,
+            "deciding": self._is_deciding,
+        }
+        notes: dict[str, Note] = {
+            "leadership": lambda: self._leadership.status().text(),
+            "volcano": self._controllers.volcano.text,
+            "marks": self._controllers.mark_trust.text,
+        }
+        debug = Views(
+            self.ledger,
+            self._barrier,
+            self._feed,
+            self._controllers.decision_log,
+            self._configuration,
+            self._controllers.quota_queues,
+        )
+        table: dict[str, View] = {**debug.table(), "leadership": self._show_leadership}
+        if self._webhooks and self._ports.webhooks:
+            self._webhooks.start(self._ports.webhooks)
+            ready |= self._webhooks.checks()
+        if self._view:
+            self._view.start(self.ledger.shown)
+            live["view-serving"] = self._view.fault
+            notes["view"], table["view"] = self._view.note, self._view.show
+        SideServer("health", self._ports.health, HealthApp(live, ready, notes=notes))
+        SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
+
+    def stop(self) -> None:
+        """Answer held calls, then stop. Called once, when a signal to stop arrives."""
+        self._barrier.stop()
+        if self._view:
+            self._view.stop()
+        self.tls.stop()
+        if self._webhooks:
+            self._webhooks.stop()
+        self._leadership.stop()
+        self._cycle.stop()
+        self._controllers.stop()
+        self._feed.stop()
+
+    def _show_leadership(self) -> dict[str, object]:
+        status = msgspec.to_builtins(self._leadership.status())
+        return {**status, "volcano": self._controllers.volcano.text()}
+
+    def _is_deciding(self) -> str | None:
+        silent = time.monotonic() - self._cycle.last_run
+        return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
 
 
 def collect_less_often() -> None:
@@ -74,258 +261,3 @@ class LongLived:
             self._is_left_out = True
             gc.freeze()
         return True
-
-
-# ---- What an administrator has set, as the domain takes it.
-
-
-def conditions(configuration: Configuration, is_viewed: bool) -> ConditionPolicy:
-    """`is_viewed`: the scheduler reads its pods through Muster, and writes no conditions of waiting ones."""
-    return ConditionPolicy(
-        ungated=is_viewed,
-        shows_waiting_for_room=configuration.waiting_for_room == "show",
-        shows_never_fits=configuration.never_fits == "show",
-    )
-
-
-def managed_kinds(configuration: Configuration) -> list[WorkloadRow]:
-    """The kinds of jobs that are watched."""
-    rows = with_further(configuration.job_kinds).values()
-    return [row for row in rows if row.manageable and configuration.manage_jobs != "off"]
-
-
-def job_rules(configuration: Configuration) -> JobRules:
-    return JobRules(
-        configuration.manage_jobs,
-        frozenset(configuration.unmanaged_namespaces),
-        frozenset(configuration.unmanaged_kinds),
-        with_further(configuration.job_kinds),
-    )
-
-
-def limits(configuration: Configuration) -> Limits:
-    return Limits(
-        oversell=configuration.oversell,
-        window=configuration.window,
-        start_deadline=configuration.bind_deadline,
-        backoff=configuration.start_backoff,
-        backoff_max=configuration.start_backoff_max,
-    )
-
-
-# ---- Assembles all parts: one process that watches a cluster, decides, and answers the scheduler.
-#
-# reflectors ──► Ledger ◄──► Cycle (decide) ──► controllers, Barrier ▲ ▲ └── verbs: filter, prioritize,
-# preempt, bind ┘
-
-log = logger(__name__)
-
-_READERS = 16  # connections for watches, and for single reads of pods and the Lease
-_STUCK = 30.0  # seconds without a cycle after which /livez fails
-
-
-def serve(configuration: Configuration) -> None:
-    """Serve until a signal to stop. Raises InvalidConfiguration for a port in use."""
-    set_up(configuration.log_format, configuration.log_level)
-    collect_less_often()
-    verbs = listen("--listen", configuration.listen)
-    ports = _ports(configuration)
-    host = Host(configuration, _connect(configuration), ports)
-    serve_verbs(
-        verbs,
-        app=lambda: App(host.verbs),
-        on_start=host.start,
-        on_stop=host.stop,
-        window=configuration.window,
-        pulse=host.pulse,
-        secure=host.tls.context if host.tls.wanted else None,
-    )
-
-
-class Ports(NamedTuple):
-    """Listening sockets; all but the verbs'."""
-
-    health: socket.socket
-    debug: socket.socket
-    webhooks: socket.socket | None  # None: off
-    view: socket.socket | None  # None: off
-
-
-def _ports(configuration: Configuration) -> Ports:
-    """Raises InvalidConfiguration for a port in use."""
-    reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
-    return Ports(
-        listen("--health-listen", configuration.health_listen),
-        listen("--debug-listen", configuration.debug_listen),
-        listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
-        listen("--view-listen", view) if view else None,
-    )
-
-
-def _connect(configuration: Configuration) -> Connection:
-    """Raises InvalidConfiguration if no cluster is named."""
-    connections = configuration.binders + configuration.writers + PATIENT_WRITERS + _READERS
-    try:
-        return Connection.load(configuration.kubeconfig or None, configuration.context or None, connections)
-    except NoConfiguration as fault:
-        raise InvalidConfiguration(f"--kubeconfig: {fault}") from fault
-
-
-class Host:
-    """Created before the fork and started after it, since threads do not survive a fork."""
-
-    def __init__(self, configuration: Configuration, connection: Connection, ports: Ports) -> None:
-        auto_groups = configuration.auto_groups == "on"
-        cluster = ApiClient(connection)
-        self._configuration = configuration
-        self._ports = ports
-        self._leadership = _leadership(configuration, cluster)
-        self.ledger = self._new_ledger(auto_groups)
-        self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
-        self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
-        self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
-        self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
-        writers = Writers(configuration.writers, "write", fence=self._leadership.leads)
-        self._controllers = Controllers(
-            self.ledger,
-            cluster,
-            writers,
-            self._leadership.leads,
-            configuration.volcano_namespace,
-            conditions(configuration, is_viewed=self.ledger.shown.is_on),
-            with_further(configuration.job_kinds),
-            configuration.max_queue_depth,
-        )
-        kinds = managed_kinds(configuration)
-        self._feed = Feed(
-            connection, self.ledger, self._controllers, auto_groups, kinds, configuration.quota_sources
-        )
-        self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
-        listeners = (
-            self._barrier.follow,
-            self._unconfirmed.look,
-            *self._controllers.listeners,
-            self._gauges.look,
-        )
-        ready = LongLived(self._feed.synced)
-        self._cycle = Cycle(self.ledger, listeners, ready, leads=self._leadership.leads)
-        self.tls = MutualTls(configuration.tls_folder)
-        self.pulse = Pulse()
-        self._webhooks = _webhooks(configuration, connection, self.ledger, self._feed.synced)
-        self._view = _view(configuration, connection, ports.view)
-        learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
-
-    def _new_ledger(self, auto_groups: bool) -> Ledger:
-        configuration = self._configuration
-        return Ledger(
-            Ownership(frozenset(configuration.scheduler_names), auto_groups),
-            limits(configuration),
-            clock=time.monotonic,
-            lock=RLock(),
-            on_change=lambda: self._cycle.poke(),
-            on_shown=self._pass_changes_on if self._ports.view else None,
-            wall_clock=time.time,
-            jobs=job_rules(configuration),
-        )
-
-    def _pass_changes_on(self) -> None:
-        if self._view:
-            self._view.pass_changes_on()
-
-    def start(self) -> None:
-        """Start to watch and decide."""
-        self._leadership.start()
-        self._controllers.start()
-        self._binder.start()
-        self._unconfirmed.start()
-        self._feed.start()
-        self._cycle.start()
-        self.tls.start()
-        ready = self._feed.checks() | self.tls.checks()
-        if self._webhooks and self._ports.webhooks:
-            self._webhooks.start(self._ports.webhooks)
-            ready |= self._webhooks.checks()
-        if self._view:
-            self._view.start(self.ledger.shown)
-        SideServer("health", self._ports.health, HealthApp(self._live(), ready, notes=self._notes()))
-        decision_log = self._controllers.decision_log
-        views = Views(
-            self.ledger,
-            self._barrier,
-            self._feed,
-            decision_log,
-            self._configuration,
-            self._controllers.quota_queues,
-        )
-        table = {**views.table(), "leadership": self._show_leadership}
-        SideServer(
-            "debug",
-            self._ports.debug,
-            pages(create_debug_app({**table, "view": self._view.show} if self._view else table)),
-        )
-
-    def stop(self) -> None:
-        """Answer held calls, then stop. Called once, when a signal to stop arrives."""
-        self._barrier.stop()
-        if self._view:
-            self._view.stop()
-        self.tls.stop()
-        if self._webhooks:
-            self._webhooks.stop()
-        self._leadership.stop()
-        self._cycle.stop()
-        self._controllers.stop()
-        self._feed.stop()
-
-    def _notes(self) -> dict[str, Note]:
-        notes: dict[str, Note] = {
-            "leadership": lambda: self._leadership.status().text(),
-            "volcano": self._controllers.volcano.text,
-            "marks": self._controllers.mark_trust.text,
-        }
-        return {**notes, "view": self._view.note} if self._view else notes
-
-    def _show_leadership(self) -> dict[str, object]:
-        status = msgspec.to_builtins(self._leadership.status())
-        return {**status, "volcano": self._controllers.volcano.text()}
-
-    def _live(self) -> dict[str, Check]:
-        checks: dict[str, Check] = {
-            "ping": lambda: None,
-            "verbs": self.pulse.missing,
-            "deciding": self._is_deciding,
-        }
-        return checks | self._view.live() if self._view else checks
-
-    def _is_deciding(self) -> str | None:
-        silent = time.monotonic() - self._cycle.last_run
-        return f"no cycle for {silent:.0f} s" if silent > _STUCK else None
-
-
-def _leadership(configuration: Configuration, cluster: ApiClient) -> LeaderElection | NoElection:
-    lease = configuration.lease
-    if configuration.leader_elect == "off":
-        return NoElection()
-    return LeaderElection(cluster, lease.namespace, lease.name, socket.gethostname())
-
-
-def _webhooks(
-    configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
-) -> "Webhooks | None":
-    """Imported only if webhooks are on: the library for certificates is slow to load."""
-    if configuration.webhook_certificates == "off":
-        return None
-    from extender.host.ports import Webhooks
-
-    return Webhooks(configuration, connection, ledger, synced)
-
-
-def _view(
-    configuration: Configuration, connection: Connection, listener: socket.socket | None
-) -> "SchedulerView | None":
-    """Imported only if the view is on: aiohttp is slow to load. Raises InvalidConfiguration."""
-    if listener is None:
-        return None
-    from extender.host.ports import SchedulerView
-
-    return SchedulerView(configuration, connection.endpoint, listener)

@@ -1,5 +1,9 @@
 """Assembles what is behind the ports that may be off: the scheduler's view with its kubeconfig, and the
 webhooks.
+
+The kubeconfig's server is plain HTTP behind a proxy, and the proxy is the view. Without `proxy-url` client-go
+falls back to a transport that keeps two idle connections, and dials anew for most Events. Over plain HTTP it
+reads no credential; what lets it in is the first segment of the path, which only a reader of the file knows.
 """
 
 import json
@@ -10,6 +14,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import DEFAULT_SCHEDULER
@@ -29,7 +34,6 @@ from extender.view.upstream import Upstream
 from extender.web.health import Check
 from extender.web.listen import Identity
 from extender.web.webhooks import WebhookServer
-from extender.webhooks.certificate_rotation import CertificateRotation
 from extender.webhooks.latest import Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import (
@@ -42,12 +46,8 @@ from extender.webhooks.rules import (
     paths,
 )
 
-# ---- The kubeconfig with which the scheduler reads through the view.
-#
-# Its server is plain HTTP behind a proxy, and the proxy is the view. Without `proxy-url` client-go
-# falls back to a transport that keeps two idle connections, and dials anew for most Events. Over plain
-# HTTP it reads no credential; what lets it in is the first segment of the path, which only a reader of
-# the file knows.
+if TYPE_CHECKING:
+    from extender.webhooks.certificate_rotation import CertificateRotation
 
 FILE = "kubeconfig"
 _SERVER = "http://kube-apiserver.muster/"
@@ -62,22 +62,22 @@ def write_kubeconfig(folder: str, address: Address) -> str:
     """
     path = Path(folder) / FILE
     secret = _kept(path) or secrets.token_urlsafe(32)
-    try:
-        cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
-        _replace(
-            path,
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "clusters": [{"name": "view", "cluster": cluster}],
-                    "users": [{"name": "view", "user": {}}],
-                    "contexts": [{"name": "view", "context": {"cluster": "view", "user": "view"}}],
-                    "current-context": "view",
-                },
-                indent=1,
-            ),
-        )
+    cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "view", "cluster": cluster}],
+        "users": [{"name": "view", "user": {}}],
+        "contexts": [{"name": "view", "context": {"cluster": "view", "user": "view"}}],
+        "current-context": "view",
+    }
+    new = path.with_name(f".{path.name}.new")
+    try:  # whoever reads the file sees the old text or the new one
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(document, indent=1))
+        new.replace(path)
     except OSError as fault:
         allowed = "allowed is a folder in which Muster can write"
         raise InvalidConfiguration(f"--view-folder: got {folder!r}: {fault.strerror}; {allowed}") from fault
@@ -95,19 +95,6 @@ def _kept(path: Path) -> str | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return found[0] if found else None
-
-
-def _replace(path: Path, text: str) -> None:
-    """Whoever reads the file sees the old text or the new one."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    new.replace(path)
-
-
-# ---- Assembles the scheduler's view: its kubeconfig, and the port that relays to the API server.
 
 
 class SchedulerView:
@@ -129,7 +116,9 @@ class SchedulerView:
 
         self._shown = shown
         metrics.view_readers.set_function(lambda: len(self._readers()))
-        metrics.view_silence.set_function(lambda: max((each.silent for each in self._readers()), default=0.0))
+        metrics.view_silence.set_function(
+            lambda: max((reader.silent for reader in self._readers()), default=0.0)
+        )
         self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)
 
     def pass_changes_on(self) -> None:
@@ -154,32 +143,26 @@ class SchedulerView:
         """A line of /readyz?verbose: who reads pods here, and whether a scheduler reads them elsewhere."""
         return readers_text(self._readers(), self._shown.detours() if self._shown else Detours())
 
-    def live(self) -> dict[str, Check]:
-        """Checks for /livez."""
-        return {"view-serving": self._fault}
+    def fault(self) -> str | None:
+        """Why it does not serve, for /livez."""
+        return self._server.fault() if self._server else None
 
     def _readers(self) -> list[PodReader]:
         return self._pods.readers() if self._pods else []
 
-    def _fault(self) -> str | None:
-        return self._server.fault() if self._server else None
-
-
-# ---- Assembles the webhooks: rules over the ledger, a certificate from files or self-signed, and the
-# port.
-
 
 class Webhooks:
+    """Rules over the ledger, a certificate from files or self-signed, and the port."""
+
     def __init__(
         self, configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
     ) -> None:
-        self._api = AdmissionApi(connection)
+        api = AdmissionApi(connection)
         self._identity = Identity()
-        self._certificate = self._source(configuration)
+        self._certificate = self._source(configuration, api)
         schedulers = frozenset(configuration.scheduler_names)
-        api = self._api
         sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)
-        latest, access = partial(Latest, ledger, sources), AccessReviews(self._api)
+        latest, access = partial(Latest, ledger, sources), AccessReviews(api)
 
         def entry() -> EntryRules:
             return EntryRules(ledger, latest(), access)
@@ -203,11 +186,15 @@ class Webhooks:
         """Checks for /readyz."""
         return {"webhook-certificate": self._identity.missing}
 
-    def _source(self, configuration: Configuration) -> CertificateFiles | CertificateRotation:
+    def _source(
+        self, configuration: Configuration, api: AdmissionApi
+    ) -> "CertificateFiles | CertificateRotation":
         if configuration.webhook_certificates == "files":
             return CertificateFiles(Path(configuration.webhook_folder), self._identity.use)
+        from extender.webhooks.certificate_rotation import CertificateRotation  # its library is slow to load
+
         return CertificateRotation(
-            self._api,
+            api,
             configuration.webhook_secret,
             frozenset(configuration.webhook_names),
             configuration.webhook_lifetime,

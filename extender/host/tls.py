@@ -1,4 +1,8 @@
-"""TLS from files that another program renews, such as cert-manager, and the verbs' port with it."""
+"""TLS from files that another program renews, such as cert-manager, and the verbs' port with it: only for
+callers with a client certificate.
+
+The files are read again when they change. Until certificate and key match, the old ones are served.
+"""
 
 import ssl
 from collections.abc import Callable, Sequence
@@ -8,9 +12,6 @@ from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
 from extender.web.health import Check
 from extender.web.listen import Identity
-
-# ---- A certificate that another program renews, such as cert-manager: files in a folder, read again
-# when they change. Until certificate and key match, the old ones are served.
 
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 _PERIOD = 1.0  # seconds between two looks
@@ -51,15 +52,9 @@ class CertificateFiles:
                 log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
             self._seen, self._logged = found, ""
         except (OSError, ValueError) as fault:
-            # Log a fault unless it is the one that was logged last.
-            text = str(fault)
-            if text != self._logged:
-                where = str(self._folder)
-                log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=text)
-            self._logged = text
-
-
-# ---- TLS for the verbs' port, only for callers with a client certificate, from files.
+            if str(fault) != self._logged:  # each fault once in a row
+                self._logged, where = str(fault), str(self._folder)
+                log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=str(fault))
 
 
 class MutualTls:
