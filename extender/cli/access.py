@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from extender.kube.connection import Connection
-    from extender.kube.errors import ApiError, Refused
+    from extender.kube.errors import ApiError
     from extender.kube.requests import Editor, Reader
 
 # ---- Errors of the API server for the user of a command: the message, and what to do.
@@ -27,30 +27,26 @@ def api_error_message(fault: "ApiError") -> str:
         case Unauthorized():
             return "the API server does not accept the credentials of the kubeconfig; log in again"
         case Refused():
-            return _refusal(fault)
+            from extender.kube.errors import Conflict, Forbidden
+
+            message = fault.message or str(fault)
+            if judged := _DENIED.search(message) or _POLICY.search(message):
+                return f"refused: {judged[1]}"
+            if "failed calling webhook" in message:
+                return f"a webhook does not answer: {message}\nThe administrator runs: muster check"
+            match fault:
+                case Conflict() if fault.reason == "AlreadyExists":
+                    return message
+                case Conflict():
+                    return f"{message}\nIt was changed at the same time: run the command again."
+                case Forbidden():
+                    return f"not allowed: {message}"
+            return f"the API server refuses: {message}"
         case Unreachable():
             return f"the API server cannot be reached: {fault}"
         case Ambiguous():
             return f"the API server gave no usable answer: {fault}"
     return str(fault)
-
-
-def _refusal(fault: "Refused") -> str:
-    from extender.kube.errors import Conflict, Forbidden
-
-    message = fault.message or str(fault)
-    if judged := _DENIED.search(message) or _POLICY.search(message):
-        return f"refused: {judged[1]}"
-    if "failed calling webhook" in message:
-        return f"a webhook does not answer: {message}\nThe administrator runs: muster check"
-    match fault:
-        case Conflict() if fault.reason == "AlreadyExists":
-            return message
-        case Conflict():
-            return f"{message}\nIt was changed at the same time: run the command again."
-        case Forbidden():
-            return f"not allowed: {message}"
-    return f"the API server refuses: {message}"
 
 
 # ---- Which cluster and which namespace a command is about: kubectl's flags, the kubeconfig, and what
@@ -108,7 +104,11 @@ def opened(flags: Flags) -> Iterator[ClusterAccess]:
     from extender.kube.requests import Editor, Reader
 
     try:
-        _check_context(flags)
+        from extender.kube.endpoint import contexts
+
+        if flags.context and flags.context not in (known := contexts(flags.kubeconfig).namespaces):
+            allowed = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
+            raise click.UsageError(f"--context: got {flags.context!r}; allowed is {allowed}")
         namespace = "" if flags.all_namespaces else flags.namespace or _own_namespace(flags)
         connection = Connection.load(flags.kubeconfig, flags.context, pool=1)
     except NoConfiguration as fault:
@@ -119,14 +119,6 @@ def opened(flags: Flags) -> Iterator[ClusterAccess]:
         raise click.ClickException(api_error_message(fault)) from fault
     finally:
         connection.close()
-
-
-def _check_context(flags: Flags) -> None:
-    from extender.kube.endpoint import contexts
-
-    if flags.context and flags.context not in (known := contexts(flags.kubeconfig).namespaces):
-        allowed = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
-        raise click.UsageError(f"--context: got {flags.context!r}; allowed is {allowed}")
 
 
 def _own_namespace(flags: Flags) -> str:

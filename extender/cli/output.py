@@ -54,7 +54,10 @@ def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
     """As kubectl prints them, without the bookkeeping of managed fields."""
     if form == "name":
         for obj in objects:
-            echo(_name(obj))
+            # `podgroup.scheduling.volcano.sh/sweep`: what kubectl takes as an argument.
+            group = obj["apiVersion"].rpartition("/")[0]
+            kind = ".".join(filter(None, (obj["kind"].lower(), group)))
+            echo(f"{kind}/{obj['metadata']['name']}")
         return
     tidy = [_tidy(obj) for obj in objects]
     several = {"apiVersion": "v1", "items": tidy, "kind": "List", "metadata": {"resourceVersion": ""}}
@@ -70,13 +73,6 @@ def show_document(document: Any, form: str) -> None:
         import yaml
 
         click.echo(yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000).rstrip())
-
-
-def _name(obj: Mapping[str, Any]) -> str:
-    """`podgroup.scheduling.volcano.sh/sweep`: what kubectl takes as an argument."""
-    group = obj["apiVersion"].rpartition("/")[0]
-    kind = ".".join(filter(None, (obj["kind"].lower(), group)))
-    return f"{kind}/{obj['metadata']['name']}"
 
 
 def _tidy(obj: Json) -> Json:

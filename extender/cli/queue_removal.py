@@ -135,7 +135,10 @@ class Removal:
         self._refuse(queue, cascade)
         for_real = self._dry_run == "none"
         if cascade and for_real:
-            self._empty()
+            updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
+            watched = WatchedQueue(self._place, self._name)
+            watched.wait(self._timeout, "Closing", "Closed")
+            until(lambda: self._emptied(watched), self._timeout, watched.left)
         elif cascade:
             for group in groups_of(self._place, self._name):
                 self._show_group(group, "would be deleted")
@@ -147,7 +150,13 @@ class Removal:
         if wait and for_real:
             until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
         if cascade and for_real:
-            self._show_left_pods()
+            if left := pods_outside(self._place, self._name):
+                waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
+                remedy = f"end what owns them, or have them name another queue than {self._name}"
+                click.echo(
+                    f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}\nTo end that: {remedy}",
+                    err=True,
+                )
 
     def _refuse(self, queue: ObservedQueue, cascade: bool) -> None:
         name = self._name
@@ -162,12 +171,6 @@ class Removal:
             steps = f"muster queue close {name} --wait, or muster queue delete {name} --cascade"
             raise click.ClickException(f"{message}\nTo close it: {steps}")
 
-    def _empty(self) -> None:
-        updated(self._place, self._name, {"state": "Closed"}, self._dry_run)
-        watched = WatchedQueue(self._place, self._name)
-        watched.wait(self._timeout, "Closing", "Closed")
-        until(lambda: self._emptied(watched), self._timeout, watched.left)
-
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
         """Its Closed self; else what came to it meanwhile is deleted, too."""
         for group in groups_of(self._place, self._name):
@@ -181,14 +184,6 @@ class Removal:
 
     def _show_group(self, group: ObservedGroup, done: str) -> None:
         echo(f"podgroup.scheduling.volcano.sh/{group.name} {done} (namespace {group.namespace})")
-
-    def _show_left_pods(self) -> None:
-        if left := pods_outside(self._place, self._name):
-            waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
-            remedy = f"end what owns them, or have them name another queue than {self._name}"
-            click.echo(
-                f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}\nTo end that: {remedy}", err=True
-            )
 
     def _gone(self) -> bool | None:
         try:

@@ -245,16 +245,6 @@ def taken(options: Json) -> Json:
     return spec
 
 
-def _refuse_removals(spec: Json) -> None:
-    """What is not there yet cannot be taken away."""
-    for flag in _FLAGS:
-        found: Any = spec
-        for step in flag.path:
-            found = found.get(step) if isinstance(found, dict) else None
-        if isinstance(found, dict) and None in found.values():
-            raise click.UsageError(f"{flag.names[-1]}: got NAME-; allowed in a new queue is {_AMOUNTS}")
-
-
 # ---- create and update
 
 
@@ -269,7 +259,13 @@ def create_queue(name: str | None, named: str | None, dry_run: str, output: str 
     from extender.kube.resources import QUEUES
 
     name, spec = the_name(name, named), taken(rest)
-    _refuse_removals(spec)
+    # What is not there yet cannot be taken away.
+    for flag in _FLAGS:
+        found: Any = spec
+        for step in flag.path:
+            found = found.get(step) if isinstance(found, dict) else None
+        if isinstance(found, dict) and None in found.values():
+            raise click.UsageError(f"{flag.names[-1]}: got NAME-; allowed in a new queue is {_AMOUNTS}")
     queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     if dry_run != CLIENT:
         with opened(Flags(**rest)) as place:

@@ -135,35 +135,29 @@ def _present(
     session.create(found)
     interrupted = False
     try:
-        session.run(_head(cluster, options["speed"], stays, rerun.program))
+        speed = options["speed"]
+        program = rerun.program
+        pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
+        end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
+        lines = [
+            f"{pace}{end} In another terminal:",
+            f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}",
+        ]
+        session.run([*lines, f"{program} why NAME", "kubectl get podgroups,pods", f"{program} queue list"])
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        _end(session, view, rerun)
+        summary = import_module("extender.sim.show.summary")
+        canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
+        state = session.state
+        view.end(summary.closing_summary(state, session.log, rerun, canvas) if state else [])
     if interrupted:
         return 0 if stays else _INTERRUPTED
     if output:
-        click.echo(_as_json(session.state.report))
+        report = session.state.report
+        msgspec = import_module("msgspec")
+        click.echo(str(msgspec.json.format(msgspec.json.encode(report), indent=2).decode()))
     return 0 if session.state.everything_started else NEVER_STARTED
-
-
-def _end(session: Any, view: Any, rerun: "Rerun") -> None:
-    summary = import_module("extender.sim.show.summary")
-    canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
-    state = session.state
-    view.end(summary.closing_summary(state, session.log, rerun, canvas) if state else [])
-
-
-def _head(cluster: "Embedded", speed: float, stays: bool, program: str) -> list[str]:
-    pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
-    end = "Ctrl-C ends it." if stays else "It ends when nothing changes any more."
-    lines = [f"{pace}{end} In another terminal:", f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}"]
-    return [*lines, f"{program} why NAME", "kubectl get podgroups,pods", f"{program} queue list"]
-
-
-def _as_json(report: Any) -> str:
-    msgspec = import_module("msgspec")
-    return str(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
 
 
 def _listen(address: str) -> Any:

@@ -31,7 +31,20 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
     """Write lines of at least `level` to `stream` as `form`, text or json; text on a terminal by default."""
     form = form or ("text" if stream.isatty() else "json")
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(form, colors=stream.isatty()))
+    colors = stream.isatty()
+    if form == "json":
+        last: list[Processor] = [
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.JSONRenderer(serializer=_as_json),
+        ]
+    else:
+        plain = structlog.dev.plain_traceback
+        last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(processors=[remove_meta, *last], foreign_pre_chain=list(_COMMON))
+    )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name in _VERBOSE:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
@@ -70,22 +83,6 @@ def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
         yield
     finally:
         reset_contextvars(**before)
-
-
-def _formatter(form: str, colors: bool) -> logging.Formatter:
-    if form == "json":
-        last: list[Processor] = [
-            structlog.processors.format_exc_info,
-            structlog.processors.EventRenamer("message"),
-            structlog.processors.JSONRenderer(serializer=_as_json),
-        ]
-    else:
-        plain = structlog.dev.plain_traceback
-        last = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
-    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    return structlog.stdlib.ProcessorFormatter(
-        processors=[remove_meta, *last], foreign_pre_chain=list(_COMMON)
-    )
 
 
 def _as_json(line: Any, **_: Any) -> str:

@@ -146,7 +146,10 @@ def mutual_tls(site: Installation) -> Iterator[Finding]:
     """Where the folder is of no Secret, nothing is known of it."""
     for workload in site.workloads:
         if (folder := workload.setting("tls_folder")) and (name := workload.secret_at(folder)):
-            yield _judged(site, name, _called(workload.setting("listen")))
+            # The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node.
+            listen = workload.setting("listen")
+            host = listen.rpartition(":")[0].strip("[]")
+            yield _judged(site, name, (host if host not in ("", "0.0.0.0", "::") else "127.0.0.1"))
 
 
 def _judged(site: Installation, name: str, host: str) -> Finding:
@@ -192,9 +195,3 @@ def _left(secret: Json, now: float) -> float:
     return (
         min(expiry for name in (CERTIFICATE, AUTHORITY) for expiry in expiries(part_of(secret, name))) - now
     )
-
-
-def _called(listen: str) -> str:
-    """The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node."""
-    host = listen.rpartition(":")[0].strip("[]")
-    return host if host not in ("", "0.0.0.0", "::") else "127.0.0.1"

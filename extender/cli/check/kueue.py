@@ -29,7 +29,9 @@ def kueue(site: Installation) -> Iterator[Finding]:
     ours = _names(site, LOCAL_QUEUES)
     theirs: set[str] = set().union(*(_names(site, resource) for resource in _served(crd)))
     if both := sorted(ours & theirs):
-        yield _contended(both)
+        message = f"{some(both)}: LocalQueues of both, so both start and suspend the jobs that name them"
+        todo = f"Keep one of each name: kubectl get {_OURS},{_KIND} -A"
+        yield wrong(_SUBJECT, message, todo)
     left = [job for job in map(_waiting, _jobs(site)) if job and job.local_queue not in ours]
     yield from _left(left, theirs)
 
@@ -72,12 +74,6 @@ def _waiting(job: tuple[ObservedJob, JobRecord]) -> _WaitingJob | None:
 
 
 # ---- what is found
-
-
-def _contended(names: list[str]) -> Finding:
-    message = f"{some(names)}: LocalQueues of both, so both start and suspend the jobs that name them"
-    todo = f"Keep one of each name: kubectl get {_OURS},{_KIND} -A"
-    return wrong(_SUBJECT, message, todo)
 
 
 def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:

@@ -50,7 +50,8 @@ def kinds(site: Installation) -> Iterator[Finding]:
 def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) -> Finding:
     if crd is None:
         return wrong(name, "is not installed", _APPLY)
-    if not _established(crd):
+    found = at(crd, "status", "conditions") or ()
+    if not any(condition["type"] == "Established" and condition["status"] == "True" for condition in found):
         return wrong(name, "is not established", f"kubectl describe crd {name} tells why.")
     version = next(
         (version for version in at(crd, "spec", "versions") or () if version["name"] == served), None
@@ -62,11 +63,6 @@ def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) ->
         message = f"lacks {'.'.join(field)}: it is another project's or an older one"
         return wrong(name, message, f"{_APPLY} (it takes all that is stored).")
     return fine(name, f"is there and serves {served}")
-
-
-def _established(crd: Json) -> bool:
-    found = at(crd, "status", "conditions") or ()
-    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in found)
 
 
 # ---- Whether Muster's account may do what the manifests grant it: each right is asked for by itself.
@@ -110,15 +106,14 @@ def granted(documents: list[Json]) -> Iterator[Right]:
         if any(subject["name"] == _ACCOUNT for subject in document.get("subjects", ())):
             role = roles[document["roleRef"]["kind"], document["roleRef"]["name"]]
             for rule in role["rules"]:
-                yield from _of_rule(rule, document["metadata"].get("namespace", ""))
-
-
-def _of_rule(rule: Json, namespace: str) -> Iterator[Right]:
-    for group in rule["apiGroups"]:
-        for resource in rule["resources"]:
-            plural, _, sub = resource.partition("/")
-            for name in rule.get("resourceNames", [""]):
-                yield from (Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"])
+                namespace = document["metadata"].get("namespace", "")
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        plural, _, sub = resource.partition("/")
+                        for name in rule.get("resourceNames", [""]):
+                            yield from (
+                                Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"]
+                            )
 
 
 def is_allowed(site: Installation, account: str, right: Right) -> bool:

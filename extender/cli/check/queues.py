@@ -9,7 +9,7 @@ from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKi
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.cli.check.findings import Finding, Installation, fine, setting, some, wrong
 from extender.cli.check.manifests import account_of, is_allowed
-from extender.cli.lookup import Right, right_to
+from extender.cli.lookup import right_to
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of
@@ -82,7 +82,11 @@ class _Sides(NamedTuple):
 def quotas(site: Installation) -> Iterator[Finding]:
     sources = setting(site.container, "quota_sources").split(",")
     found = {name: site.all_of(*kind) for name, kind in _KINDS.items() if name in sources}
-    sides = _Sides(_plan(site, found), {queue.metadata.name: queue for queue in site.all_of(QUEUES, Queue)})
+    kinds = (found.get(name, []) for name in _KINDS)
+    sides = _Sides(
+        plan_of(Quotas(*kinds), int(setting(site.container, "max_queue_depth"))),
+        {queue.metadata.name: queue for queue in site.all_of(QUEUES, Queue)},
+    )
     if not any(found.values()) and not any(sides.made()):
         yield fine(_SUBJECT, "there are none from which queues would be made")
         return
@@ -93,30 +97,24 @@ def quotas(site: Installation) -> Iterator[Finding]:
         yield fine(_SUBJECT, f"{many(len(sides.plan.queues), 'queue')} made from them")
 
 
-def _plan(site: Installation, found: Mapping[str, list[Any]]) -> QuotaPlan:
-    kinds = (found.get(name, []) for name in _KINDS)
-    return plan_of(Quotas(*kinds), int(setting(site.container, "max_queue_depth")))
-
-
 # ---- what is amiss
 
 
 def _unread(site: Installation, there: set[str]) -> Iterator[Finding]:
     account = account_of(site)
-    rights = [*(right for name in sorted(there) for right in _reading(name)), *_writing()]
+    rights = [
+        *(
+            right
+            for name in sorted(there)
+            for right in ((right_to(verb, _KINDS[name][0]) for verb in ("list", "watch")))
+        ),
+        *((right_to(verb, QUEUES) for verb in ("create", "patch", "delete"))),
+    ]
     missing = [right for right in rights if not is_allowed(site, account, right)]
     if there and missing:
         named = ", ".join(map(str, missing))
         message = f"no queues come of them, since the account {account} lacks: {named}"
         yield wrong(_SUBJECT, message, _COMPONENT)
-
-
-def _reading(source: str) -> Iterator[Right]:
-    return (right_to(verb, _KINDS[source][0]) for verb in ("list", "watch"))
-
-
-def _writing() -> Iterator[Right]:
-    return (right_to(verb, QUEUES) for verb in ("create", "patch", "delete"))
 
 
 def _faulty(sides: _Sides) -> Iterator[Finding]:

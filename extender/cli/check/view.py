@@ -77,19 +77,16 @@ def _document(site: Installation, workload: Serving, container: Json, path: str)
     if not name:
         raise Unread(f"its scheduler's configuration, {path}, is in no ConfigMap")
     found = site.get(CONFIG_MAPS, site.namespace, name)
-    text = at(found, "data", _key(source, PurePosixPath(path).name))
+    # Under which a ConfigMap has a file.
+    file = PurePosixPath(path).name
+    items = at(source, "configMap", "items") or ()
+    text = at(found, "data", next((item["key"] for item in items if item["path"] == file), file))
     if text is None:
         raise Unread(f"the ConfigMap {site.namespace}/{name} has no {PurePosixPath(path).name}")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as fault:
         raise Unread(f"its scheduler's configuration cannot be read: {str(fault).splitlines()[0]}") from fault
-
-
-def _key(source: Json, file: str) -> str:
-    """Under which a ConfigMap has a file."""
-    items = at(source, "configMap", "items") or ()
-    return next((item["key"] for item in items if item["path"] == file), file)
 
 
 # ---- The scheduler's view: whether the scheduler next to Muster reads its pods through it.
@@ -119,7 +116,13 @@ def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         yield from _configured(site, workload)
     if is_viewed(site):
-        yield from _left_behind(site)
+        # `kubectl apply` leaves there what an overlay with gates had brought.
+        for resource, name in _GATES:
+            if name in map(name_of, site.ours(resource)):
+                message = (
+                    f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
+                )
+                yield wrong(_SUBJECT, message, f"kubectl delete {resource.plural} {name}; {_UPGRADE}")
     for pod in site.pods:
         if pod.setting("view_listen") != _OFF and at(pod.obj, "status", "phase") == "Running":
             yield from _reported(site, pod)
@@ -157,14 +160,6 @@ def _judged(name: str, used: str, written: str) -> Finding:
     has = f"the kubeconfig {used}" if used else "no kubeconfig"
     message = f"{name}: its scheduler has {has}, so it reads around the view, whose own is {written}"
     return wrong(_SUBJECT, message, f"Name that one in clientConnection.kubeconfig: {_SHIPPED}")
-
-
-def _left_behind(site: Installation) -> Iterator[Finding]:
-    """`kubectl apply` leaves there what an overlay with gates had brought."""
-    for resource, name in _GATES:
-        if name in map(name_of, site.ours(resource)):
-            message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
-            yield wrong(_SUBJECT, message, f"kubectl delete {resource.plural} {name}; {_UPGRADE}")
 
 
 # ---- what Muster says

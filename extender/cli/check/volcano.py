@@ -34,7 +34,20 @@ def volcano(site: Installation) -> Iterator[Finding]:
     holder = _holder(site, place)
     if not pods and not holder:
         yield fine("Volcano", "no scheduler of Volcano is at work")
-        yield from _controllers(site)
+        # Those of its controllers that only its scheduler needs.
+        for found in site.labelled(DEPLOYMENTS, "", _CONTROLLERS):
+            shared = [
+                controller
+                for controller in _SHARED
+                if at(found, "spec", "replicas") and _is_on(found, controller)
+            ]
+            if shared:
+                where = f"{found['metadata']['namespace']}/{name_of(found)}"
+                message = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
+                off = ",".join(f"-{controller}" for controller in _SHARED)
+                yield wrong(
+                    "Volcano", message, f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
+                )
     elif _NAME not in settings(site.container, "scheduler_names"):
         yield fine("Volcano", "its scheduler is at work, and Muster leaves its name alone")
     elif not holder and all(pod["metadata"]["namespace"] != place for pod in pods):
@@ -58,23 +71,6 @@ def _unseen(pod: Json) -> Finding:
         f"its scheduler is at work in namespace {place} ({name_of(pod)}), and Muster does not look there"
     )
     return wrong("Volcano", message, f"Set --volcano-namespace={place}: until then both take the same pods.")
-
-
-def _controllers(site: Installation) -> Iterator[Finding]:
-    """Those of its controllers that only its scheduler needs."""
-    for found in site.labelled(DEPLOYMENTS, "", _CONTROLLERS):
-        shared = [
-            controller
-            for controller in _SHARED
-            if at(found, "spec", "replicas") and _is_on(found, controller)
-        ]
-        if shared:
-            where = f"{found['metadata']['namespace']}/{name_of(found)}"
-            message = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
-            off = ",".join(f"-{controller}" for controller in _SHARED)
-            yield wrong(
-                "Volcano", message, f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
-            )
 
 
 def _is_on(deployment: Json, controller: str) -> bool:

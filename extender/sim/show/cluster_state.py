@@ -46,15 +46,15 @@ def queue_summaries(
     """Those that exist, and the default one where it is used without being made. Those that every cluster has
     are left out where no group uses them. `shares`: what /debug/queues says."""
     debugged = {share["name"]: share for share in shares or ()}
-    shown = [queue for queue in queues if queue["metadata"]["name"] in used or not _is_everywhere(queue)]
+    shown = [
+        queue
+        for queue in queues
+        if queue["metadata"]["name"] in used or not (queue["metadata"]["name"] in (DEFAULT_QUEUE, ROOT_QUEUE))
+    ]
     made = [_queue(queue, debugged.get(queue["metadata"]["name"], {})) for queue in shown]
     if DEFAULT_QUEUE in used and DEFAULT_QUEUE not in [part.name for part in made]:
         made.append(_queue({"metadata": {"name": DEFAULT_QUEUE}}, debugged.get(DEFAULT_QUEUE, {})))
     return sorted(made, key=lambda part: part.name)
-
-
-def _is_everywhere(queue: Json) -> bool:
-    return queue["metadata"]["name"] in (DEFAULT_QUEUE, ROOT_QUEUE)
 
 
 def _queue(given: Json, debugged: Json) -> QueueSummary:

@@ -55,7 +55,10 @@ def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
     lines += loose
     room, turns = canvas.height - len(lines) - 2, moment.log.transitions
     if room > 0 and turns:
-        lines += [Text(), *(_brief(turn) for turn in turns[-min(room, _LATEST) :])]
+        lines += [
+            Text(),
+            *(Text(f"{_when(turn)}{turn.subject} {turn.brief}") for turn in turns[-min(room, _LATEST) :]),
+        ]
     return [_cut(line, canvas) for line in lines[: canvas.height - 1]]
 
 
@@ -153,10 +156,6 @@ def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
     return [when + first.lstrip(), *rest]
 
 
-def _brief(transition: ShownTransition) -> Text:
-    return Text(f"{_when(transition)}{transition.subject} {transition.brief}")
-
-
 def _when(transition: ShownTransition) -> str:
     return f"{transition.second:6.1f} s  "
 
@@ -225,7 +224,10 @@ class LiveView:
         self._draw([clock_line(0.0), *drawn_head(head, self._canvas), Text("Starting ...")])
 
     def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
-        self._follow_size()
+        # In another size the old lines stand elsewhere: start over on an empty screen.
+        if (now := canvas_of(self._stream)) != self._canvas:
+            self._canvas, self._shown = now, []
+            self._console.clear()
         self._draw(frame(moment, self._head, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
@@ -233,12 +235,6 @@ class LiveView:
         self._live.stop()
         self._stream.write("\n".join(["", *lines, ""]))
         self._stream.flush()
-
-    def _follow_size(self) -> None:
-        """In another size the old lines stand elsewhere: start over on an empty screen."""
-        if (now := canvas_of(self._stream)) != self._canvas:
-            self._canvas, self._shown = now, []
-            self._console.clear()
 
     def _draw(self, lines: list[Text]) -> None:
         if lines != self._shown:

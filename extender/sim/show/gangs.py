@@ -307,18 +307,16 @@ def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose
         meant = did_you_mean(near_misses(gang.summary.queue, queues, 1))
         return meant[:1].upper() + meant[1:]
     if gang.summary.reason == Reason.NOT_ENOUGH_MEMBERS:
-        return _of_another_scheduler(gang, loose) or _of_another_name(gang, groups, loose)
+        found = Counter(
+            pod.scheduler
+            for pod in loose
+            if pod.group == gang.summary.name and pod.namespace == gang.summary.namespace
+        )
+        counted = [f"{pods_that_name(count)} it with schedulerName {name}" for name, count in found.items()]
+        return (f"{' and '.join(counted)}, which is not Muster's." if counted else "") or _of_another_name(
+            gang, groups, loose
+        )
     return ""
-
-
-def _of_another_scheduler(gang: Gang, loose: Sequence[LoosePod]) -> str:
-    found = Counter(
-        pod.scheduler
-        for pod in loose
-        if pod.group == gang.summary.name and pod.namespace == gang.summary.namespace
-    )
-    counted = [f"{pods_that_name(count)} it with schedulerName {name}" for name, count in found.items()]
-    return f"{' and '.join(counted)}, which is not Muster's." if counted else ""
 
 
 def _of_another_name(gang: Gang, groups: Collection[str], loose: Sequence[LoosePod]) -> str:

@@ -165,23 +165,20 @@ class TransitionLog:
             title = self._titles.pop(key)
             yield ShownTransition(second, title, "was deleted", "was deleted")
         for key, gang in present.items():
-            self._note_times(gang, second)
+            times = self.times.get(gang.key, GangTimes(second))
+            if gang.waits:
+                times = times._replace(waited=True)
+            elif gang.has_started and times.ran is None:
+                times = times._replace(ran=second)
+            if gang.state == "ended" and times.ended is None:
+                times = times._replace(ended=second)
+            self.times[gang.key] = times
             state = (gang.state, gang.summary.reason if gang.waits or gang.left_out else "")
             if self._states.get(key) != state and gang.state != "pending":
                 self._states[key], self._titles[key] = state, gang.title
                 text = state_sentence(gang, cluster)
                 brief = f"waits: {gang.summary.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)
-
-    def _note_times(self, gang: Gang, second: float) -> None:
-        times = self.times.get(gang.key, GangTimes(second))
-        if gang.waits:
-            times = times._replace(waited=True)
-        elif gang.has_started and times.ran is None:
-            times = times._replace(ran=second)
-        if gang.state == "ended" and times.ended is None:
-            times = times._replace(ended=second)
-        self.times[gang.key] = times
 
     def _of_pods(self, pods: Sequence[LoosePod], second: float) -> Iterator[ShownTransition]:
         """Pods that do the same for the same reason are one transition."""

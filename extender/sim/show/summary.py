@@ -44,7 +44,11 @@ class Rerun(NamedTuple):
 
 def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, canvas: Canvas) -> list[str]:
     lines = ["What happened"]
-    for outcome, titles in _outcomes(cluster, log).items():
+    # Titles of gangs by what became of them, so that a reason of many is told once.
+    found: dict[str, list[str]] = {}
+    for gang in cluster.gangs:
+        found.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
+    for outcome, titles in found.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
     for together in alike(cluster.loose):
@@ -54,7 +58,22 @@ def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, can
     lines += ["", cpu_in_use(cluster)]
     if not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in queue_lines(cluster, canvas)]
-    return [*lines, "", "Try next", *_suggestions(cluster, rerun, canvas)]
+    # What would show something new, as commands, which are never folded.
+    same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
+    suggestions = [
+        *(same if rerun.repeatable else ()),
+        (f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"),
+    ]
+    return [
+        *lines,
+        "",
+        "Try next",
+        *[
+            line
+            for command, what in suggestions
+            for line in (f"  {command}", *canvas.wrapped(what, "      "))
+        ],
+    ]
 
 
 def _of_loose_pods(pods: Sequence[LoosePod]) -> str:
@@ -65,14 +84,6 @@ def _of_loose_pods(pods: Sequence[LoosePod]) -> str:
 
 
 # ---- gangs
-
-
-def _outcomes(cluster: ClusterState, log: TransitionLog) -> dict[str, list[str]]:
-    """Titles of gangs by what became of them, so that a reason of many is told once."""
-    found: dict[str, list[str]] = {}
-    for gang in cluster.gangs:
-        found.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
-    return found
 
 
 def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
@@ -106,25 +117,6 @@ def _progress(gang: Gang, times: GangTimes) -> str:
 # ---- what to try
 
 
-def _suggestions(cluster: ClusterState, rerun: Rerun, canvas: Canvas) -> list[str]:
-    """What would show something new, as commands, which are never folded."""
-    same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
-    suggestions = [
-        *(same if rerun.repeatable else ()),
-        (f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"),
-    ]
-    return [
-        line for command, what in suggestions for line in (f"  {command}", *canvas.wrapped(what, "      "))
-    ]
-
-
-def _lacks_gpus(cluster: ClusterState) -> bool:
-    never = [gang.detail for gang in cluster.gangs if gang.summary.reason == Reason.NEVER_FITS]
-    never += [pod.why.detail for pod in cluster.loose if pod.why.reason == Reason.NEVER_FITS]
-    offered = any(GPU in node.allocatable for node in cluster.report.nodes)
-    return not offered and any(GPU in detail for detail in never)
-
-
 def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
     if rerun.own_nodes:
         return
@@ -132,7 +124,10 @@ def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str
     short = [gang.title for gang in cluster.gangs if gang.waits and gang.summary.reason in _MORE_NODES_HELP]
     if short:
         yield f"{rerun.command} --nodes {nodes + 2}", f"room for {listed(short, 3)}?"
-    if _lacks_gpus(cluster):
+    never = [gang.detail for gang in cluster.gangs if gang.summary.reason == Reason.NEVER_FITS]
+    never += [pod.why.detail for pod in cluster.loose if pod.why.reason == Reason.NEVER_FITS]
+    offered = any(GPU in node.allocatable for node in cluster.report.nodes)
+    if not offered and any(GPU in detail for detail in never):
         yield f"{rerun.command} --node-gpu 8", f"nodes with {GPU}"
     elif cluster.everything_started and nodes > 1:
         yield f"{rerun.command} --nodes {nodes - 1}", "the same with less room"

@@ -145,7 +145,9 @@ def rows_of(
             _pods(gang, canvas),
             _waited(gang, log, second),
             cluster.position(gang),
-            f"{waiting_for(gang)}{ahead(gang, cluster)}" if _has_reason(gang) else "",
+            f"{waiting_for(gang)}{ahead(gang, cluster)}"
+            if (gang.waits or bool(gang.left_out and gang.summary.reason))
+            else "",
         )
         for gang in gangs
     ]
@@ -212,10 +214,6 @@ def _room_left(rows: Iterable[GangRow], canvas: Canvas) -> int:
     cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
     _, *others = (max(map(len, column)) for column in zip(*cells, strict=True))
     return canvas.width - sum(others) - _GAP * len(others) - _GAP
-
-
-def _has_reason(gang: Gang) -> bool:
-    return gang.waits or bool(gang.left_out and gang.summary.reason)
 
 
 def _code(row: GangRow) -> str:
