@@ -149,14 +149,11 @@ class Removal:
         show_done(self._name, "deleted", self._dry_run)
         if wait and for_real:
             until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
-        if cascade and for_real:
-            if left := pods_outside(self._place, self._name):
-                waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
-                remedy = f"end what owns them, or have them name another queue than {self._name}"
-                click.echo(
-                    f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}\nTo end that: {remedy}",
-                    err=True,
-                )
+        if cascade and for_real and (left := pods_outside(self._place, self._name)):
+            waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
+            remedy = f"end what owns them, or have them name another queue than {self._name}"
+            message = f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}"
+            click.echo(f"{message}\nTo end that: {remedy}", err=True)
 
     def _refuse(self, queue: ObservedQueue, cascade: bool) -> None:
         name = self._name

@@ -12,6 +12,7 @@ from extender.api.durations import rounded
 from extender.api.objects.cluster import Lease
 from extender.cli.access import ClusterAccess
 from extender.cli.check.certificates import certificates, mutual_tls
+from extender.cli.check.coexistence import kueue, volcano
 from extender.cli.check.findings import (
     APPLY,
     FAILED,
@@ -29,93 +30,15 @@ from extender.cli.check.findings import (
     value,
     wrong,
 )
-from extender.cli.check.kueue import kueue
 from extender.cli.check.manifests import kinds, policies, rights, webhooks
 from extender.cli.check.queues import local_queues, quotas
 from extender.cli.check.view import view
-from extender.cli.check.volcano import volcano
-from extender.cli.output import Json
 from extender.controllers.leader_election import age_of, lively
 from extender.kube.resources import LEASES
 
-# ---- Whether Muster runs, and which replica leads.
-
-_LEASE_SKEW = 5.0
-
-
-# ---- workload
-
-
-def workload(site: Installation) -> Iterator[Finding]:
-    if not site.workloads:
-        yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
-    for workload in site.workloads:
-        yield _replicas(workload.obj)
-        yield _release(workload)
-
-
-def _replicas(found: Json) -> Finding:
-    kind, name, status = found["kind"].lower(), name_of(found), found.get("status", {})
-    wanted = status.get("desiredNumberScheduled", at(found, "spec", "replicas") or 0)
-    ready = status.get("numberReady", status.get("readyReplicas", 0))
-    message = f"{kind}/{name} has {ready} of {wanted} replicas ready"
-    if ready and ready >= wanted:
-        return fine("workload", message)
-    where = f"kubectl -n {found['metadata']['namespace']}"
-    return wrong("workload", message, f"{where} describe {kind} {name}, and the logs of its pods, tell why.")
-
-
-def _release(found: Serving) -> Finding:
-    image = found.container["image"]
-    tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-    if tag.removeprefix("v") == __version__:
-        return fine("version", f"{image}, as this muster is")
-    message = f"{image} runs, this muster is {__version__}"
-    return Finding(
-        "version", UNKNOWN, message, "What they say of each other may differ: use the same release."
-    )
-
-
-# ---- leader
-
-
-def leader(site: Installation) -> Iterator[Finding]:
-    for workload in site.workloads:
-        if workload.setting("leader_elect") == "off":
-            yield fine("leader", "every replica leads (--leader-elect=off)")
-        else:
-            yield _lease(site, workload.setting("lease"))
-
-
-def _lease(site: Installation, name: str) -> Finding:
-    found = site.get(LEASES, *name.split("/"))
-    if found is None:
-        message = f"the lease {name} does not exist"
-        return wrong("leader", message, "The scheduler next to Muster creates it: see its log, and --lease.")
-    lease = msgspec.convert(found, Lease).spec
-    age = age_of(lease, site.now)
-    if age is None or not lively(lease, site.now):
-        since = f" for {rounded(int(age))}" if age is not None else ""
-        return wrong("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
-    if age < -_LEASE_SKEW:
-        todo = "Let the node follow the same time server as the API server."
-        return wrong("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)
-    return _holder(site, name, lease.holder_identity or "")
-
-
-def _holder(site: Installation, lease: str, holder: str) -> Finding:
-    """The holder is HOSTNAME_UUID: a pod's name, or its node's where it uses the network of the node."""
-    host = holder.rpartition("_")[0]
-    hosts = {pod.name for pod in site.pods} | {pod.spec.get("nodeName") for pod in site.pods}
-    if host in hosts:
-        return fine("leader", f"{holder} holds {lease}")
-    message = f"{holder} holds {lease}, and no Muster runs there"
-    return wrong("leader", message, "Another scheduler uses the same lease: give each its own resourceName.")
-
-
-# ---- What each replica says of itself, asked through the API server's proxy to its pod: whether it is
-# ready, part by part, and whether the scheduler calls it.
-
+_SKEW = 5.0  # seconds that clocks may differ
+_OLDEST = 34
+_EMBEDDED = "embedded"  # what the embedded API server says for its platform
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
 # What to do about a part of /readyz that fails, by what its name ends with.
 _REMEDIES = {
@@ -123,6 +46,100 @@ _REMEDIES = {
     "webhook-certificate": "Look at the lines rights and certificates, and at its log",
     "deciding": "Its liveness probe restarts it; if that does not help, its log and /debug/threads tell why",
 }
+
+
+def all_findings(
+    place: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
+) -> Iterator[Finding]:
+    """`looking_at` takes what is looked at next, to be shown meanwhile."""
+    with place.connection.stream("/version") as answer:
+        here, date = time.time(), answer.headers.get("date", "")
+        served = msgspec.json.decode(answer.read(), type=dict[str, str])
+    there = parsedate_to_datetime(date).timestamp() if date else here
+    site = Installation(place, there)
+    site.minor = int(served["minor"].rstrip("+"))
+    git = served["gitVersion"]
+    if served.get("platform") == _EMBEDDED:
+        message = f"this is the embedded cluster of muster run ({git}), where Muster runs next to the API"
+        yield fine("cluster", f"{message} server; there is no installation to look at")
+        return
+    if site.minor < _OLDEST:
+        newer = f"Allowed is 1.{_OLDEST} and newer: update the cluster."
+        yield wrong("Kubernetes", f"{git} is too old", newer)
+    else:
+        yield fine("Kubernetes", git)
+    yield clocks(here - there)
+    for subject, check in CHECKS:
+        looking_at(f"looking at {subject}")
+        yield from looked(subject, check, site)
+
+
+def clocks(ahead: float) -> Finding:
+    """`ahead`: seconds that this machine's clock is ahead of the API server's."""
+    if abs(ahead) <= _SKEW:
+        return fine("clocks", "this machine and the API server agree")
+    side = "ahead of" if ahead > 0 else "behind"
+    message = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
+    return wrong("clocks", message, "Let both follow the same time server; ages are shown wrong until then.")
+
+
+# ---- whether Muster runs, and which replica leads
+
+
+def workload(site: Installation) -> Iterator[Finding]:
+    if not site.workloads:
+        yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
+    for serving in site.workloads:
+        found = serving.obj
+        kind, name, status = found["kind"].lower(), name_of(found), found.get("status", {})
+        wanted = status.get("desiredNumberScheduled", at(found, "spec", "replicas") or 0)
+        ready = status.get("numberReady", status.get("readyReplicas", 0))
+        message = f"{kind}/{name} has {ready} of {wanted} replicas ready"
+        if ready and ready >= wanted:
+            yield fine("workload", message)
+        else:
+            todo = f"kubectl -n {found['metadata']['namespace']} describe {kind} {name}"
+            yield wrong("workload", message, f"{todo}, and the logs of its pods, tell why.")
+        image = serving.container["image"]
+        tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+        if tag.removeprefix("v") == __version__:
+            yield fine("version", f"{image}, as this muster is")
+        else:
+            message = f"{image} runs, this muster is {__version__}"
+            todo = "What they say of each other may differ: use the same release."
+            yield Finding("version", UNKNOWN, message, todo)
+
+
+def leader(site: Installation) -> Iterator[Finding]:
+    for serving in site.workloads:
+        if serving.setting("leader_elect") == "off":
+            yield fine("leader", "every replica leads (--leader-elect=off)")
+        else:
+            yield _lease(site, serving.setting("lease"))
+
+
+def _lease(site: Installation, name: str) -> Finding:
+    """The holder is HOSTNAME_UUID: a pod's name, or its node's where it uses the network of the node."""
+    found = site.get(LEASES, *name.split("/"))
+    if found is None:
+        message = f"the lease {name} does not exist"
+        return wrong("leader", message, "The scheduler next to Muster creates it: see its log, and --lease.")
+    lease = msgspec.convert(found, Lease).spec
+    age, holder = age_of(lease, site.now), lease.holder_identity or ""
+    if age is None or not lively(lease, site.now):
+        since = f" for {rounded(int(age))}" if age is not None else ""
+        return wrong("leader", f"{name} has not been renewed{since}", "No scheduler leads: see its log.")
+    if age < -_SKEW:
+        todo = "Let the node follow the same time server as the API server."
+        return wrong("leader", f"the clock of {lease.holder_identity} is {-age:.0f} s ahead", todo)
+    hosts = {pod.name for pod in site.pods} | {pod.spec.get("nodeName") for pod in site.pods}
+    if holder.rpartition("_")[0] in hosts:
+        return fine("leader", f"{holder} holds {name}")
+    message = f"{holder} holds {name}, and no Muster runs there"
+    return wrong("leader", message, "Another scheduler uses the same lease: give each its own resourceName.")
+
+
+# ---- what each replica says of itself: whether it is ready, part by part, and whether the scheduler calls it
 
 
 def replicas(site: Installation) -> Iterator[Finding]:
@@ -135,42 +152,24 @@ def _replica(site: Installation, pod: Serving) -> Iterator[Finding]:
     try:
         readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
     except OutOfReach as fault:
-        yield _out_of_reach(pod.name, str(fault), pod.setting("health_listen").rpartition(":")[2])
+        pages = f"127.0.0.1:{pod.setting('health_listen').rpartition(':')[2]}/readyz?verbose"
+        todo = f"On its node: curl '{pages}', and muster_scheduler_never_called in /metrics"
+        yield Finding("health", UNKNOWN, f"{pod.name} cannot be asked from here: {fault}", todo)
         return
-    yield from _ready(site, pod.name, readiness)
-    yield _called(pod.name, metrics)
-
-
-def _out_of_reach(pod: str, why: str, port: str) -> Finding:
-    there = (
-        f"On its node: curl '127.0.0.1:{port}/readyz?verbose', and muster_scheduler_never_called in /metrics"
-    )
-    return Finding("health", UNKNOWN, f"{pod} cannot be asked from here: {why}", there)
-
-
-def _ready(site: Installation, pod: str, readiness: str) -> Iterator[Finding]:
     failed = FAILED.findall(readiness)
-    log = f"kubectl -n {site.namespace} logs {pod} -c muster"
+    log = f"kubectl -n {site.namespace} logs {pod.name} -c muster"
     for part, why in failed:
         todo = next((remedy for end, remedy in _REMEDIES.items() if part.endswith(end)), "Look at its log")
-        yield wrong("health", f"{pod} is not ready, {part}: {why}", f"{todo}: {log}")
+        yield wrong("health", f"{pod.name} is not ready, {part}: {why}", f"{todo}: {log}")
     if not failed:
-        yield fine("health", f"{pod} is ready")
-
-
-def _called(pod: str, metrics: str) -> Finding:
+        yield fine("health", f"{pod.name} is ready")
     if not value(metrics, "muster_leader"):
-        return fine("calls", f"{pod} does not lead, so no scheduler calls it")
-    if value(metrics, "muster_scheduler_never_called"):
-        return wrong("calls", f"{pod} leads, and the scheduler has never called it", _EXTENDERS)
-    return fine("calls", f"{pod} leads, and the scheduler calls it")
+        yield fine("calls", f"{pod.name} does not lead, so no scheduler calls it")
+    elif value(metrics, "muster_scheduler_never_called"):
+        yield wrong("calls", f"{pod.name} leads, and the scheduler has never called it", _EXTENDERS)
+    else:
+        yield fine("calls", f"{pod.name} leads, and the scheduler calls it")
 
-
-# ---- All checks, in the order in which one would mend what they find.
-
-_SKEW = 5.0  # seconds that clocks may differ
-_OLDEST = 34
-_EMBEDDED = "embedded"  # what the embedded API server says for its platform
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("kinds", kinds),
@@ -188,46 +187,3 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("Kueue", kueue),
     ("Volcano", volcano),
 )
-
-
-def all_findings(
-    place: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
-) -> Iterator[Finding]:
-    """`looking_at` takes what is looked at next, to be shown meanwhile."""
-    with place.connection.stream("/version") as answer:
-        here, date = time.time(), answer.headers.get("date", "")
-        served = msgspec.json.decode(answer.read(), type=dict[str, str])
-    there = parsedate_to_datetime(date).timestamp() if date else here
-    site = Installation(place, there)
-    site.minor = int(served["minor"].rstrip("+"))
-    if served.get("platform") == _EMBEDDED:
-        yield embedded(served["gitVersion"])
-        return
-    yield version(site, served["gitVersion"])
-    yield clocks(here - there)
-    for subject, check in CHECKS:
-        looking_at(f"looking at {subject}")
-        yield from looked(subject, check, site)
-
-
-def embedded(git: str) -> Finding:
-    """`muster run` brings nothing that could be missing."""
-    message = f"this is the embedded cluster of muster run ({git}), where Muster runs next to the API server"
-    return fine("cluster", f"{message}; there is no installation to look at")
-
-
-def version(site: Installation, git: str) -> Finding:
-    if site.minor < _OLDEST:
-        return wrong(
-            "Kubernetes", f"{git} is too old", f"Allowed is 1.{_OLDEST} and newer: update the cluster."
-        )
-    return fine("Kubernetes", git)
-
-
-def clocks(ahead: float) -> Finding:
-    """`ahead`: seconds that this machine's clock is ahead of the API server's."""
-    if abs(ahead) <= _SKEW:
-        return fine("clocks", "this machine and the API server agree")
-    side = "ahead of" if ahead > 0 else "behind"
-    message = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
-    return wrong("clocks", message, "Let both follow the same time server; ages are shown wrong until then.")

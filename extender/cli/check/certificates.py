@@ -9,28 +9,10 @@ from extender.cli.check.findings import Finding, Installation, at, fine, wrong
 from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
-# ---- What commands read off certificates, and off the Secrets that hold them.
-
-
-def part_of(secret: Json | None, name: str) -> bytes:
-    """One file of a Secret; empty where it lacks it. Raises ValueError."""
-    return base64.b64decode(at(secret, "data", name) or "")
-
-
-def expiries(pem: bytes) -> list[float]:
-    """When each certificate ends, in seconds since 1970. Raises ValueError."""
-    from extender.webhooks.certificates import expiry, split
-
-    return [expiry(certificate) for certificate in split(pem)]
-
-
-def ends(left: float) -> str:
-    return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"
-
-
-# ---- The certificates of the webhooks: what the API server trusts, and what Muster shows.
-
 _SOON = 7 * 86400.0
+_SOON_BY_HAND = 30 * 86400.0  # of those for mutual TLS: people renew them, on each node
+_PAGE = "docs/install.md#default-scheduler"
+_RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
 _OVERDUE = 1 / 6  # of its life that a certificate of Muster's own has left: the next is made at a third
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
@@ -71,6 +53,25 @@ def certificate_in_files(site: Installation) -> bool:
     return any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
 
 
+# ---- what is read off certificates, and off the Secrets that hold them
+
+
+def part_of(secret: Json | None, name: str) -> bytes:
+    """One file of a Secret; empty where it lacks it. Raises ValueError."""
+    return base64.b64decode(at(secret, "data", name) or "")
+
+
+def expiries(pem: bytes) -> list[float]:
+    """When each certificate ends, in seconds since 1970. Raises ValueError."""
+    from extender.webhooks.certificates import expiry, split
+
+    return [expiry(certificate) for certificate in split(pem)]
+
+
+def ends(left: float) -> str:
+    return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"
+
+
 # ---- what the API server trusts
 
 
@@ -82,11 +83,8 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
         left = max(expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
-    return (
-        ""
-        if left > min((certificate.soon for certificate in certificates), default=_SOON)
-        else f"its authority {ends(left)}"
-    )
+    soon = min((certificate.soon for certificate in certificates), default=_SOON)
+    return f"its authority {ends(left)}" if left <= soon else ""
 
 
 def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
@@ -103,9 +101,8 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
         message = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
         return f"{message}, so the API server refuses it", _TRUST if certificate.own else _TRUST_OTHERS
     if not {host, f"*.{host.partition('.')[2]}"} & known:
-        message = (
-            f"the certificate in the Secret {certificate.name} is for {', '.join(sorted(known)) or 'no host'}"
-        )
+        hosts = ", ".join(sorted(known)) or "no host"
+        message = f"the certificate in the Secret {certificate.name} is for {hosts}"
         return f"{message}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
     return None
 
@@ -114,32 +111,28 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
 
 
 def certificates(site: Installation) -> Iterator[Finding]:
-    for certificate in shown(site):
-        yield _secret(certificate, site.now)
+    for found in shown(site):
+        todo = _LOG if found.own else _OTHERS
+        if found.secret is None:
+            yield wrong("certificates", f"the Secret {found.name} does not exist", todo)
+            continue
+        try:
+            left = min(expiries(part_of(found.secret, "tls.crt"))) - site.now
+        except ValueError as fault:
+            delete = "Delete it. " if found.own else ""
+            yield wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
+            continue
+        message = f"that of the Secret {found.name} {ends(left)}"
+        if left <= found.soon:
+            yield wrong("certificates", message, todo)
+        else:
+            yield fine("certificates", message)
 
 
-def _secret(found: ShownCertificate, now: float) -> Finding:
-    todo = _LOG if found.own else _OTHERS
-    if found.secret is None:
-        return wrong("certificates", f"the Secret {found.name} does not exist", todo)
-    try:
-        left = min(expiries(part_of(found.secret, "tls.crt"))) - now
-    except ValueError as fault:
-        delete = "Delete it. " if found.own else ""
-        return wrong("certificates", f"the Secret {found.name} holds none: {fault}", f"{delete}{todo}")
-    if left <= found.soon:
-        return wrong("certificates", f"that of the Secret {found.name} {ends(left)}", todo)
-    return fine("certificates", f"that of the Secret {found.name} {ends(left)}")
-
-
-# ---- The certificates by which Muster and the cluster's own scheduler know each other: the Secret that
-# Muster has at --tls-folder. The scheduler's side is in files of its node, which the API server does
-# not show.
-
-_SUBJECT = "mutual TLS"
-_SOON_MUTUAL = 30 * 86400.0  # people renew it, on each node
-_PAGE = "docs/install.md#default-scheduler"
-_RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
+# ---- mutual TLS: the certificates by which Muster and the cluster's own scheduler know each other
+#
+# Those of Muster are in the Secret at --tls-folder. The scheduler's side is in files of its node, which the
+# API server does not show.
 
 
 def mutual_tls(site: Installation) -> Iterator[Finding]:
@@ -147,9 +140,8 @@ def mutual_tls(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         if (folder := workload.setting("tls_folder")) and (name := workload.secret_at(folder)):
             # The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node.
-            listen = workload.setting("listen")
-            host = listen.rpartition(":")[0].strip("[]")
-            yield _judged(site, name, (host if host not in ("", "0.0.0.0", "::") else "127.0.0.1"))
+            host = workload.setting("listen").rpartition(":")[0].strip("[]")
+            yield _judged(site, name, host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
 
 
 def _judged(site: Installation, name: str, host: str) -> Finding:
@@ -159,15 +151,15 @@ def _judged(site: Installation, name: str, host: str) -> Finding:
             "muster certificates --out muster-tls, then: "
             f"kubectl -n {site.namespace} create secret generic {name} --from-file=muster-tls/muster; {_PAGE}"
         )
-        return wrong(_SUBJECT, f"{shown} does not exist, so the pods of Muster do not start", todo)
+        return wrong("mutual TLS", f"{shown} does not exist, so the pods of Muster do not start", todo)
     try:
         fault = _fault(secret, site.now, host)
         left = _left(secret, site.now) if not fault else 0.0
     except ValueError as unreadable:
-        return wrong(_SUBJECT, f"{shown} cannot be read: {unreadable}", _RENEW)
+        return wrong("mutual TLS", f"{shown} cannot be read: {unreadable}", _RENEW)
     if fault:
-        return wrong(_SUBJECT, f"{shown} {fault}", _RENEW)
-    return fine(_SUBJECT, f"the certificate in {shown} is for {host} and {ends(left)}")
+        return wrong("mutual TLS", f"{shown} {fault}", _RENEW)
+    return fine("mutual TLS", f"the certificate in {shown} is for {host} and {ends(left)}")
 
 
 def _fault(secret: Json, now: float, host: str) -> str:
@@ -185,13 +177,12 @@ def _fault(secret: Json, now: float, host: str) -> str:
         known = ", ".join(sorted(names(certificate))) or "no host"
         return f"has a certificate for {known}, and the scheduler calls {host}"
     left = _left(secret, now)
-    return f"has a certificate that {ends(left)}" if left <= _SOON_MUTUAL else ""
+    return f"has a certificate that {ends(left)}" if left <= _SOON_BY_HAND else ""
 
 
 def _left(secret: Json, now: float) -> float:
     """Seconds until the first of its certificates ends."""
     from extender.host.tls import AUTHORITY, CERTIFICATE
 
-    return (
-        min(expiry for name in (CERTIFICATE, AUTHORITY) for expiry in expiries(part_of(secret, name))) - now
-    )
+    files = (part_of(secret, name) for name in (CERTIFICATE, AUTHORITY))
+    return min(expiry for pem in files for expiry in expiries(pem)) - now

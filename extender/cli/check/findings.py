@@ -11,8 +11,6 @@ from extender.cli.output import Json
 from extender.kube.errors import ApiError, Forbidden, NotFound, Refused
 from extender.kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, Resource
 
-# ---- What a check finds, and what it looks at.
-
 T = TypeVar("T")
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
 
@@ -36,15 +34,6 @@ def wrong(subject: str, message: str, todo: str) -> Finding:
 
 # What puts back what an overlay brings.
 APPLY = "kubectl apply -k overlay, with the overlay of your install"
-
-
-_NAMED = 5
-
-
-def some(names: list[str], between: str = ", ") -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return between.join(names[:_NAMED]) + more
 
 
 class Installation:
@@ -187,7 +176,7 @@ def at(obj: Any, *steps: str) -> Any:
     return obj
 
 
-# ---- What a replica says of itself: its health port, asked through the API server's proxy to its pod.
+# ---- what a replica says of itself on its health port, asked through the API server's proxy to its pod
 
 FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

@@ -1,6 +1,7 @@
 """What the manifests install: CRDs, the rights of Muster's account, policies, webhooks."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from extender.cli.check.certificates import (
     ShownCertificate,
@@ -9,7 +10,7 @@ from extender.cli.check.certificates import (
     distrust,
     shown,
 )
-from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, name_of, some, wrong
+from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, name_of, wrong
 from extender.cli.check.view import is_viewed
 from extender.cli.lookup import Right
 from extender.cli.output import Json
@@ -30,9 +31,11 @@ from extender.kube.resources import (
     VALIDATING_WEBHOOKS,
 )
 from extender.shipped import RIGHTS
+from extender.terminal.text import listed
 
-# ---- The CRDs: there, served, and ours.
-
+_ACCOUNT = "muster"
+_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
+_POD_WEBHOOK = "kube-muster-pods"
 _APPLY = "kubectl apply -f manifests/crds"
 _OF_OURS = {
     QUEUES: ("spec", "state"),
@@ -65,38 +68,31 @@ def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) ->
     return fine(name, f"is there and serves {served}")
 
 
-# ---- Whether Muster's account may do what the manifests grant it: each right is asked for by itself.
-
-_ACCOUNT = "muster"
+# ---- whether the account may do what they grant it: each right is asked for by itself
 
 
 def rights(site: Installation) -> Iterator[Finding]:
+    import yaml
+
     account = account_of(site)
-    needed = [right for right in granted(_documents()) if _is_needed(site, right)]
+    texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
+    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
+    # A certificate that another component makes needs no Secret.
+    without = "secrets" if certificate_in_files(site) else ""
+    needed = [right for right in granted(documents) if right.resource != without]
     missing = [right for right in needed if not is_allowed(site, account, right)]
     if not missing:
         yield fine("rights", f"the account {account} has all {len(needed)} that it needs")
         return
-    named = some(list(map(str, missing)))
-    message = f"the account {account} lacks {len(missing)} of {len(needed)}: {named}"
+    message = (
+        f"the account {account} lacks {len(missing)} of {len(needed)}: {listed(list(map(str, missing)))}"
+    )
     yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
-
-
-def _is_needed(site: Installation, right: Right) -> bool:
-    """A certificate that another component makes needs no Secret."""
-    return right.resource != "secrets" or not certificate_in_files(site)
 
 
 def account_of(site: Installation) -> str:
     """The name of Muster's account."""
     return next((workload.spec["serviceAccountName"] for workload in site.workloads), _ACCOUNT)
-
-
-def _documents() -> list[Json]:
-    import yaml
-
-    texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
-    return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 
 def granted(documents: list[Json]) -> Iterator[Right]:
@@ -105,15 +101,12 @@ def granted(documents: list[Json]) -> Iterator[Right]:
     for document in documents:
         if any(subject["name"] == _ACCOUNT for subject in document.get("subjects", ())):
             role = roles[document["roleRef"]["kind"], document["roleRef"]["name"]]
+            namespace = document["metadata"].get("namespace", "")
             for rule in role["rules"]:
-                namespace = document["metadata"].get("namespace", "")
-                for group in rule["apiGroups"]:
-                    for resource in rule["resources"]:
-                        plural, _, sub = resource.partition("/")
-                        for name in rule.get("resourceNames", [""]):
-                            yield from (
-                                Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"]
-                            )
+                names = rule.get("resourceNames", [""])
+                for group, resource, name in product(rule["apiGroups"], rule["resources"], names):
+                    plural, _, sub = resource.partition("/")
+                    yield from (Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"])
 
 
 def is_allowed(site: Installation, account: str, right: Right) -> bool:
@@ -124,13 +117,7 @@ def is_allowed(site: Installation, account: str, right: Right) -> bool:
     return bool(site.ask(ACCESS_REVIEWS, review)["status"].get("allowed"))
 
 
-# ---- Admission: the policies inside the API server, and the webhooks with their certificates.
-
-_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
-_POD_WEBHOOK = "kube-muster-pods"
-
-
-# ---- policies
+# ---- policies inside the API server
 
 
 def policies(site: Installation) -> Iterator[Finding]:
@@ -147,17 +134,15 @@ def policies(site: Installation) -> Iterator[Finding]:
         (VALIDATING_POLICIES, VALIDATING_BINDINGS),
     ):
         bound = {at(binding, "spec", "policyName") for binding in site.ours(bindings)}
-        yield from (_policy(policy, name_of(policy) in bound) for policy in site.ours(kind))
-
-
-def _policy(policy: Json, bound: bool) -> Finding:
-    name = name_of(policy)
-    if not bound:
-        return wrong("policies", f"{name} has no binding, so it does nothing", APPLY)
-    if warnings := at(policy, "status", "typeChecking", "expressionWarnings"):
-        message = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
-        return wrong("policies", message, "Apply the manifests of this release.")
-    return fine("policies", f"{name} is there and bound")
+        for policy in site.ours(kind):
+            name = name_of(policy)
+            if name not in bound:
+                yield wrong("policies", f"{name} has no binding, so it does nothing", APPLY)
+            elif warnings := at(policy, "status", "typeChecking", "expressionWarnings"):
+                message = f"{name} does not fit this API server: {warnings[0].get('warning', '')}"
+                yield wrong("policies", message, "Apply the manifests of this release.")
+            else:
+                yield fine("policies", f"{name} is there and bound")
 
 
 # ---- webhooks
@@ -203,10 +188,6 @@ def _unserved(site: Installation, service: Json) -> str:
     if site.get(SERVICES, namespace, name) is None:
         return f"the service {namespace}/{name} does not exist"
     slices = site.labelled(ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
-    ready = [
-        end
-        for endpoints in slices
-        for end in endpoints.get("endpoints") or ()
-        if at(end, "conditions", "ready")
-    ]
+    ends = (end for endpoints in slices for end in endpoints.get("endpoints") or ())
+    ready = any(at(end, "conditions", "ready") for end in ends)
     return "" if ready else f"the service {namespace}/{name} has no endpoint that is ready"

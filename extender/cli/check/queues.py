@@ -7,7 +7,7 @@ from extender.api.keys import QUOTA_SOURCE
 from extender.api.objects.base import condition
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.objects.queues import LocalQueue, Queue
-from extender.cli.check.findings import Finding, Installation, fine, setting, some, wrong
+from extender.cli.check.findings import Finding, Installation, fine, setting, wrong
 from extender.cli.check.manifests import account_of, is_allowed
 from extender.cli.lookup import right_to
 from extender.domain.queues.quota_records import QuotaPlan
@@ -21,39 +21,8 @@ from extender.kube.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
-from extender.terminal.text import many
+from extender.terminal.text import listed, many
 
-# ---- LocalQueues that lead nowhere, and Kueue next to them.
-
-_LOCAL_QUEUES = "LocalQueues"
-
-
-def local_queues(site: Installation) -> Iterator[Finding]:
-    """One that is stopped on purpose is in order."""
-    found = site.all_of(LOCAL_QUEUES, LocalQueue)
-    astray = sorted(filter(None, map(_astray, found)))
-    if not astray:
-        yield fine(_LOCAL_QUEUES, f"{len(found)}, and each leads into a queue" if found else "there are none")
-        return
-    yield wrong(
-        _LOCAL_QUEUES,
-        f"{len(astray)} of {len(found)} let nothing in: {some(astray)}",
-        "kubectl get localqueues.kube-muster.io -A -o wide says why; correct spec.queue, or the queue.",
-    )
-
-
-def _astray(local: LocalQueue) -> str:
-    """Its name and why nothing comes in by it; empty where something does."""
-    active = condition(local.status.conditions, "Active")
-    if active is None or active.status == "True" or active.reason == "Stopped":
-        return ""
-    return f"{local.metadata.namespace}/{local.metadata.name} ({active.reason})"
-
-
-# ---- Quotas from which queues are made: whether Muster may read them, what is wrong with them, and
-# what has not come of them.
-
-_SUBJECT = "quotas"
 _KINDS: dict[str, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
     QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
@@ -61,6 +30,25 @@ _KINDS: dict[str, tuple[Resource, type[Any]]] = {
 }
 _COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
 _PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
+
+
+def local_queues(site: Installation) -> Iterator[Finding]:
+    """Those by which nothing comes in. One that is stopped on purpose is in order."""
+    found, astray = site.all_of(LOCAL_QUEUES, LocalQueue), []
+    for local in found:
+        active = condition(local.status.conditions, "Active")
+        if active is not None and active.status != "True" and active.reason != "Stopped":
+            astray.append(f"{local.metadata.namespace}/{local.metadata.name} ({active.reason})")
+    if astray:
+        message = f"{len(astray)} of {len(found)} let nothing in: {listed(sorted(astray))}"
+        todo = "kubectl get localqueues.kube-muster.io -A -o wide says why; correct spec.queue, or the queue."
+        yield wrong("LocalQueues", message, todo)
+    else:
+        message = f"{len(found)}, and each leads into a queue" if found else "there are none"
+        yield fine("LocalQueues", message)
+
+
+# ---- quotas: whether Muster may read them, what is wrong with them, and what has not come of them
 
 
 class _Sides(NamedTuple):
@@ -88,69 +76,56 @@ def quotas(site: Installation) -> Iterator[Finding]:
         {queue.metadata.name: queue for queue in site.all_of(QUEUES, Queue)},
     )
     if not any(found.values()) and not any(sides.made()):
-        yield fine(_SUBJECT, "there are none from which queues would be made")
+        yield fine("quotas", "there are none from which queues would be made")
         return
-    unread = list(_unread(site, {name for name, objects in found.items() if objects}))
-    amiss = [*unread, *_faulty(sides), *_not_made(sides, bool(unread)), *_orphaned(sides)]
+    unread = list(_unread(site, [name for name, objects in found.items() if objects]))
+    amiss = [*unread, *_faulty(sides), *([] if unread else _not_made(sides)), *_orphaned(sides)]
     yield from amiss
     if not amiss:
-        yield fine(_SUBJECT, f"{many(len(sides.plan.queues), 'queue')} made from them")
+        yield fine("quotas", f"{many(len(sides.plan.queues), 'queue')} made from them")
 
 
-# ---- what is amiss
-
-
-def _unread(site: Installation, there: set[str]) -> Iterator[Finding]:
+def _unread(site: Installation, there: list[str]) -> Iterator[Finding]:
     account = account_of(site)
-    rights = [
-        *(
-            right
-            for name in sorted(there)
-            for right in ((right_to(verb, _KINDS[name][0]) for verb in ("list", "watch")))
-        ),
-        *((right_to(verb, QUEUES) for verb in ("create", "patch", "delete"))),
-    ]
+    rights = [right_to(verb, _KINDS[name][0]) for name in sorted(there) for verb in ("list", "watch")]
+    rights += [right_to(verb, QUEUES) for verb in ("create", "patch", "delete")]
     missing = [right for right in rights if not is_allowed(site, account, right)]
     if there and missing:
         named = ", ".join(map(str, missing))
         message = f"no queues come of them, since the account {account} lacks: {named}"
-        yield wrong(_SUBJECT, message, _COMPONENT)
+        yield wrong("quotas", message, _COMPONENT)
 
 
 def _faulty(sides: _Sides) -> Iterator[Finding]:
     """What people have to correct in quotas, or in queues that stand in their way."""
     faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
-    faults += [
-        f"{sides.plan.queues[name].source}: queue {name!r} exists and is not made from it"
-        for name in sides.at(QuotaStep.LEAVE)
-    ]
+    for name in sides.at(QuotaStep.LEAVE):
+        source = sides.plan.queues[name].source
+        faults.append(f"{source}: queue {name!r} exists and is not made from it")
     if faults:
-        message = f"{many(len(faults), 'fault')}: {some(faults, '; ')}"
-        yield wrong(_SUBJECT, message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
+        message = f"{many(len(faults), 'fault')}: {listed(faults, between='; ')}"
+        yield wrong("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
 
 
-def _not_made(sides: _Sides, explained: bool) -> Iterator[Finding]:
-    behind = [*sides.at(QuotaStep.CREATE), *sides.at(QuotaStep.CHANGE)]
-    if behind and not explained:
-        message = f"{many(len(behind), 'queue')} not, or not yet, as quotas say: {some(behind)}"
+def _not_made(sides: _Sides) -> Iterator[Finding]:
+    if behind := [*sides.at(QuotaStep.CREATE), *sides.at(QuotaStep.CHANGE)]:
+        message = f"{many(len(behind), 'queue')} not, or not yet, as quotas say: {listed(behind)}"
         todo = "It takes Muster a second or two. If it stays so, look at the line health, and at its log."
-        yield wrong(_SUBJECT, message, todo)
+        yield wrong("quotas", message, todo)
 
 
 def _orphaned(sides: _Sides) -> Iterator[Finding]:
     """Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go."""
-    left = [queue for queue in sides.made() if _is_left(sides, queue)]
+    left = []
+    for queue in sides.made():
+        name, source = queue.metadata.name, quota_source(queue)
+        if name not in sides.plan.queues and source not in sides.plan.unsure and not is_ended(queue):
+            left.append(f"{name} ({source})")
     if left:
-        named = [f"{queue.metadata.name} ({quota_source(queue)})" for queue in left]
-        message = f"{many(len(left), 'queue')} whose quota is gone or not read: {some(named)}"
+        message = f"{many(len(left), 'queue')} whose quota is gone or not read: {listed(left)}"
         todo = (
             "Muster closes them once it reads quotas of that kind (--quota-sources). To be rid of them"
             " without that, delete the binding of kube-muster-quota, and then the queues; to keep them, their"
             f" annotation {QUOTA_SOURCE} in place of the queues."
         )
-        yield wrong(_SUBJECT, message, todo)
-
-
-def _is_left(sides: _Sides, queue: Queue) -> bool:
-    is_wanted = queue.metadata.name in sides.plan.queues or quota_source(queue) in sides.plan.unsure
-    return not is_wanted and not is_ended(queue)
+        yield wrong("quotas", message, todo)

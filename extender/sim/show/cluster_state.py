@@ -49,7 +49,7 @@ def queue_summaries(
     shown = [
         queue
         for queue in queues
-        if queue["metadata"]["name"] in used or not (queue["metadata"]["name"] in (DEFAULT_QUEUE, ROOT_QUEUE))
+        if queue["metadata"]["name"] in used or queue["metadata"]["name"] not in (DEFAULT_QUEUE, ROOT_QUEUE)
     ]
     made = [_queue(queue, debugged.get(queue["metadata"]["name"], {})) for queue in shown]
     if DEFAULT_QUEUE in used and DEFAULT_QUEUE not in [part.name for part in made]:

@@ -1,0 +1,162 @@
+"""Who else starts, schedules or writes the same: Kueue and Volcano next to Muster.
+
+A label `kueue.x-k8s.io/queue-name` that names no LocalQueue of Muster is Kueue's own where the cluster has
+that. Volcano might schedule the same pods, or write the same status.
+"""
+
+from collections.abc import Iterator, Set
+from typing import NamedTuple
+
+import msgspec
+
+from extender.api.keys import KUEUE_QUEUE
+from extender.api.objects.cluster import Lease
+from extender.api.objects.pods import Pod
+from extender.api.workloads.table import WORKLOADS
+from extender.cli.check.findings import (
+    OK,
+    Finding,
+    Installation,
+    at,
+    fine,
+    name_of,
+    setting,
+    settings,
+    wrong,
+)
+from extender.cli.observed_jobs import JobState, observed_job
+from extender.cli.output import Json
+from extender.controllers.coexistence import LEASE, POD_LABEL, works
+from extender.controllers.leader_election import lively
+from extender.kube.resources import (
+    CRDS,
+    DEPLOYMENTS,
+    KUEUE_LOCAL_QUEUES,
+    LEASES,
+    LOCAL_QUEUES,
+    PODS,
+    Resource,
+    resource_of,
+)
+from extender.terminal.text import listed, many
+
+_KUEUES = f"{KUEUE_LOCAL_QUEUES[0].plural}.{KUEUE_LOCAL_QUEUES[0].group}"
+_OURS = f"{LOCAL_QUEUES.plural}.{LOCAL_QUEUES.group}"
+
+_SCHEDULER, _CONTROLLERS = "=".join(POD_LABEL), "app=volcano-controller"
+_SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
+_PAGE = "docs/volcano.md has the steps"
+
+
+# ---- Kueue
+
+
+class _WaitingJob(NamedTuple):
+    """`local_queue`: the one that its label of Kueue's names."""
+
+    name: str
+    local_queue: str
+
+
+def kueue(site: Installation) -> Iterator[Finding]:
+    """Which jobs are left to it, and what both would start."""
+    crd = site.get(CRDS, "", _KUEUES)
+    if crd is None:
+        yield fine("Kueue", "the cluster does not have it")
+        return
+    ours = _names(site, LOCAL_QUEUES)
+    served = {version["name"] for version in at(crd, "spec", "versions") or () if version.get("served")}
+    known = [resource for resource in KUEUE_LOCAL_QUEUES if resource.version.rpartition("/")[2] in served]
+    theirs = _names(site, known[0]) if known else set()  # each version shows all
+    if both := sorted(ours & theirs):
+        message = f"{listed(both)}: LocalQueues of both, so both start and suspend the jobs that name them"
+        yield wrong("Kueue", message, f"Keep one of each name: kubectl get {_OURS},{_KUEUES} -A")
+    yield from _left([job for job in _waiting_jobs(site) if job.local_queue not in ours], theirs)
+
+
+def _names(site: Installation, resource: Resource) -> set[str]:
+    metas = (obj["metadata"] for obj in site.all_of(resource, Json))
+    return {f"{meta['namespace']}/{meta['name']}" for meta in metas}
+
+
+def _waiting_jobs(site: Installation) -> Iterator[_WaitingJob]:
+    """Those that wait to be started, whose pods would be Muster's to place, and that carry the label of
+    Kueue's without one of Muster's, which would count."""
+    schedulers = settings(site.container, "scheduler_names")
+    for row in WORKLOADS.values():
+        for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:
+            job = observed_job(row, obj, None)
+            record = job.read(schedulers)
+            if record is None or not record.ours or record.is_part:
+                continue
+            label, namespace = record.local_queue, record.namespace
+            if label is not None and label.is_kueues and job.state is JobState.WAITING:
+                yield _WaitingJob(f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}")
+
+
+def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:
+    known = sorted(job.name for job in jobs if job.local_queue in theirs)
+    lost = sorted(f"{job.name} ({job.local_queue})" for job in jobs if job.local_queue not in theirs)
+    if known:
+        message = f"{many(len(known), 'suspended job')} left to it: {listed(known)}"
+        todo = f"To have Muster start one, take off its label {KUEUE_QUEUE} and name a queue of Muster's."
+        yield Finding("Kueue", OK, message, todo)
+    if lost:
+        count = many(len(lost), "suspended job")
+        message = f"{count} left to it, of LocalQueues that nobody has: {listed(lost)}"
+        todo = f"Correct the label {KUEUE_QUEUE}, or create the LocalQueue; for Muster, a {_OURS}."
+        yield wrong("Kueue", message, todo)
+    if not jobs:
+        yield fine("Kueue", "the cluster has it, and no job of Muster's scheduler waits for it")
+
+
+# ---- Volcano
+
+
+def volcano(site: Installation) -> Iterator[Finding]:
+    """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
+    place = setting(site.container, "volcano_namespace")
+    pods = [pod for pod in site.labelled(PODS, "", _SCHEDULER) if works(msgspec.convert(pod, Pod))]
+    lease = site.get(LEASES, place, LEASE)
+    spec = msgspec.convert(lease, Lease).spec if lease else None
+    holder = (spec.holder_identity or "") if spec and lively(spec, site.now) else ""
+    if not pods and not holder:
+        yield fine("Volcano", "no scheduler of Volcano is at work")
+        yield from _controllers(site)
+    elif "volcano" not in settings(site.container, "scheduler_names"):
+        yield fine("Volcano", "its scheduler is at work, and Muster leaves its name alone")
+    elif not holder and all(pod["metadata"]["namespace"] != place for pod in pods):
+        there = pods[0]["metadata"]["namespace"]
+        message = f"its scheduler is at work in namespace {there} ({name_of(pods[0])})"
+        todo = f"Set --volcano-namespace={there}: until then both take the same pods."
+        yield wrong("Volcano", f"{message}, and Muster does not look there", todo)
+    else:
+        who = holder or name_of(pods[0])
+        message = f"its scheduler is at work ({who}), so pods of schedulerName: volcano are left to it"
+        todo = (
+            f"Stop it when Muster is to take them over; {_PAGE}. Or take volcano out of --scheduler-name, the"
+            " profiles and the policy, so that Muster's scheduler does not try them in vain."
+        )
+        yield wrong("Volcano", message, todo)
+
+
+def _controllers(site: Installation) -> Iterator[Finding]:
+    """Those of its controllers that only its scheduler needs."""
+    for found in site.labelled(DEPLOYMENTS, "", _CONTROLLERS):
+        replicas = at(found, "spec", "replicas")
+        shared = [controller for controller in _SHARED if replicas and _is_on(found, controller)]
+        if shared:
+            where = f"{found['metadata']['namespace']}/{name_of(found)}"
+            message = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
+            off = ",".join(f"-{controller}" for controller in _SHARED)
+            todo = f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
+            yield wrong("Volcano", message, todo)
+
+
+def _is_on(deployment: Json, controller: str) -> bool:
+    """As its flag --controllers says; without it all of them are on."""
+    containers = at(deployment, "spec", "template", "spec", "containers") or ()
+    arguments = [argument for container in containers for argument in container.get("args", ())]
+    flags = [argument for argument in arguments if argument.startswith("--controllers=")]
+    named = flags[-1].partition("=")[2].split(",") if flags else ["*"]
+    return f"-{controller}" not in named and not {"*", controller, f"+{controller}"}.isdisjoint(named)
