@@ -6,9 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -33,52 +31,26 @@ def test_no_entry_is_left_over(entry: Entry) -> None:
     assert entry in [entry_of(each) for each in ALL]
 
 
-class Run(NamedTuple):
-    """What came of a command in a folder of its own."""
-
-    text: str
-    folder: Path
-    done: "subprocess.CompletedProcess[str]"
-
-
-@pytest.fixture(scope="module")
-def runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Command, "Future[Run]"]]:
-    """Those of the chosen tests, two at a time: most of them wait more than they work."""
-    chosen: list[Any] = [
-        each for each in request.session.items if each.name.startswith("test_it_runs_alone[")
-    ]
-    commands = [each.callspec.params["command"] for each in chosen]
-    with ThreadPoolExecutor(2) as pool:
-        yield {each: pool.submit(run_alone, each, tmp_path_factory.mktemp("alone")) for each in commands}
-        pool.shutdown(cancel_futures=True)
-
-
-def run_alone(command: Command, folder: Path) -> Run:
+@pytest.mark.parametrize("command", [command for command in ALL if way_of(command) is Way.ALONE], ids=str)
+def test_it_runs_alone(command: Command, tmp_path: Path) -> None:
     """With the files of its page, a hundredth of the pods of a large one, and pods that run fast."""
-    (folder / "examples").symlink_to(ROOT / "examples")
-    (folder / "queues.yaml").symlink_to(ROOT / "examples" / "first-gang.yaml")
-    (folder / "monday.csv").symlink_to(ROOT / "examples" / "trace.csv")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "queues.yaml").symlink_to(ROOT / "examples" / "first-gang.yaml")
+    (tmp_path / "monday.csv").symlink_to(ROOT / "examples" / "trace.csv")
     for file in (step for step in steps(ROOT / command.page) if isinstance(step, File)):
-        if not (folder / file.path).exists():
-            (folder / file.path).parent.mkdir(exist_ok=True)
-            (folder / file.path).write_text(file.text)
+        if not (tmp_path / file.path).exists():
+            (tmp_path / file.path).parent.mkdir(exist_ok=True)
+            (tmp_path / file.path).write_text(file.text)
     text = re.sub(r" --speed \d+", "", command.text.replace("100000", "1000"))
     text = text.replace("muster run", "muster run --speed 1000")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    arguments = ["bash", "-euc", text]
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return Run(text, folder, done)
-
-
-@pytest.mark.parametrize("command", [each for each in ALL if way_of(each) is Way.ALONE], ids=str)
-def test_it_runs_alone(command: Command, runs: dict[Command, "Future[Run]"]) -> None:
-    text, folder, done = runs[command].result()
+    done = subprocess.run(
+        ["bash", "-euc", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert command.printed in (None, done.stdout)
     for drawn in re.findall(r"--gantt (\S+)", text):
-        assert (folder / drawn).exists()
+        assert (tmp_path / drawn).exists()
 
 
 @pytest.fixture
