@@ -65,6 +65,11 @@ nightly: $(READY)  ## the e2e tests' own tools, the embedded server beside a rea
 fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
+coverage: $(READY)  ## how much of domain, view and verbs their tests reach; fails below the floors of tools/coverage.py
+	$(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal --cov --cov-report=json tests/conformance tests/domain \
+	    tests/verbs tests/view $(ARGS)
+	@$(BIN)/python -m tools.coverage coverage.json
+
 shape: $(READY)  ## figures of the shape of the code, beside their goals (ARGS=--arrows lists the arrows of the domain)
 	@$(BIN)/python -m tools.shape $(ARGS)
 
@@ -86,6 +91,6 @@ release:  ## render the installs into dist/, one file each (IMAGE=registry.examp
 	@$(PYTHON) -m tools.release --image "$(IMAGE)" $(if $(KUBECTL),--kubectl "$(KUBECTL)")
 
 clean:  ## remove what the other tasks made in this tree
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .coverage* coverage.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz conformance shape chart hashes image release clean
+.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz conformance coverage shape chart hashes image release clean

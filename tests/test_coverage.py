@@ -1,0 +1,38 @@
+"""The floors of coverage: what is below one is named."""
+
+from typing import Any
+
+import pytest
+
+from tools.coverage import FLOORS, Share, below, reached
+
+
+def report(**covered: tuple[int, int]) -> dict[str, Any]:
+    """Of 100 lines and 50 branches in each file, by its name."""
+    return {
+        "files": {
+            f"extender/{name.replace('__', '/')}.py": {
+                "summary": {
+                    "num_statements": 100,
+                    "covered_lines": lines,
+                    "num_branches": 50,
+                    "covered_branches": branches,
+                    "percent_covered_display": "any",
+                }
+            }
+            for name, (lines, branches) in covered.items()
+        }
+    }
+
+
+def test_the_files_of_an_area_count_together() -> None:
+    made = report(domain__model__pods=(100, 50), domain__queues__tree=(80, 30), view__relay=(0, 0))
+    assert reached(made, "extender/domain") == Share(90.0, 80.0)
+
+
+@pytest.mark.parametrize("area", FLOORS)
+@pytest.mark.parametrize("less", [(99, 0), (0, 49)], ids=["branches", "lines"])
+def test_less_of_lines_or_of_branches_is_below_the_floor(area: str, less: tuple[int, int]) -> None:
+    whole = {f"{name.removeprefix('extender/')}__file": (100, 50) for name in FLOORS}
+    assert not list(below(report(**whole)))
+    assert list(below(report(**{**whole, f"{area.removeprefix('extender/')}__file": less}))) == [area]

@@ -1,0 +1,67 @@
+"""How much of the core its own tests reach, by lines and by branches: fails below the floors.
+
+    python -m tools.coverage coverage.json
+
+The file is what `coverage json` writes. A floor lies just below what is reached, and only ever goes up.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of lines or of branches, in per cent."""
+
+    lines: float
+    branches: float
+
+    def __str__(self) -> str:
+        return f"{self.lines:5.1f} % of lines, {self.branches:5.1f} % of branches"
+
+
+FLOORS = {
+    "extender/domain": Share(90.0, 90.0),
+    "extender/view": Share(90.0, 90.0),
+    "extender/verbs": Share(90.0, 90.0),
+}
+
+
+def reached(report: Json, area: str) -> Share:
+    """Of all files below a folder."""
+    summaries = [file["summary"] for path, file in report["files"].items() if path.startswith(f"{area}/")]
+
+    def share(covered: str, of: str) -> float:
+        return (
+            100.0 * sum(summary[covered] for summary in summaries) / sum(summary[of] for summary in summaries)
+        )
+
+    return Share(share("covered_lines", "num_statements"), share("covered_branches", "num_branches"))
+
+
+def below(report: Json) -> Iterator[str]:
+    """The areas that are below their floors."""
+    for area, floor in FLOORS.items():
+        found = reached(report, area)
+        if found.lines < floor.lines or found.branches < floor.branches:
+            yield area
+
+
+def main() -> int:
+    report = json.loads(Path(sys.argv[1]).read_text())
+    for area, floor in FLOORS.items():
+        sys.stdout.write(f"{area:<16} {reached(report, area)}   (at least {floor})\n")
+    low = list(below(report))
+    if low:
+        sys.stderr.write(f"error: below the floor of tools/coverage.py: {', '.join(low)}\n")
+    return 1 if low else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
