@@ -50,7 +50,7 @@ PROGRAM_KINDS = {"Kustomization", "Component", "KubeSchedulerConfiguration"}
 
 
 def documents(path: Path) -> list[Json]:
-    return list(yaml.safe_load_all(path.read_text()))
+    return list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
 
 
 def objects() -> Iterator[Json]:
