@@ -16,6 +16,7 @@ from tests.conformance.queueing import families
 from tests.conformance.volcano import kinds
 
 Place = tuple[str | int, ...]
+CASES = load(DATA)
 _NEEDED = {"name", "object", "queue", "op", "command", "handler", "cycles", "queues"}
 _BREAKS = ("KeyError", "AttributeError", "TypeError", "IndexError", "ValidationError", "Malformed")
 
@@ -33,7 +34,7 @@ def _places(given: Any, above: Place = ()) -> Iterator[Place]:
 
 def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
     seen, optional = set(), _optional(kind) if kind in families.CHECKS else None
-    for case in load(DATA):
+    for case in CASES:
         for place in _places(case.input) if case.kind == kind else ():
             alike = _alike(place)
             may_lack = place[-1] not in _NEEDED if optional is None else alike in optional
@@ -50,7 +51,7 @@ def _alike(place: Place) -> Place:
 def _optional(family: str) -> set[Place]:
     """What some case of a family leaves out although others have it, and what has a default."""
     times: defaultdict[Place, int] = defaultdict(int)
-    for case in load(DATA):
+    for case in CASES:
         for place in _places(case.input) if case.kind == family else ():
             if isinstance(place[-1], str):
                 times[_alike(place)] += 1
