@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tools.coverage import FLOORS, Share, below, reached
+from tools.coverage import FLOORS, Reached, below, reached
 
 
 def report(**covered: tuple[int, int]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def report(**covered: tuple[int, int]) -> dict[str, Any]:
 
 def test_the_files_of_an_area_count_together() -> None:
     made = report(domain__model__pods=(100, 50), domain__queues__tree=(80, 30), view__relay=(0, 0))
-    assert reached(made, "extender/domain") == Share(90.0, 80.0)
+    assert reached(made, "extender/domain") == Reached(90.0, 80.0)
 
 
 @pytest.mark.parametrize("area", FLOORS)
