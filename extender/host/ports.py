@@ -33,7 +33,7 @@ from extender.view.server import ViewServer
 from extender.view.upstream import Upstream
 from extender.web.health import Check
 from extender.web.listen import Identity
-from extender.web.webhooks import WebhookServer
+from extender.web.side import WebhookServer
 from extender.webhooks.latest import Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import (

@@ -71,9 +71,21 @@ class App:
         if method != "POST":
             raise MethodNotAllowed(["POST"])
         with metrics.counted(verb.name) as call:
-            args = _read(verb.reads, body, call)
+            try:
+                args = decode(body, verb.reads)
+            except MALFORMED as fault:
+                call.outcome = "malformed"
+                raise BadRequest(str(fault)) from fault
             with about(pod=_pod_of(args)):
-                return await _answer(verb, args, caller, call)
+                try:  # encoding is guarded like the verb itself: either may raise something unforeseen
+                    return encode(await verb.answer(args, caller))
+                except asyncio.CancelledError:
+                    metrics.refused()
+                    raise
+                except Exception:
+                    call.outcome = "failed"
+                    log.exception("a verb failed", verb=verb.name)
+                    return encode(verb.failed)
 
 
 def _table(verbs: Verbs) -> tuple[Verb, ...]:
@@ -89,28 +101,6 @@ def _table(verbs: Verbs) -> tuple[Verb, ...]:
         Verb("bind", BindingArgs, verbs.bind, BindingResult(error=FAILED)),
         Verb("preempt", PreemptionArgs, lambda args, _: verbs.preempt(args), PreemptionResult({})),
     )
-
-
-def _read(kind: type[Message], body: bytes, call: metrics.Call) -> Message:
-    try:
-        return decode(body, kind)
-    except MALFORMED as fault:
-        call.outcome = "malformed"
-        raise BadRequest(str(fault)) from fault
-
-
-async def _answer(verb: Verb, args: Message, caller: Caller, call: metrics.Call) -> bytes:
-    """The answer as bytes. Encoding is guarded like the verb itself: either may raise something
-    unforeseen."""
-    try:
-        return encode(await verb.answer(args, caller))
-    except asyncio.CancelledError:
-        metrics.refused()
-        raise
-    except Exception:
-        call.outcome = "failed"
-        log.exception("a verb failed", verb=verb.name)
-        return encode(verb.failed)
 
 
 def _pod_of(args: Message) -> str:

@@ -51,15 +51,12 @@ class Caller:
 
     def gone(self) -> bool:
         """Whether the caller hung up, even if the connection has not noticed yet. Any thread."""
-        # In the end once more: meanwhile the descriptor may have become another connection's.
-        return self.lost or self._hangs_up() or self.lost
-
-    def _hangs_up(self) -> bool:
-        if self._descriptor < 0 or not _HUNG_UP:
-            return False
+        if self.lost or self._descriptor < 0 or not _HUNG_UP:
+            return self.lost
         poll = select.poll()
         poll.register(self._descriptor, _HUNG_UP)
-        return bool(poll.poll(0))
+        # In the end once more: meanwhile the descriptor may have become another connection's.
+        return bool(poll.poll(0)) or self.lost
 
 
 class Connection(RequestHandler):

@@ -90,19 +90,18 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
     def answer(**names: str) -> Response:
         if view is None:
             raise NotFound("This part of Muster does not run here")
-        data = view(**names, **({"limit": _limit()} if endpoint.limited else {}))
+        limits = {}
+        if endpoint.limited:
+            given = request.args.get("limit", "100")
+            if re.fullmatch("[1-9][0-9]{0,2}|1000", given) is None:
+                raise BadRequest(f"limit: got {given!r}; allowed is a whole number from 1 to 1000")
+            limits["limit"] = int(given)
+        data = view(**names, **limits)
         if data is None:
             raise NotFound(f"Muster knows no {endpoint.view} {'/'.join(names.values())}".rstrip())
         return Response(readable(data), mimetype="application/json")
 
     return answer
-
-
-def _limit() -> int:
-    given = request.args.get("limit", "100")
-    if re.fullmatch("[1-9][0-9]{0,2}|1000", given) is None:
-        raise BadRequest(f"limit: got {given!r}; allowed is a whole number from 1 to 1000")
-    return int(given)
 
 
 # ---- pages without state

@@ -4,7 +4,7 @@
 Muster would not cure. `/readyz` says whether it should be called. Both take `?verbose` and `?exclude=NAME`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -55,35 +55,26 @@ class HealthApp:
         self, request: web.BaseRequest, checks: Mapping[str, Check], notes: Mapping[str, Note]
     ) -> web.Response:
         excluded = set(request.query.getall("exclude", []))
-        failures = {name: _ask(name, check) for name, check in checks.items() if name not in excluded}
-        healthy = not any(failures.values())
+        lines, healthy = [], True
+        for name, check in checks.items():
+            if name in excluded:
+                lines.append(f"[+]{name} excluded: ok")
+                continue
+            try:
+                reason = check()
+            except Exception as fault:
+                log.exception("a health check failed to answer", check=name)
+                reason = f"the check itself failed with {type(fault).__name__}"
+            healthy = healthy and not reason
+            lines.append(f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok")
         if healthy and "verbose" not in request.query:
             return _answer(b"ok")
-        verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"
-        noted = [f"[+]{name} ok: {note()}" for name, note in notes.items()]
-        lines = [*_lines(checks, failures), *noted]
+        lines += [f"[+]{name} ok: {note()}" for name, note in notes.items()]
         if unknown := excluded - checks.keys():
             lines.append(f"warn: no such checks to exclude: {', '.join(sorted(unknown))}")
+        verdict = f"{request.path.lstrip('/')} check {'passed' if healthy else 'failed'}"
         text = "\n".join((*lines, verdict, ""))
         return _answer(text.encode(errors="replace"), status=200 if healthy else 500)
-
-
-def _ask(name: str, check: Check) -> str | None:
-    try:
-        return check()
-    except Exception as fault:
-        log.exception("a health check failed to answer", check=name)
-        return f"the check itself failed with {type(fault).__name__}"
-
-
-def _lines(checks: Mapping[str, Check], failures: Mapping[str, str | None]) -> Iterator[str]:
-    for name in checks:
-        if name not in failures:
-            yield f"[+]{name} excluded: ok"
-        elif reason := failures[name]:
-            yield f"[-]{name} failed: {reason}"
-        else:
-            yield f"[+]{name} ok"
 
 
 def _answer(body: bytes, content_type: str = "text/plain; charset=utf-8", status: int = 200) -> web.Response:

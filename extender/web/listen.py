@@ -15,7 +15,25 @@ BACKLOG = 4096  # connections; the limit of Linux by default
 def listen(flag: str, address: Address) -> socket.socket:
     """A socket that listens on `address`, which `flag` set. Raises InvalidConfiguration."""
     try:
-        return _bound(address)
+        # No host means all addresses of both families, as in Go.
+        both = not address.host and socket.has_dualstack_ipv6()
+        host = "::" if both else address.host
+        family, *_ = socket.getaddrinfo(host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
+            bound.bind((host or "0.0.0.0", address.port))
+            # Only a listening socket keeps the port from other processes; early callers wait in its backlog.
+            # Their connections inherit its options at once: without this one, each answer to them takes 40 ms
+            # (Nagle's algorithm and delayed ACKs).
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            bound.listen(BACKLOG)
+        except OSError:
+            bound.close()
+            raise
+        return bound
     except OSError as fault:
         why = {
             errno.EADDRINUSE: "another process listens there; allowed is a free port",
@@ -23,28 +41,6 @@ def listen(flag: str, address: Address) -> socket.socket:
             errno.EACCES: "ports below 1024 need a privilege",
         }.get(fault.errno or 0, fault.strerror or str(fault))
         raise InvalidConfiguration(f"{flag}: got '{address}'; {why}") from fault
-
-
-def _bound(address: Address) -> socket.socket:
-    """No host means all addresses of both families, as in Go."""
-    both = not address.host and socket.has_dualstack_ipv6()
-    host = "::" if both else address.host
-    family, *_ = socket.getaddrinfo(host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)[0]
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
-        bound.bind((host or "0.0.0.0", address.port))
-        # Only a listening socket keeps the port from other processes; early callers wait in its backlog.
-        # Their connections inherit its options at once: without this one, each answer to them takes 40 ms
-        # (Nagle's algorithm and delayed ACKs).
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        bound.listen(BACKLOG)
-    except OSError:
-        bound.close()
-        raise
-    return bound
 
 
 class Identity:

@@ -68,7 +68,9 @@ def serve(
     `on_stop` once when a signal to stop arrives. It has to answer every held call. `pulse` shows whether the
     calls can be answered. With `secure`, the port uses TLS.
     """
-    _allow_many_connections()
+    # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     _share_memory_between_threads()
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
     limits = Limits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
@@ -227,9 +229,3 @@ def _share_memory_between_threads() -> None:
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
-
-
-def _allow_many_connections() -> None:
-    """Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

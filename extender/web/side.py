@@ -1,4 +1,4 @@
-"""The ports beside the verbs': each served by an event loop and threads of its own.
+"""The ports beside the verbs': health, debug, webhooks. Each has an event loop and threads of its own.
 
 They must answer when the verbs' port cannot: while its loop is stuck, while it starts, while it stops. So
 they share nothing with it but the policy of connections. The loop reads and writes; the answers come from
@@ -13,20 +13,28 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 from wsgiref.types import WSGIApplication
 
 from aiohttp import web
+from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api.setting_kinds import Address
 from extender.telemetry.logs import logger
 from extender.web.connection import Connection
 from extender.web.connections import Limits
+from extender.web.listen import Identity
 from extender.web.port import Port, Secure
+from extender.webhooks.reviews import Malformed
 
 LIMITS = Limits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
 _THREADS = 4
+LARGEST_REVIEW = 8 * 1024 * 1024  # bytes: an object of 1.5 MiB, old and new, escaped
+# API servers open one connection for each of the reviews that they send at the same time.
+REVIEW_LIMITS = Limits(connections=2048, body=LARGEST_REVIEW, unread=8 * LARGEST_REVIEW)
+_REVIEW_THREADS = 64
+_JSON = {"Content-Type": "application/json", "Server": "muster"}
 _LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
 
 log = logger(__name__)
@@ -143,3 +151,34 @@ def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
 
 def _latin(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
+class Reviews(Protocol):
+    @property
+    def paths(self) -> frozenset[str]: ...
+
+    def answer(self, path: str, body: bytes) -> bytes:
+        """The answer as JSON. Raises Malformed."""
+
+
+class WebhookServer(SideServer):
+    """AdmissionReviews over TLS; connections before the first certificate are closed.
+
+    The API server keeps its connections open and sends thousands of small reviews over them, and a user's
+    request waits for each of these, which may wait for the API server in turn. So this port has more threads
+    than others. Reviews are counted but not logged."""
+
+    def __init__(
+        self, listener: socket.socket, reviews: Reviews, identity: Identity, limits: Limits = REVIEW_LIMITS
+    ) -> None:
+        def answer(request: web.BaseRequest, body: bytes) -> web.Response:
+            if request.method != "POST":
+                raise MethodNotAllowed(["POST"], "allowed is POST")
+            if request.path not in reviews.paths:
+                raise NotFound(f"allowed are {', '.join(sorted(reviews.paths))}")
+            try:
+                return web.Response(body=reviews.answer(request.path, body), headers=_JSON)
+            except Malformed as fault:
+                raise BadRequest(str(fault)) from fault
+
+        super().__init__("webhooks", listener, answer, limits, _REVIEW_THREADS, lambda: identity.context)

@@ -33,9 +33,7 @@ from extender.web.health import HealthApp
 from extender.web.listen import Identity, listen
 from extender.web.port import Pulse
 from extender.web.server import serve
-from extender.web.side import LIMITS, SideServer, pages
-from extender.web.webhooks import LIMITS as OF_WEBHOOKS
-from extender.web.webhooks import WebhookServer
+from extender.web.side import LIMITS, REVIEW_LIMITS, SideServer, WebhookServer, pages
 from extender.webhooks.certificates import make_pair
 
 WINDOW = 100
@@ -130,7 +128,7 @@ def main() -> None:
         limits = LIMITS._replace(patience=patience)
         SideServer("debug", debug, pages(create_debug_app({"pod": holding.look})), limits)
         SideServer("health", health, HealthApp({"verbs": pulse.missing}, {}), limits)
-        WebhookServer(webhooks, Echo(), identity(), OF_WEBHOOKS._replace(patience=patience))
+        WebhookServer(webhooks, Echo(), identity(), REVIEW_LIMITS._replace(patience=patience))
 
     serve(
         verbs,

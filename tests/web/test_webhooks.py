@@ -13,7 +13,7 @@ import pytest
 
 from extender.api.setting_kinds import Address
 from extender.web.listen import Identity, listen
-from extender.web.webhooks import LARGEST_BODY, WebhookServer
+from extender.web.side import LARGEST_REVIEW, WebhookServer
 from extender.webhooks.certificates import Pair, make_pair
 from extender.webhooks.reviews import Malformed
 
@@ -103,7 +103,7 @@ def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: tuple
         ("POST", "/echo", b"bad", 400, b"no review at $.request"),
         ("POST", "/nowhere", b"", 404, b"/broken, /echo, /slow"),
         ("GET", "/echo", b"", 405, b"POST"),
-        ("POST", "/echo", b" " * (LARGEST_BODY + 1), 413, b"8388608 bytes"),
+        ("POST", "/echo", b" " * (LARGEST_REVIEW + 1), 413, b"8388608 bytes"),
         ("POST", "/broken", b"", 500, b"its log says why"),
     ],
 )
