@@ -69,7 +69,7 @@ def simulated(*arguments: str) -> Callable[[], str]:
     def draw() -> str:
         with tempfile.TemporaryDirectory() as folder:
             chart = Path(folder) / "chart.svg"
-            given = [str(ROOT / each) if each.startswith("examples/") else each for each in arguments]
+            given = [str(ROOT / word) if word.startswith("examples/") else word for word in arguments]
             result = CliRunner().invoke(main, ["simulate", *given, "--gantt", str(chart)])
             assert result.exit_code == 0, result.output
             return chart.read_text(encoding="utf-8")
