@@ -7,6 +7,7 @@ to one, in two sets of colours, for light and dark pages.
 import io
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -17,7 +18,8 @@ from rich.text import Text
 
 from extender.cli import main
 from tests.cli.desk import Desk
-from tests.pages.fences import ROOT
+from tests.pages.fences import ROOT, File, steps
+from tests.pages.register import TUTORIAL
 from tests.pages.town import settle
 from tests.sim.drawings import Drawing, drawn
 
@@ -64,15 +66,17 @@ def _answer(desk: Desk, command: str) -> str:
 
 
 def simulated(*arguments: str) -> Callable[[], str]:
-    """The chart of a simulation."""
+    """The chart that the tutorial's reader gets, who has its files and the examples."""
 
     def draw() -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            chart = Path(folder) / "chart.svg"
-            given = [str(ROOT / word) if word.startswith("examples/") else word for word in arguments]
-            result = CliRunner().invoke(main, ["simulate", *given, "--gantt", str(chart)])
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            Path("examples").symlink_to(ROOT / "examples")
+            for file in steps(ROOT / TUTORIAL):
+                if isinstance(file, File) and not Path(file.path).exists():
+                    Path(file.path).write_text(file.text)
+            result = CliRunner().invoke(main, ["simulate", *arguments, "--gantt", "chart.svg"])
             assert result.exit_code == 0, result.output
-            return chart.read_text(encoding="utf-8")
+            return Path("chart.svg").read_text(encoding="utf-8")
 
     return draw
 
@@ -128,7 +132,12 @@ PICTURES: dict[str, Callable[[], str]] = {
     ),
     "queue": asked("A queue, what it uses, and who waits in it.", "muster queue describe research"),
     "job": asked("A job waits, as a job.", "muster job list", "muster why job/train"),
-    "tutorial": simulated("-f", "examples/tutorial"),
+    "lent": simulated("-f", "examples/tutorial"),
+    "guaranteed": simulated(
+        *("-f", "teams.yaml"),
+        *("-f", "examples/tutorial/research.yaml"),
+        *("-f", "examples/tutorial/reports.yaml"),
+    ),
 }
 
 
