@@ -82,15 +82,13 @@ def _amounts(queue: Queue) -> _Amounts:
 
 def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
     """The first amount that does not fit with those of the queues around it, if amounts or parent are new."""
-    if queue.metadata.name == ROOT_QUEUE or not _moved(queue, before):
+    if queue.metadata.name == ROOT_QUEUE:
+        return
+    if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
         return
     fault = next(_misfits(queue, _amounts(queue), tree), None)
     if fault is not None:
         yield fault
-
-
-def _moved(queue: Queue, before: Queue | None) -> bool:
-    return before is None or _parent_of(queue) != _parent_of(before) or _amounts(queue) != _amounts(before)
 
 
 def _misfits(queue: Queue, own: _Amounts, tree: QueueTree) -> Iterator[Fault]:

@@ -85,7 +85,12 @@ class _LabelSets:
         if not by_node[node]:
             del by_node[node]
         if not by_node:
-            self._forget(labels)
+            del self._sets[id(labels)]
+            for pair in self._indexed(labels):
+                having = self._index()[pair]
+                del having[id(labels)]
+                if not having:
+                    del self._index()[pair]
 
     def selected_by(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
         """The sets of labels that `term` may select."""
@@ -104,14 +109,6 @@ class _LabelSets:
         for pair in self._indexed(labels):
             self._index().setdefault(pair, {})[id(labels)] = None
         return known
-
-    def _forget(self, labels: Labels) -> None:
-        del self._sets[id(labels)]
-        for pair in self._indexed(labels):
-            having = self._index()[pair]
-            del having[id(labels)]
-            if not having:
-                del self._index()[pair]
 
     def _indexed(self, labels: Labels) -> Iterator[Pair]:
         return iter(labels.items() if self._having is not None else ())
@@ -152,7 +149,11 @@ class Terms:
         if terms == before:
             return
         for term in terms:
-            self._use(term)
+            self._users[term] = self._users.get(term, 0) + 1
+            if self._users[term] == 1:
+                self._index.add(term)
+                self._frozen = None
+                self._selected.set(term, self._pods.selected_by(term))
         for term in before:
             self._disuse(term)
         self._of[pod.uid] = terms
@@ -186,13 +187,6 @@ class Terms:
         return self._frozen
 
     # ---- inside
-
-    def _use(self, term: Term) -> None:
-        self._users[term] = self._users.get(term, 0) + 1
-        if self._users[term] == 1:
-            self._index.add(term)
-            self._frozen = None
-            self._selected.set(term, self._pods.selected_by(term))
 
     def _disuse(self, term: Term) -> None:
         self._users[term] -= 1

@@ -139,7 +139,18 @@ class AssumedPods:
                 return self._all_that_fit(pod, self._same_flavor(claim, nodes)) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
                 return self._pin(pod, claim.node)
-            return self._another(pod, group, claim, nodes)
+            # The planned node is not offered: take any other where the pod fits, net of other claims.
+            fits = self._claims.rows_that_fit(pod)
+            rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
+            for node, row in rows:
+                if row is not None and fits[row] and self._claims.fits(pod, node):
+                    return self._pin(pod, node)
+            if list(nodes) != [pod.nominated]:
+                text = f"the scheduler did not offer node {claim.node}"
+                group.refusals.setdefault(pod.uid, Refusal(text, self._clock()))
+                self._registry.touch(pod.group)
+                self._changes.mark()
+            return Reason.NO_ROOM
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
         """A bind call arrived for a pod: the pod's claim is now held by this call, which `token` identifies.
@@ -236,22 +247,6 @@ class AssumedPods:
             self._registry.group(pod.group).refusals.pop(pod.uid, None)
             self._changes.mark_quietly()
         return [node]
-
-    def _another(
-        self, pod: PodRecord, group: Group, claim: Claim, nodes: Sequence[str]
-    ) -> list[str] | Reason:
-        """The planned node is not offered: take any other where the pod fits, net of other claims."""
-        fits = self._claims.rows_that_fit(pod)
-        rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
-        for node, row in rows:
-            if row is not None and fits[row] and self._claims.fits(pod, node):
-                return self._pin(pod, node)
-        if list(nodes) != [pod.nominated]:
-            text = f"the scheduler did not offer node {claim.node}"
-            group.refusals.setdefault(pod.uid, Refusal(text, self._clock()))
-            self._registry.touch(pod.group)
-            self._changes.mark()
-        return Reason.NO_ROOM
 
     def _all_that_fit(self, pod: PodRecord, nodes: Sequence[str]) -> list[str]:
         if len(nodes) == 1:

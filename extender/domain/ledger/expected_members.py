@@ -136,7 +136,10 @@ class ExpectedMembers:
         for index in sorted(missing.keys() | {index for index, _ in map(_place_of, _expected(group))}):
             self._settle_part(group, index, *missing.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
-            self._stay_where_others_ended(group)
+            unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
+            for pod, node in zip(unclaimed, group.vacated, strict=False):
+                if self._claims.fits(pod, node):
+                    self._moves.put(pod, ClaimEvent.PLAN, node)
         group.vacated.clear()
         group.note_job(self._clock())
 
@@ -191,7 +194,17 @@ class ExpectedMembers:
         for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):
             self._pass_on(group, pod, newcomers)
         if group.job is not None and len(there) < wanted:
-            self._expect(group, group.job, index, wanted)
+            job = group.job
+            part = job.pods[index]
+            for number in range(wanted):
+                uid = Uid(f"{job.uid}/{index}/{number}")
+                if uid not in group.pods:
+                    name = "-".join(filter(None, (job.name, part.role, str(number))))
+                    group.pods[uid] = replace(part.pod, uid=uid, name=name)
+                    self._claims.capacity.watch_terms(group.pods[uid])
+                    self._count(group.namespace, 1)
+            self._registry.touch(group.key)
+            self._changes.mark()
 
     def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
         """A pod that has come takes over the claim of an expected one; without any, the claim ends."""
@@ -204,24 +217,6 @@ class ExpectedMembers:
         if claim is not None and newcomers and self._claims.fits(newcomers[-1], claim.node):
             self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
         self._changes.mark()
-
-    def _expect(self, group: Group, job: JobRecord, index: int, wanted: int) -> None:
-        part = job.pods[index]
-        for number in range(wanted):
-            uid = Uid(f"{job.uid}/{index}/{number}")
-            if uid not in group.pods:
-                name = "-".join(filter(None, (job.name, part.role, str(number))))
-                group.pods[uid] = replace(part.pod, uid=uid, name=name)
-                self._claims.capacity.watch_terms(group.pods[uid])
-                self._count(group.namespace, 1)
-        self._registry.touch(group.key)
-        self._changes.mark()
-
-    def _stay_where_others_ended(self, group: Group) -> None:
-        unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
-        for pod, node in zip(unclaimed, group.vacated, strict=False):
-            if self._claims.fits(pod, node):
-                self._moves.put(pod, ClaimEvent.PLAN, node)
 
     def _forget_ended(self, group: Group) -> None:
         """What an earlier start of the job has left does not count for its next one."""

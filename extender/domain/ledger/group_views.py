@@ -124,7 +124,8 @@ class GroupViews:
             self._views = dict(self._views)
         for key in touched:
             self._rebuild(key)
-        return touched, self._views, {name: self.queue_view(name) for name in sorted(self._queue_names())}
+        names = {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}
+        return touched, self._views, {name: self.queue_view(name) for name in sorted(names)}
 
     def queue_view(self, name: str) -> QueueView:
         used = self._usage.of(name)
@@ -271,9 +272,6 @@ class GroupViews:
         not protected, or there was no time to write one, missing members are judged like all others."""
         noted = group.record is not None and group.record.admitted
         return noted and self._registry.marks_count and not group.waited
-
-    def _queue_names(self) -> set[str]:
-        return {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}
 
 
 def _series_of_pods(group: Group) -> str:

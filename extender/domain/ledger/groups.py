@@ -273,28 +273,22 @@ class Members:
         self.succeeded = 0
         self.failed = 0
         for pod in group.pods.values():
-            self._sort_in(pod, claims)
-
-    def _sort_in(self, pod: PodRecord, claims: Claims) -> None:
-        self._note_phase(pod)
-        claim = claims.get(pod.uid)
-        pinned = claim is not None and claim.stage.pinned
-        if pinned:
-            self.holding[pod.shape] += 1
-        if pod.placed:
-            self.placed.append(pod)
-        elif pod.waiting and pod.foreign_gates:
-            self.held_back += 1
-        elif pod.waiting and claim is not None and pinned:
-            self.pinned.append((pod, claim.node))
-        elif pod.waiting:
-            self.waiting.append(pod)
-            if claim is not None:
-                self.planned[pod.uid] = claim.node
-        elif pod.holds_room:
-            self.departing.append(pod)
-
-    def _note_phase(self, pod: PodRecord) -> None:
-        self.running += pod.phase == "Running" and not pod.deleting
-        self.succeeded += pod.phase == "Succeeded"
-        self.failed += pod.phase == "Failed"
+            self.running += pod.phase == "Running" and not pod.deleting
+            self.succeeded += pod.phase == "Succeeded"
+            self.failed += pod.phase == "Failed"
+            claim = claims.get(pod.uid)
+            pinned = claim is not None and claim.stage.pinned
+            if pinned:
+                self.holding[pod.shape] += 1
+            if pod.placed:
+                self.placed.append(pod)
+            elif pod.waiting and pod.foreign_gates:
+                self.held_back += 1
+            elif pod.waiting and claim is not None and pinned:
+                self.pinned.append((pod, claim.node))
+            elif pod.waiting:
+                self.waiting.append(pod)
+                if claim is not None:
+                    self.planned[pod.uid] = claim.node
+            elif pod.holds_room:
+                self.departing.append(pod)

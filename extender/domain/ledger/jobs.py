@@ -109,7 +109,12 @@ class Runtimes:
         self._take_out(key)
         self._jobs[key], self._names[key] = (kind, job), name
         self._named_by[name].add(key)
-        self._use(key, self._specs.get(name), is_suspended(row, obj))
+        spec = self._specs.get(name)
+        waits = is_suspended(row, obj)
+        if waits or key not in self._used:
+            self._used.pop(key, None)
+            if spec is not None:
+                self._used[key] = spec
         return replace(job, spec=with_runtime(obj, self._used.get(key))["spec"])
 
     def forget(self, key: GroupKey) -> None:
@@ -131,12 +136,6 @@ class Runtimes:
         if key in self._names:
             take_out(self._named_by, self._names.pop(key), key)
             del self._jobs[key]
-
-    def _use(self, key: GroupKey, spec: Json | None, waits: bool) -> None:
-        if waits or key not in self._used:
-            self._used.pop(key, None)
-            if spec is not None:
-                self._used[key] = spec
 
     def _jobs_of(self, name: RuntimeName) -> Collection[GroupKey]:
         return sorted(self._named_by.get(name, ()))

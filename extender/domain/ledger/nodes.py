@@ -10,7 +10,7 @@ from extender.domain.ledger.affinity import HostPorts, Terms
 from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import HostPort, Shape
+from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
@@ -253,11 +253,15 @@ class NodeCapacity:
         back = own_shape.requests if own_shape else {name: -n for name, n in kept.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
-        return not self._ports.clash(node, pod.shape.constraints.ports, _ports_of(own_shape))
+        own_ports = own_shape.constraints.ports if own_shape is not None else ()
+        return not self._ports.clash(node, pod.shape.constraints.ports, own_ports)
 
     def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
         """For each row whether `pod` fits by amounts, net of all other claims."""
-        asked = self._columns_asked(pod.shape)
+        shape = pod.shape
+        if shape not in self._asked:
+            self._asked[shape] = self.columns.of(shape.requests)
+        asked = self._asked[shape]
         if asked is None:
             return np.zeros(len(self._nodes), dtype=np.bool_)
         columns, amounts = asked
@@ -352,13 +356,3 @@ class NodeCapacity:
     def _idle(self, node: str) -> dict[str, int]:
         sums = self._sums.get(node, _NOTHING)
         return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
-
-    def _columns_asked(self, shape: Shape) -> tuple[Rows, AmountRows] | None:
-        """The columns of a shape's requests and the amounts; None if no node offers one of the resources."""
-        if shape not in self._asked:
-            self._asked[shape] = self.columns.of(shape.requests)
-        return self._asked[shape]
-
-
-def _ports_of(shape: Shape | None) -> tuple[HostPort, ...]:
-    return shape.constraints.ports if shape is not None else ()

@@ -155,7 +155,20 @@ class Pods:
             self._claims.capacity.unwatch_terms(before)
         self._moves.show(record)
         if record.group:
-            self._join_group(record, before)
+            group = self._registry.group(record.group)
+            group.pods[record.uid] = record
+            if before is not None and not record.holds_room:
+                group.note_vacated(before)
+            group.note_started(record)
+            group.note_bound(record, self._clock())
+            self._note_refusal(group, record, before)
+            if record.node or not record.waiting:
+                group.refusals.pop(record.uid, None)
+                group.expected_since.pop(record.uid, None)
+            elif self._releases.sees(record) and self._claims.get(record.uid) is not None:
+                group.expected_since.setdefault(record.uid, self._clock())
+            self._moves.restand(group, record)
+            self._registry.touch(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.note_stranger(record.uid, is_left=self.leaves(record.scheduler))
         was = (before.node, before.holds_room, before.shape) if before else ("", False, None)
@@ -169,22 +182,6 @@ class Pods:
         elif self._others.pop(pod.uid, None) is None:
             return
         self._others_now = None
-
-    def _join_group(self, pod: PodRecord, before: PodRecord | None) -> None:
-        group = self._registry.group(pod.group)
-        group.pods[pod.uid] = pod
-        if before is not None and not pod.holds_room:
-            group.note_vacated(before)
-        group.note_started(pod)
-        group.note_bound(pod, self._clock())
-        self._note_refusal(group, pod, before)
-        if pod.node or not pod.waiting:
-            group.refusals.pop(pod.uid, None)
-            group.expected_since.pop(pod.uid, None)
-        elif self._releases.sees(pod) and self._claims.get(pod.uid) is not None:
-            group.expected_since.setdefault(pod.uid, self._clock())
-        self._moves.restand(group, pod)
-        self._registry.touch(pod.group)
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
         """Note a new refusal of a pod by the scheduler, unless it repeats Muster's own. A claim that filter

@@ -38,7 +38,10 @@ class Owners:
         if record == (self._of.get(key) or OwnerRecord(record.uid)):
             return False
         self._of[key] = record
-        self._note_suspension(record)
+        if record.suspended:
+            self._suspended.add(record.uid)
+        else:
+            self._suspended.discard(record.uid)
         return True
 
     def drop(self, key: GroupKey) -> bool:
@@ -47,12 +50,6 @@ class Owners:
         if record is not None:
             self._suspended.discard(record.uid)
         return record is not None
-
-    def _note_suspension(self, record: OwnerRecord) -> None:
-        if record.suspended:
-            self._suspended.add(record.uid)
-        else:
-            self._suspended.discard(record.uid)
 
 
 # ---- Priority classes: the value of each, and how much of it counts for a group.

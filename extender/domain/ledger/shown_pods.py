@@ -88,7 +88,11 @@ class ShownPods(Appearances):
         """The groups of which some members may have to be released now."""
         with self._lock:
             due = self._releases.take_planned()
-            self._minds_gangs = bool(due) and self._has_hidden_claims()
+            self._minds_gangs = bool(due) and any(
+                not self._registry.group(claim.pod.group).needs_no_barrier
+                for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
+                for claim in self._claims.at(stage)
+            )
             return due
 
     def postpone(self, key: GroupKey) -> None:
@@ -130,14 +134,11 @@ class ShownPods(Appearances):
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         for claim in planned:
             if claim.pod.uid not in group.refusals and self._releases.may_show(claim.pod, claim.node):
-                self._show(claim)
+                appearance = self._appearance(claim)
+                self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
+                self._releases.show(claim.pod, appearance)
+                self._changes.mark_quietly()
         return all(claim.pod.uid in self._releases.shown for claim in planned)
-
-    def _show(self, claim: Claim) -> None:
-        appearance = self._appearance(claim)
-        self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
-        self._releases.show(claim.pod, appearance)
-        self._changes.mark_quietly()
 
     def _appearance(self, claim: Claim) -> Appearance:
         """A member of a gang is nominated to its node. For a group of one, the scheduler's own scoring picks
@@ -146,13 +147,6 @@ class ShownPods(Appearances):
         if not self._registry.group(pod.group).needs_no_barrier:
             return Appearance(node=claim.node)
         return Appearance(asks=self._releases.is_wary_of(pod.uid) or self._minds_gangs)
-
-    def _has_hidden_claims(self) -> bool:
-        return any(
-            not self._registry.group(claim.pod.group).needs_no_barrier
-            for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
-            for claim in self._claims.at(stage)
-        )
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
         """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it

@@ -126,19 +126,15 @@ def _bytes(amount: float) -> str:
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
     """Each amount is from 1 to MOST. Raises BadQuantity."""
-    sums = _containers_and_sidecars(spec)
-    sums = largest(sums, _initialisation(spec.init_containers or []))
-    sums |= _pod_level(spec)
-    add(sums, asked(spec.overhead))
-    sums[PODS] = 1
-    return capped(sums)
-
-
-def _containers_and_sidecars(spec: PodSpec) -> dict[str, int]:
     sums: dict[str, int] = {}
     for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
         add(sums, asked(container.resources.requests))
-    return sums
+    sums = largest(sums, _initialisation(spec.init_containers or []))
+    given = asked(spec.resources.requests) if spec.resources else {}
+    sums |= {name: n for name, n in given.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
+    add(sums, asked(spec.overhead))
+    sums[PODS] = 1
+    return capped(sums)
 
 
 def _initialisation(containers: list[Container]) -> dict[str, int]:
@@ -152,11 +148,6 @@ def _initialisation(containers: list[Container]) -> dict[str, int]:
         if container.is_sidecar:
             sidecars = running
     return peak
-
-
-def _pod_level(spec: PodSpec) -> dict[str, int]:
-    given = asked(spec.resources.requests) if spec.resources else {}
-    return {name: n for name, n in given.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
 
 
 # ---- In-place resizes: what a container counts for while its new size is not yet in force.
@@ -176,7 +167,10 @@ def counted_spec(pod: Pod) -> PodSpec:
     statuses = {status.name: status for status in given if status.resources is not None}
     if not statuses:
         return spec
-    infeasible = _is_infeasible(pod)
+    conditions = pod.status.conditions or ()
+    infeasible = any(
+        condition.type == "PodResizePending" and condition.reason == "Infeasible" for condition in conditions
+    )
     containers = [_counted(container, statuses, infeasible) for container in spec.containers]
     before = spec.init_containers or []
     sidecars = [
@@ -186,13 +180,6 @@ def counted_spec(pod: Pod) -> PodSpec:
     if containers == spec.containers and sidecars == before:
         return spec
     return replace(spec, containers=containers, init_containers=sidecars or None)
-
-
-def _is_infeasible(pod: Pod) -> bool:
-    conditions = pod.status.conditions or ()
-    return any(
-        condition.type == "PodResizePending" and condition.reason == "Infeasible" for condition in conditions
-    )
 
 
 def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> Container:

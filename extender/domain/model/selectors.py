@@ -46,16 +46,12 @@ def _meets(requirement: Requirement, labels: Labels) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt" as comparison:
-            return _compares(comparison, value, values)
+            try:
+                left, right = int(value or ""), int(values[0])
+            except (ValueError, IndexError):
+                return False
+            return left > right if comparison == "Gt" else left < right
     return False
-
-
-def _compares(comparison: str, value: str | None, values: list[str]) -> bool:
-    try:
-        left, right = int(value or ""), int(values[0])
-    except (ValueError, IndexError):
-        return False
-    return left > right if comparison == "Gt" else left < right
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

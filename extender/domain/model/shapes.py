@@ -147,7 +147,11 @@ class NodeTest:
         self.key = (constraints.node_labels, constraints.node_terms, constraints.tolerations, part)
         self._part = part
         self._labels = constraints.node_labels
-        self._terms = _node_terms(constraints.node_terms)
+        self._terms = (
+            msgspec.json.decode(constraints.node_terms, type=list[NodeSelectorTerm])
+            if constraints.node_terms
+            else None
+        )
         self._tolerations = constraints.tolerations
 
     def __call__(self, name: str, labels: Labels, taints: tuple[Taint, ...]) -> bool:
@@ -274,10 +278,6 @@ def _selector(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
 
 
-def _node_terms(encoded: bytes) -> list[NodeSelectorTerm] | None:
-    return msgspec.json.decode(encoded, type=list[NodeSelectorTerm]) if encoded else None
-
-
 def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
     """What `shapes`, a count of pods for each shape, ask for together."""
     sums: dict[str, int] = {}
@@ -351,7 +351,9 @@ class TermIndex:
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
         if choices:
             return min(choices, key=lambda places: sum(len(self._filed.get(place, ())) for place in places))
-        return [(namespace, next(iter(_required_labels(selector)), ""), None)]
+        requirements = selector.match_expressions or ()
+        keys = (requirement.key for requirement in requirements if requirement.operator == "Exists")
+        return [(namespace, next(keys, ""), None)]
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
@@ -362,14 +364,6 @@ def required_pairs(selector: LabelSelector) -> list[list[Pair]]:
         [(requirement.key, value) for value in dict.fromkeys(requirement.values or ())]
         for requirement in chosen
     ]
-
-
-def _required_labels(selector: LabelSelector) -> Iterator[str]:
-    return (
-        requirement.key
-        for requirement in selector.match_expressions or ()
-        if requirement.operator == "Exists"
-    )
 
 
 def _places_of(namespace: str, labels: Labels) -> Iterator[_Place]:

@@ -115,12 +115,8 @@ class Division:
             node, seat = self.tree.node[name], self.tree.seat[name]
             self.specified.set(node, seat, self.demands[name], self.names)
             dirty[[node, seat]] = True
-        self._sum_up(dirty)
-        self._divide(dirty)
-
-    def _sum_up(self, dirty: Mask) -> None:
-        """From the leaves up; marks the nodes that changed. A child asks its parent for no more than it may
-        hold, and always for what is kept for it."""
+        # From the leaves up; marks the nodes that changed. A child asks its parent for no more than it may
+        # hold, and always for what is kept for it.
         said = self.specified
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
@@ -140,6 +136,7 @@ class Division:
                 self.kept[parents] = np.maximum(said.kept[parents], sums)
             if level[0] != TOP:
                 dirty[[self.tree.parents[node] for node in nodes.tolist()]] = True
+        self._divide(dirty)
 
     def _divide(self, dirty: Mask) -> None:
         """From root down, below each node that `dirty` marks or whose own share changed."""
@@ -212,7 +209,12 @@ class Siblings(msgspec.Struct, eq=False):
 
 def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
     """The share of each sibling of what its parent has: `room`, a row for each parent."""
-    held = _given(room, siblings)
+    # What each is given by name, as far as it asks for it and may hold it. Where that is more than there is,
+    # each has the same part.
+    wanted = np.minimum(siblings.given, siblings.asked)
+    sums = sums_by_parent(wanted, siblings.of, len(room))
+    parts = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
+    held: PortionRows = np.minimum(wanted * parts[siblings.of], siblings.most)
     shares, unmet = held.copy(), np.arange(len(held))
     left = np.maximum(room - sums_by_parent(held, siblings.of, len(room)), 0.0)
     every = siblings
@@ -231,16 +233,6 @@ def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
         left, held, unmet = remaining, risen[still], unmet[still]
         siblings = siblings.only(still)
     return _trimmed(shares, room, every)
-
-
-def _given(room: PortionRows, siblings: Siblings) -> PortionRows:
-    """What each is given by name, as far as it asks for it and may hold it. Where that is more than there is,
-    each has the same part."""
-    wanted = np.minimum(siblings.given, siblings.asked)
-    sums = sums_by_parent(wanted, siblings.of, len(room))
-    parts = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
-    rows: PortionRows = np.minimum(wanted * parts[siblings.of], siblings.most)
-    return rows
 
 
 def _trimmed(shares: PortionRows, room: PortionRows, siblings: Siblings) -> PortionRows:

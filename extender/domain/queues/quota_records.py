@@ -102,7 +102,7 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     if faults:
         return QuotaAmounts(faults=tuple(sorted(faults)))
     return QuotaAmounts(
-        {name: _limit(name, amount) for name, amount in high.items()},
+        {**high, **{name: some for name, some in _ALMOST_NONE.items() if offered(high).get(name, 1) <= 0}},
         {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
         None if jobs is None else min(at_most(jobs), _MOST_GROUPS),
     )
@@ -121,25 +121,17 @@ def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]])
         if not counts(name):
             continue
         try:
-            found[name] = _quantity(value)
+            # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes takes.
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
+            text: Quantity = repr(value) if isinstance(value, float) else value
+            at_most(text)
+            found[name] = text
             if at_most(found[name], 1000) < 0:
                 faults.append((f"{field}[{name}]", f"got {value}; allowed is 0 or more"))
         except ValueError as fault:  # BadQuantity, or a number of more digits than Python prints
             faults.append((f"{field}[{name}]", f"got {fault}"))
     return found
-
-
-def _quantity(value: object) -> Quantity:
-    """Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes takes."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
-    text: Quantity = repr(value) if isinstance(value, float) else value
-    at_most(text)
-    return text
-
-
-def _limit(name: str, amount: Quantity) -> Quantity:
-    return _ALMOST_NONE[name] if name in _ALMOST_NONE and offered({name: amount})[name] <= 0 else amount
 
 
 # ---- The name of the queue that is made for a node of a tree, or for a namespace.

@@ -37,14 +37,10 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
     if queue.metadata.deletion_timestamp:
         return QuotaStep.NOTHING
     if wanted is None:
-        return _ending(queue, empty)
+        if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
+            return QuotaStep.CLOSE
+        return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
     return QuotaStep.CHANGE if not wanted.kept and changes(wanted, queue) else QuotaStep.NOTHING
-
-
-def _ending(queue: Queue, empty: bool) -> QuotaStep:
-    if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
-        return QuotaStep.CLOSE
-    return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
 
 
 def is_ended(queue: Queue) -> bool:

@@ -88,7 +88,15 @@ class ShareTree:
         self._first: list[int] = []
         self._end: list[int] = []
         self._paths: dict[str, list[int]] = {}
-        self._number(_children(parents))
+        # By name; every queue is reached from root.
+        below = _grouped(parents)
+        reached, left = {ROOT_QUEUE}, [ROOT_QUEUE]
+        while left:
+            more = below.get(left.pop(), ())
+            reached.update(more)
+            left += more
+        lost = parents.keys() - reached
+        self._number(_grouped({**parents, **dict.fromkeys(lost, ROOT_QUEUE)}) if lost else below)
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -154,18 +162,6 @@ class ShareTree:
         added = [self._add(name, node) for name in (queue, *names)]
         self._first[node], self._end[node] = added[0], added[-1] + 1
         return added
-
-
-def _children(parents: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-    """By name; every queue is reached from root."""
-    below = _grouped(parents)
-    reached, left = {ROOT_QUEUE}, [ROOT_QUEUE]
-    while left:
-        more = below.get(left.pop(), ())
-        reached.update(more)
-        left += more
-    lost = parents.keys() - reached
-    return _grouped({**parents, **dict.fromkeys(lost, ROOT_QUEUE)}) if lost else below
 
 
 def _grouped(parents: Mapping[str, str]) -> dict[str, list[str]]:

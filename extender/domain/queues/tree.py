@@ -50,7 +50,9 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
     while name and name != ROOT_QUEUE:
         record = queues.get(name)
         if record is None:
-            return _missing(name, way)
+            if not way or name == DEFAULT_QUEUE:
+                return ""
+            return f"queue {way[-1]}: its parent {name} does not exist"
         if record.fault:
             return record.fault
         if name in way:
@@ -60,12 +62,6 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
         way.append(name)
         name = parent_of(name, record)
     return ""
-
-
-def _missing(name: str, way: list[str]) -> str:
-    if not way or name == DEFAULT_QUEUE:
-        return ""
-    return f"queue {way[-1]}: its parent {name} does not exist"
 
 
 # ---- The queues that the API has, and the state of each: open, closed, or kept closed by its parent.

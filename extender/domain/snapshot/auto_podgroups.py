@@ -46,18 +46,14 @@ def next_step(group: AutoGroup) -> PodGroupStep:
     if group.has_job:
         return PodGroupStep.NOTHING
     if group.min_member is None:
-        return _first_step(group)
+        if not group.lives:
+            return PodGroupStep.NOTHING
+        return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
     if owner is not None and group.has_pods and group.min_member != owner.min_member:
         return PodGroupStep.RENUMBER
     if owner is not None and owner.idle and not group.is_used:
         return PodGroupStep.DELETE
     return PodGroupStep.NOTHING
-
-
-def _first_step(group: AutoGroup) -> PodGroupStep:
-    if not group.lives:
-        return PodGroupStep.NOTHING
-    return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
 
 
 def min_resources(requests: Resources, min_member: int) -> dict[str, str]:

@@ -45,15 +45,13 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         reason = spoken_reason(decision)
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
-        nodes_help = not by_request and self._shows(reason) and self.nodes_help(decision)
+        is_shown = self.shows_waiting_for_room or reason is Reason.NEVER_FITS
+        nodes_help = not by_request and is_shown and self.nodes_help(decision)
         if pod.gated and not nodes_help:
             return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
         if not (pod.gated or self.ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
-
-    def _shows(self, reason: Reason) -> bool:
-        return self.shows_waiting_for_room or reason is Reason.NEVER_FITS
 
     def nodes_help(self, decision: GroupDecision) -> bool:
         """Whether the members of a group that wait could start if nodes came."""

@@ -243,14 +243,10 @@ def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
         message = _message(decision.reason, message_of(decision, change))
         return Transition(decision.reason, message, warning, for_members=True)
     if decision.verdict is Verdict.STARTING:
-        return Transition(Verdict.STARTING, _start(decision))
+        planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
+        return Transition(Verdict.STARTING, f"{planned}; {decision.detail}" if decision.detail else planned)
     return None
 
 
 def _message(reason: Reason, detail: str) -> str:
     return f"{sentence(reason)}: {detail}" if detail else sentence(reason)
-
-
-def _start(decision: GroupDecision) -> str:
-    planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
-    return f"{planned}; {decision.detail}" if decision.detail else planned

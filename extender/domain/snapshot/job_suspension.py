@@ -139,17 +139,13 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.STOP
     if managed.is_victim:
         return JobStep.GIVE_WAY
-    if _has_failed(decision) or (managed.late_at is not None and now >= managed.late_at):
+    waits = decision.verdict is Verdict.WAITING
+    has_failed = waits and (bool(decision.undo) or decision.reason is Reason.BACKING_OFF)
+    if has_failed or (managed.late_at is not None and now >= managed.late_at):
         return JobStep.GIVE_UP
     if managed.got_going and managed.group.start_timeouts:
         return JobStep.FORGET_TIMEOUTS
     return _update(managed)
-
-
-def _has_failed(decision: GroupDecision) -> bool:
-    """Its start, by the decision on its group."""
-    waits = decision.verdict is Verdict.WAITING
-    return waits and (bool(decision.undo) or decision.reason is Reason.BACKING_OFF)
 
 
 def _update(managed: ManagedJob) -> JobStep:

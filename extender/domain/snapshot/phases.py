@@ -51,7 +51,8 @@ def life_of(
     group: GroupView, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
 ) -> Life:
     """`verdict`, `plan` and `reason` are those of the group's decision."""
-    unplaced = _unplaced(group, verdict, reason)
+    lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
+    unplaced = Phase.INQUEUE if lacks_members and _may_have_them_made(group) else _PHASES.get(verdict)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
         unborn = (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
         return unborn if group.local_queue is None else replace(unborn, local_queue=_counted_in(group))
@@ -64,12 +65,6 @@ def life_of(
 def _counted_in(group: GroupView) -> str:
     """The LocalQueue that counts it; empty if none does."""
     return group.local_queue.key if group.local_queue is not None and group.is_in_queue else ""
-
-
-def _unplaced(group: GroupView, verdict: Verdict, reason: Reason | None) -> Phase | None:
-    """The phase of a group that waits or starts, by the decision alone; None for other verdicts."""
-    lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
-    return Phase.INQUEUE if lacks_members and _may_have_them_made(group) else _PHASES.get(verdict)
 
 
 def _may_have_them_made(group: GroupView) -> bool:

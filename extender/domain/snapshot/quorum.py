@@ -76,7 +76,12 @@ def _lost(group: GroupView) -> Missing:
 
 
 def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missing:
-    candidates = [pod for pod, _ in group.pinned] + _by_preference(group, fitting)
+    # Planned ones first, then those that fit; then by priority, highest first, and name.
+    pods = sorted(group.waiting, key=attrgetter("name"))
+    pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
+    if group.planned or fitting:
+        pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
+    candidates = [pod for pod, _ in group.pinned] + pods
     needed = dict(binding_roles(*needs))
     for pod in group.placed:
         needed[pod.role] = needed.get(pod.role, 0) - 1
@@ -84,15 +89,6 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
     still = max(needs.min_member - len(group.placed) - len(chosen), 0)
     members = (*chosen, *spare[:still])
     return Missing(members, _absent(group, needed, still - len(spare)))
-
-
-def _by_preference(group: GroupView, fitting: Collection[Uid]) -> list[PodRecord]:
-    """Planned ones first, then those that fit; then by priority, highest first, and name."""
-    pods = sorted(group.waiting, key=attrgetter("name"))
-    pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
-    if group.planned or fitting:
-        pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
-    return pods
 
 
 def _for_roles(

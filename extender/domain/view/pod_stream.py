@@ -48,9 +48,17 @@ class PodStream:
             return [PassOn(event.frame), *self._end_listing(event)]
         if event.type == "DELETED" or not self._waiting.are_those(facts):
             self._shown.pop(facts.uid, None)
-            self._note_left(event.type, facts)
+            if facts.node and (facts.ended or event.type == "DELETED") and self._listing is None:
+                self._appearances.note_left(facts.node)
             return [PassOn(event.frame)]
-        return self._meet(event, facts)
+        held = self._holds(facts.uid)
+        appearance = (self._listing.appearance if self._listing else self._appearances.of)(facts.uid)
+        if appearance is None:
+            return [] if held else self._take_away(facts, event.version)
+        if held or self._has(facts.uid, appearance):
+            self._memory.wrote(facts.uid, appearance)
+            return [Show("MODIFIED", event.pod, event.version, appearance)]
+        return self._show(facts, event.pod, event.version, appearance)
 
     def change(self, changes: Sequence[Change]) -> Writes:
         """What may start now, or may not any more, in order."""
@@ -102,23 +110,6 @@ class PodStream:
         if self._has(uid, appearance) and not again:
             return []
         return self._show(waiting.facts, waiting.pod, self._highest, appearance)
-
-    def _meet(self, event: PodEvent, facts: PodFacts) -> Writes:
-        """An event of an unbound pod of ours."""
-        appearance, held = self._appearance(facts.uid), self._holds(facts.uid)
-        if appearance is None:
-            return [] if held else self._take_away(facts, event.version)
-        if held or self._has(facts.uid, appearance):
-            self._memory.wrote(facts.uid, appearance)
-            return [Show("MODIFIED", event.pod, event.version, appearance)]
-        return self._show(facts, event.pod, event.version, appearance)
-
-    def _note_left(self, type_: str, facts: PodFacts) -> None:
-        if facts.node and (facts.ended or type_ == "DELETED") and self._listing is None:
-            self._appearances.note_left(facts.node)
-
-    def _appearance(self, uid: Uid) -> Appearance | None:
-        return self._listing.appearance(uid) if self._listing else self._appearances.of(uid)
 
     def _holds(self, uid: Uid) -> bool:
         """Whether the client is binding the pod: then it needs to know nothing of it until that has ended."""
