@@ -97,7 +97,7 @@ class Views:
             "minTaskMember": dict(view.min_task_member),
             "priority": view.priority,
             "stoodWhole": view.stood_whole,
-            "entitled": view.entitled,
+            "entitled": view.history.entitled,
             "failures": view.start.failures,
             "lastFailure": view.start.failure,
             "placed": len(view.placed),

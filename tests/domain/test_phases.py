@@ -175,7 +175,7 @@ def noted(uid: str) -> PodGroup:
 
 
 def accepted_by(world: World) -> str:
-    return world.ledger.snapshot().groups[world.decision("g").key].accepted_by
+    return world.ledger.snapshot().groups[world.decision("g").key].history.accepted_by
 
 
 def test_the_queue_that_takes_a_group_in_is_known_by_its_uid() -> None:

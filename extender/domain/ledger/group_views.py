@@ -15,7 +15,7 @@ from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.queues.spec import flavor_on
 from extender.domain.queues.tree import QueueView
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupHistory, GroupSpec, GroupView, JobState
 from extender.domain.snapshot.quorum import whole
 
 # ---- What the groups of each queue hold and ask for together, updated by differences.
@@ -69,7 +69,7 @@ class Usage:
         used = self._of.setdefault(view.queue, Used())
         self._add(used.allocated, view.allocated, times)
         self._add(used.requested, view.allocated, times)
-        if view.entitled and not (view.fault or view.held or view.is_kept_out):
+        if view.history.entitled and not (view.spec.fault or view.spec.held or view.is_kept_out):
             self._add(used.requested, view.pending, times)
         if view.local_queue is not None:
             self._count_local(view.local_queue.key, view.allocated, times)
@@ -167,58 +167,73 @@ class GroupViews:
         on_nodes = Counter(pod.role for pod in members.placed)
         self._note_history(group, queue, members)
         stood_with = group.stood_with.within(needs) if group.stood_with else None
+        job, named = group.job, self._registry
         return GroupView(
             key=group.key,
+            exists=group.exists,
             queue=queue,
+            local_queue=named.routes.local_queue_of(group),
+            namespace_allowed=named.takes_namespace(queue, group.namespace),
+            priority=named.priority_of(group),
+            preempts=named.preempts(group),
+            created=record.created if record else min((p.created for p in group.pods.values()), default=""),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
-            priority=self._registry.priority_of(group),
-            created=record.created if record else min((p.created for p in group.pods.values()), default=""),
-            recorded=record is not None,
-            exists=group.exists,
-            fault=(group.job.fault if group.job else "") or (record.fault if record else ""),
-            min_resources=record.min_resources if record else {},
-            local_queue=self._registry.routes.local_queue_of(group),
-            namespace_allowed=self._registry.takes_namespace(queue, group.namespace),
-            held=record is not None and record.held,
-            run_time=record.run_time if record else None,
             run_limit=self._run_limit(group),
-            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
-            has_job=group.job is not None,
-            job_outcome=self._registry.job_outcome(group.key),
-            let_go=group.job is not None and group.job.is_let_go,
-            least=group.least,
-            crowded_out=group.crowded_out,
-            start_timeouts=record.start_timeouts if record else 0,
-            series=record.series if record else _series_of_pods(group),
-            submitter=record.submitter if record and self._registry.marks_count else "",
-            entitled=group.entitled_in == queue,
-            stood_with=stood_with,
-            stands=whole(*needs, on_nodes, on_nodes.total()),
-            stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
-            resumes=self._resumes(group),
+            aborted=named.lost_its_queue(group) or named.is_suspended(group),
+            spec=self._spec(group),
+            job=JobState(
+                managed=job is not None,
+                let_go=job is not None and job.is_let_go,
+                outcome=named.job_outcome(group.key),
+                least=group.least,
+                crowded_out=group.crowded_out,
+                start_timeouts=record.start_timeouts if record else 0,
+            ),
+            history=GroupHistory(
+                entitled=group.entitled_in == queue,
+                accepted_by=named.accepts(group),
+                stood_with=stood_with,
+                resumes=self._resumes(group),
+                took_from=dict(group.took_from),
+            ),
             start=group.start,
             placed=tuple(members.placed),
             pinned=tuple(members.pinned),
             waiting=tuple(members.waiting),
+            departing=tuple(members.departing),
+            held_back=members.held_back,
             planned=members.planned,
             expected_since=dict(group.expected_since),
             bound_since=dict(group.bound_since),
             refusals=dict(group.refusals),
-            held_back=members.held_back,
-            preempts=self._registry.preempts(group),
-            preemptable=record is None or record.preemptable,
-            took_from=dict(group.took_from),
-            departing=tuple(members.departing),
             running=members.running,
             succeeded=members.succeeded,
             failed=members.failed,
-            aborted=self._registry.lost_its_queue(group) or self._registry.is_suspended(group),
-            accepted_by=self._registry.accepts(group),
-            reported_phase=record.phase if record else "",
+            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
+            stands=whole(*needs, on_nodes, on_nodes.total()),
+            stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
             by_flavor=self._by_flavor(group),
+        )
+
+    def _spec(self, group: Group) -> GroupSpec:
+        record, job_fault = group.record, group.job.fault if group.job else ""
+        if record is None:  # pods that name no PodGroup
+            names = [pod.name for pod in group.pods.values()]
+            series = series_of(group.namespace, "Pod", min(names)) if names else ""
+            return GroupSpec(False, job_fault, False, {}, None, True, series, "", "")
+        return GroupSpec(
+            recorded=True,
+            fault=job_fault or record.fault,
+            held=record.held,
+            min_resources=record.min_resources,
+            run_time=record.run_time,
+            preemptable=record.preemptable,
+            series=record.series,
+            submitter=record.submitter if self._registry.marks_count else "",
+            reported_phase=record.phase,
         )
 
     def _by_flavor(self, group: Group) -> dict[str, Resources]:
@@ -272,9 +287,3 @@ class GroupViews:
         not protected, or there was no time to write one, missing members are judged like all others."""
         noted = group.record is not None and group.record.admitted
         return noted and self._registry.marks_count and not group.waited
-
-
-def _series_of_pods(group: Group) -> str:
-    """Of pods that name no PodGroup."""
-    names = [pod.name for pod in group.pods.values()]
-    return series_of(group.namespace, "Pod", min(names)) if names else ""

@@ -181,7 +181,7 @@ class Group:
             case Verdict.ENDED:
                 return Start()
             case Verdict.RUNNING:
-                admitted = start.admitted or (self.view is not None and self.view.resumes)
+                admitted = start.admitted or (self.view is not None and self.view.history.resumes)
                 return replace(start, admitted_at=None, admitted=admitted, reservation=None, reclaim=None)
             case Verdict.WAITING if not decision.undo:
                 since = start.claims_since

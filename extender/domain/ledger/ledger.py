@@ -199,7 +199,7 @@ class Ledger:
         since = running_since(group.view, self._moment) if group.view is not None else None
         if group.view is not None and since is not None:
             ran = max(self._clock() - since, 0.0)
-            self._history = self._history.with_run(kind_of(group.view), ran, group.view.run_time)
+            self._history = self._history.with_run(kind_of(group.view), ran, group.view.spec.run_time)
 
     def _apply(self, group: Group, decision: GroupDecision) -> None:
         """What its group remembers of a decision."""

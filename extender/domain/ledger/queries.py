@@ -87,7 +87,7 @@ class GroupQueries:
         view = group.view if group else None
         stood_with = group.stood_with.min_member if group and group.stood_with else None
         admitted = group is not None and group.start.admitted
-        return stood_with, view.accepted_by if view else "", admitted
+        return stood_with, view.history.accepted_by if view else "", admitted
 
 
 class QueueQueries:

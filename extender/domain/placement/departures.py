@@ -50,11 +50,11 @@ class RunTimes:
 
     def _of(self, group: GroupView) -> float | None:
         history, limit = self._snapshot.history, group.run_limit
-        if group.run_time is None:
+        if group.spec.run_time is None:
             return limit if limit is not None else history.usual(kind_of(group))
         # How many times as long as declared groups of its series run, by those that ended and those that run.
-        stretch = max(history.stretch(group.series), self._stretches.get(group.series, 1.0))
-        declared = max(group.run_time, _SHORTEST) * stretch
+        stretch = max(history.stretch(group.spec.series), self._stretches.get(group.spec.series, 1.0))
+        declared = max(group.spec.run_time, _SHORTEST) * stretch
         return declared if limit is None else min(declared, limit)
 
     def end_of(self, group: GroupView) -> RunEnd:
@@ -79,10 +79,10 @@ class RunTimes:
         """By series how many times as long as declared its groups run, by those that run now."""
         stretches: dict[str, float] = {}
         for group in self._snapshot.groups.values():
-            if group.run_time is not None and group.is_on_nodes:
-                declared = max(group.run_time, _SHORTEST)
+            if group.spec.run_time is not None and group.is_on_nodes:
+                declared = max(group.spec.run_time, _SHORTEST)
                 stretch = _outrun(self._snapshot.now - self._since(group), declared) / declared
-                stretches[group.series] = max(stretch, stretches.get(group.series, 1.0))
+                stretches[group.spec.series] = max(stretch, stretches.get(group.spec.series, 1.0))
         return stretches
 
 

@@ -78,7 +78,7 @@ def _for_the_queue(group: GroupView) -> list[Unit]:
 
 
 def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
-    spare = () if group.has_job else group.once(_surplus)
+    spare = () if group.job.managed else group.once(_surplus)
     tier = _TIERS[cause]
     # The least important, then what ran shortest, then the newest.
     rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"

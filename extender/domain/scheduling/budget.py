@@ -167,10 +167,10 @@ class RunningCounts:
         if limits is None:
             return
         namespace = group.key.partition("/")[0]
-        unknown = "" if group.submitter else namespace
+        unknown = "" if group.spec.submitter else namespace
         yield Scope(group.queue), limits.queue
         if limits.user != Limit():
-            yield Scope(group.queue, group.submitter or UNKNOWN, unknown), limits.user
+            yield Scope(group.queue, group.spec.submitter or UNKNOWN, unknown), limits.user
         if limits.namespace != Limit():
             yield Scope(group.queue, "", namespace), limits.namespace
 

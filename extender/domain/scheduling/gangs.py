@@ -93,7 +93,7 @@ class Admission:
                 return waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
         backs_off = self._strategies.of(group).backs_off(group)
         decision = back_off(self._round, group) if backs_off else self._judge(group)
-        if group.least and decision is not None and decision.verdict is Verdict.WAITING:
+        if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
             group, decision = self._shrink(group, decision)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
@@ -263,11 +263,11 @@ class Admission:
             is_start = decision is not None and decision.verdict is Verdict.STARTING
             return is_start or (decision is not None and decision.reason is Reason.WINDOW_FULL)
 
-        smallest, decision = judged(group.least)
+        smallest, decision = judged(group.job.least)
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest, decision) if whole.reason in _NEVER else (group, whole)
-        most = shrunk({_PODS: group.min_member}, {_PODS: group.least}, can_start)
-        members = group.least if most is None else most[_PODS]
+        most = shrunk({_PODS: group.min_member}, {_PODS: group.job.least}, can_start)
+        members = group.job.least if most is None else most[_PODS]
         decision = self._judge(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision

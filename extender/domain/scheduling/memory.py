@@ -153,10 +153,10 @@ class Inadmissible(msgspec.Struct, frozen=True, eq=False, dict=True):
             and lets_all_pass(queue.record)
             and not (has_room or group.start.reservation or group.start.reclaim)
             and not (was_given or changes)
-            and not group.least  # it would be judged by several sizes
+            and not group.job.least  # it would be judged by several sizes
             and not group.once(may_choose)
             # others of its kind may outrun it
-            and not (self.remaining.in_force and group.run_time is not None)
+            and not (self.remaining.in_force and group.spec.run_time is not None)
         )
 
 

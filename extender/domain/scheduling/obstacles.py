@@ -40,8 +40,8 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     queue = round_.snapshot.queues.get(group.queue)
     if not group.exists:
         return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
-    if group.fault:
-        return waits(group, Reason.INVALID_SPEC, group.fault)
+    if group.spec.fault:
+        return waits(group, Reason.INVALID_SPEC, group.spec.fault)
     if (local := group.local_queue) is not None and not local.exists:
         return waits(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
     if local is not None and local.fault:
@@ -55,26 +55,26 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
 
 def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecision | None:
     """A group that came too late, from elsewhere or too often."""
-    if not group.entitled:
+    if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
         above = "" if queue.to_open == name else f", because queue {queue.to_open} above it is closed"
         return waits(group, Reason.QUEUE_NOT_OPEN, text + above)
     if not group.namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waits(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
-    if group.crowded_out:
+    if group.job.crowded_out:
         most = round_.limits.expected_pods
         text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
         return waits(group, Reason.BEHIND_OTHERS, text)
-    if group.start_timeouts >= round_.limits.start_timeouts:
-        times = f"{group.start_timeouts} times in a row"
+    if group.job.start_timeouts >= round_.limits.job.start_timeouts:
+        times = f"{group.job.start_timeouts} times in a row"
         return waits(group, Reason.START_TIMED_OUT, f"its pods did not all run in time {times}")
     return None
 
 
 def _held(group: GroupView, queue: QueueRecord) -> GroupDecision | None:
     """What its owner, or that of its queue, keeps back on purpose."""
-    if group.held:
+    if group.spec.held:
         return waits(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
     if queue.stop_policy:
         detail = f"spec.stopPolicy of queue {queue.name} is {queue.stop_policy}"
@@ -90,7 +90,7 @@ def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
     only admits nothing new keeps whole what runs."""
     queue = round_.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
-    return _held(group, queue.record) if queue is not None and (group.held or drains) else None
+    return _held(group, queue.record) if queue is not None and (group.spec.held or drains) else None
 
 
 def above_capability(round_: Round, group: GroupView) -> str:
@@ -101,7 +101,7 @@ def above_capability(round_: Round, group: GroupView) -> str:
     capability = queue.capability
     if not capability:
         return ""
-    field, asked = "spec.minResources", group.min_resources
+    field, asked = "spec.minResources", group.spec.min_resources
     if not asked and not group.has_pods:
         field = f"spec.defaultRequest for {group.min_member} members"
         asked = {name: amount * group.min_member for name, amount in queue.default_request.items()}

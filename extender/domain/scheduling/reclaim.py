@@ -203,7 +203,7 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
     for group in groups:
         limits, reason = round_.budget.running.whose(group), round_.decided[group.key].reason
         alike = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
-        kind = group.key if group.took_from else alike
+        kind = group.key if group.history.took_from else alike
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
     return list(first.values())
@@ -290,7 +290,7 @@ class _Searches:
         """Whether a reclaim is begun for a group."""
         round_, wanted = self._round, missing(group)
         sought = (group.queue, group.priority, wanted.signature)
-        if sought in self._vain and not group.took_from:
+        if sought in self._vain and not group.history.took_from:
             return False
         found = self._search(group, wanted)
         if found is None:

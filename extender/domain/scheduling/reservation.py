@@ -258,7 +258,7 @@ def _no_later(now: Reservation, before: Reservation) -> Reservation:
 def _as_reserved(group: GroupView) -> GroupView:
     """With as many members as nodes were found for: a job that may start with fewer, and fits only so."""
     found = len(group.start.reservation.nodes) if group.start.reservation else 0
-    is_smaller = 0 < group.least <= found < group.min_member
+    is_smaller = 0 < group.job.least <= found < group.min_member
     return replace(group, min_member=found) if is_smaller else group
 
 

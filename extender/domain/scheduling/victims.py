@@ -269,7 +269,7 @@ class Candidates:
             return False
         if least and not self._round.is_due(self._round.snapshot.moment(victim.running_since) + least):
             return False
-        given = group.took_from.get(victim.key)
+        given = group.history.took_from.get(victim.key)
         if given is not None and not self._round.is_due(given + self._round.limits.reclaim_memory):
             self.spared = victim.key
             return False
@@ -312,7 +312,7 @@ class Candidates:
         if decision is None or decision.plan or decision.fault:
             return False
         has_room = runs(group) and bool(group.once(standing))
-        return has_room and group.preemptable and not is_drained(self._round, group)
+        return has_room and group.spec.preemptable and not is_drained(self._round, group)
 
     def _unit_of(self, pod: PodRecord) -> Unit:
         if pod.uid not in self._units_of_others:

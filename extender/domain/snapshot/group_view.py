@@ -95,76 +95,107 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     """The room that is being taken back for it; None: none is."""
 
 
-class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A group with its members, sorted by how far each has come."""
+class GroupSpec(msgspec.Struct, frozen=True, gc=False):
+    """What a group's PodGroup says, or what is taken for it where there is none."""
 
-    key: GroupKey
-    """Its PodGroup, or the pod that is a group of its own."""
-    queue: str
-    """The name of its queue, whether that queue exists or not."""
-    min_member: int
-    """How many members it needs to start."""
-    min_task_member: Mapping[str, int]
-    """How many members of each role it needs."""
-    priority: int
-    """Within a queue, groups with a higher one go first."""
-    created: str
-    """When its PodGroup, or its first pod, was created: RFC 3339."""
     recorded: bool
     """Whether it has a PodGroup."""
-    exists: bool
-    """Whether the group exists: it has a PodGroup, or consists of pods that need none."""
     fault: str
     """What is wrong with its specification, for people; empty if nothing is."""
-    min_resources: Resources
-    """What its needed members ask for together, according to its PodGroup."""
-    local_queue: LocalQueueRecord | None
-    """The LocalQueue by which it comes into its queue, whether that exists or not; None: it needs none."""
-    namespace_allowed: bool
-    """Whether its queue takes groups of its namespace."""
     held: bool
     """Whether its owner keeps it back."""
+    min_resources: Resources
+    """What its needed members ask for together, according to its PodGroup."""
     run_time: float | None
     """How long it will run, in seconds, as its owner declared."""
-    run_limit: float | None
-    """The seconds after which Kubernetes ends its members; None: it does not."""
-    running_since: str
-    """When the first of its members on nodes began to run: RFC 3339; empty if that is not known."""
-    has_job: bool
+    preemptable: bool
+    """Whether its members may be evicted for others, as far as its PodGroup says."""
+    series: str
+    """What it came from, which is the same for the runs of one job."""
+    submitter: str
+    """The user who made it; empty if that is not known."""
+    reported_phase: str
+    """The phase in the status of its PodGroup now."""
+
+
+class JobState(msgspec.Struct, frozen=True, gc=False):
+    """The job, of any kind, that makes a group's pods."""
+
+    managed: bool
     """Whether a managed job makes its pods: they go by suspending it, and only all together."""
-    job_outcome: Outcome | None
-    """How the job ended that made its pods, which may be gone by now; None: it has not ended."""
     let_go: bool
     """Whether that job is not suspended any more, because Muster has let it go."""
+    outcome: Outcome | None
+    """How the job ended that made its pods, which may be gone by now; None: it has not ended."""
     least: int
     """With how few members its job may start, where fewer than it needs find room; 0: with no fewer."""
     crowded_out: bool
     """Whether jobs of its namespace wait for as many pods as they may without this one."""
     start_timeouts: int
     """How often its job did not get going in time."""
-    series: str
-    """What it came from, which is the same for the runs of one job."""
-    submitter: str
-    """The user who made it; empty if that is not known."""
+
+
+class GroupHistory(msgspec.Struct, frozen=True, gc=False):
+    """What the ledger remembers of a group, as long as any of its members is left."""
+
     entitled: bool
     """Whether it was created while its queue was open."""
+    accepted_by: str
+    """The UID of the queue that takes it in; empty while none does."""
     stood_with: Needs | None
     """What it needed when it last stood whole, as far as it still does: members lost of these are replaced.
     None: it never stood whole."""
-    stands: bool
-    """Whether the placed members make it whole now."""
-    stands_as_before: bool
-    """Whether it stood whole and as many members are placed as then: further needs are growth."""
     resumes: bool
     """Whether members on nodes belong to a start that Muster admitted before its last restart."""
+    took_from: Mapping[GroupKey, float]
+    """By group: when room was last taken from it for this one."""
+
+
+class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """A group with its members, sorted by how far each has come."""
+
+    key: GroupKey
+    """Its PodGroup, or the pod that is a group of its own."""
+    exists: bool
+    """Whether the group exists: it has a PodGroup, or consists of pods that need none."""
+    queue: str
+    """The name of its queue, whether that queue exists or not."""
+    local_queue: LocalQueueRecord | None
+    """The LocalQueue by which it comes into its queue, whether that exists or not; None: it needs none."""
+    namespace_allowed: bool
+    """Whether its queue takes groups of its namespace."""
+    priority: int
+    """Within a queue, groups with a higher one go first."""
+    preempts: bool
+    """Whether it may take the room of others."""
+    created: str
+    """When its PodGroup, or its first pod, was created: RFC 3339."""
+    min_member: int
+    """How many members it needs to start."""
+    min_task_member: Mapping[str, int]
+    """How many members of each role it needs."""
+    run_limit: float | None
+    """The seconds after which Kubernetes ends its members; None: it does not."""
+    aborted: bool
+    """Whether its owner is suspended, or the queue that took it in is gone."""
+    spec: GroupSpec
+    job: JobState
+    history: GroupHistory
     start: Start
     """The history of its starts."""
+
+    # Its members: pods by where they are, and what is known of each.
+
     placed: tuple[PodRecord, ...]
     """Members that are on a node and not being deleted, or have succeeded."""
     pinned: tuple[tuple[PodRecord, str], ...]
     """Members whose node Muster has given to the scheduler: no plan may move their claim."""
     waiting: tuple[PodRecord, ...]
     """Members without a node that may be planned."""
+    departing: tuple[PodRecord, ...]
+    """Members on a node that are being deleted."""
+    held_back: int
+    """Members that other parties' scheduling gates hold back."""
     planned: Mapping[Uid, str]
     """The nodes planned for waiting members."""
     expected_since: Mapping[Uid, float]
@@ -173,28 +204,21 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Since when members have been on their nodes, as far as the watch has shown."""
     refusals: Mapping[Uid, Refusal]
     """What the scheduler last reported about members that it could not place."""
-    held_back: int
-    """Members that other parties' scheduling gates hold back."""
-    departing: tuple[PodRecord, ...]
-    """Members on a node that are being deleted."""
-    preempts: bool
-    """Whether it may take the room of others."""
-    preemptable: bool
-    """Whether its members may be evicted for others, as far as its PodGroup says."""
-    took_from: Mapping[GroupKey, float]
-    """By group: when room was last taken from it for this one."""
     running: int
     """Members whose phase is Running."""
     succeeded: int
     """Members whose phase is Succeeded."""
     failed: int
     """Members whose phase is Failed."""
-    aborted: bool
-    """Whether its owner is suspended, or the queue that took it in is gone."""
-    accepted_by: str
-    """The UID of the queue that takes it in; empty while none does."""
-    reported_phase: str
-    """The phase in the status of its PodGroup now."""
+    running_since: str
+    """When the first of its members on nodes began to run: RFC 3339; empty if that is not known."""
+    stands: bool
+    """Whether the placed members make it whole now."""
+    stands_as_before: bool
+    """Whether it stood whole and as many members are placed as then: further needs are growth."""
+
+    # What they hold and ask for.
+
     allocated: Resources
     """What members on nodes and pinned members ask for together."""
     pending: Resources
@@ -226,14 +250,14 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     def stood_whole(self) -> bool:
         """Whether all needed members have been on nodes: from then on, losing members never undoes the
         rest."""
-        return self.stood_with is not None
+        return self.history.stood_with is not None
 
     @property
     def is_in_queue(self) -> bool:
         """Whether its queue counts it: it has a PodGroup or, if it needs none, pods on nodes or pods created
         while the queue was open. A queue can close despite waiting pods created after that, and despite
         running pods whose PodGroup was deleted."""
-        return self.recorded or (self.exists and (self.lives or self.entitled))
+        return self.spec.recorded or (self.exists and (self.lives or self.history.entitled))
 
     @property
     def has_pods(self) -> bool:
@@ -278,4 +302,4 @@ def kind_of(group: GroupView) -> RunKind:
 def _kind_of(group: GroupView) -> RunKind:
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
     asks = requests_of(Counter(pod.shape for pod in pods))
-    return RunKind(group.queue, group.series, frozenset(asks.items()))
+    return RunKind(group.queue, group.spec.series, frozenset(asks.items()))

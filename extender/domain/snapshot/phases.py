@@ -70,7 +70,7 @@ def _counted_in(group: GroupView) -> str:
 def _may_have_them_made(group: GroupView) -> bool:
     """Whether the group's operator is to create members, some of which create none for a Pending group: while
     it has none, and then until it has all."""
-    return group.min_member > 0 and (not group.has_pods or group.reported_phase in ("", Phase.INQUEUE))
+    return group.min_member > 0 and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
 
 
 def outcome_of(group: GroupView) -> Outcome | None:
@@ -84,8 +84,8 @@ def outcome_of(group: GroupView) -> Outcome | None:
         return Outcome.COMPLETED
     if group.waiting or group.held_back:
         return None
-    if group.job_outcome is not None:
-        return group.job_outcome
+    if group.job.outcome is not None:
+        return group.job.outcome
     if group.aborted:
         return Outcome.ABORTED
     return Outcome.FAILED if group.failed else None
@@ -115,7 +115,7 @@ def _succeeded(group: GroupView) -> bool:
 
 
 def _phase(group: GroupView, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
-    if outcome is not None and (group.succeeded or group.failed or group.job_outcome):
+    if outcome is not None and (group.succeeded or group.failed or group.job.outcome):
         return Phase.COMPLETED
     if group.running and _lost(group, plan):
         return Phase.UNKNOWN
@@ -196,4 +196,4 @@ def _was_admitted(group: GroupView) -> bool:
     """
     if group.start.admitted or group.pinned:
         return True
-    return group.resumes and (bool(group.placed) or group.let_go)
+    return group.history.resumes and (bool(group.placed) or group.job.let_go)

@@ -72,7 +72,7 @@ def lost(group: GroupView) -> Missing:
 
 
 def _lost(group: GroupView) -> Missing:
-    return _missing(group, group.stood_with or Needs(0, {}), ())
+    return _missing(group, group.history.stood_with or Needs(0, {}), ())
 
 
 def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missing:
