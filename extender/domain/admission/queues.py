@@ -17,8 +17,7 @@ from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import MOST_OVERSELL
 from extender.domain.queues.tree import QueueTree
 
-# ---- A queue compared with the queues around it: its parent, its depth, and amounts that must fit into
-# those of the parent.
+# ---- a queue compared with the queues around it
 #
 # A resource that a queue does not list is unlimited in a capability and 0 in a guarantee or a deserved
 # amount. Queues directly below root are not compared with it: root is the whole cluster.
@@ -29,41 +28,28 @@ def _parent_of(queue: Queue) -> str:
     return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
 
 
-# ---- place
-
-
 def judge_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
     """A new parent must exist, must not be the queue itself or below it, must not make the tree too deep, and
     must hold no pods of its own."""
-    parent = _parent_of(queue)
+    name, parent = queue.metadata.name, _parent_of(queue)
     if not parent or (before is not None and parent == _parent_of(before)):
         return
-    fault = _judge_parent(queue.metadata.name, parent, tree, max_depth)
-    if fault is not None:
-        yield fault
-
-
-def _judge_parent(name: str, parent: str, tree: QueueTree, max_depth: int) -> Fault | None:
-    def fault(code: Code, text: str) -> Fault:
-        return Fault(code, "spec.parent", f"got {parent!r}; {text}")
-
     above = [record.name for record in tree.ancestry(parent)]
-    if parent == name or name in above:
-        return fault(Code.SELF_PARENT, "allowed is a queue that is not this one and not below it")
-    if not above:
-        return fault(Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name an existing one")
     depth = len(above) + tree.height(name)
-    if depth > max_depth:
-        return fault(
-            Code.DEPTH_EXCEEDED, f"that makes {depth} levels below root; at most {max_depth} are allowed"
-        )
-    if not tree.children(parent) and (pods := tree.pods(parent)):
+    if parent == name or name in above:
+        code, text = Code.SELF_PARENT, "allowed is a queue that is not this one and not below it"
+    elif not above:
+        code, text = Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name an existing one"
+    elif depth > max_depth:
+        code = Code.DEPTH_EXCEEDED
+        text = f"that makes {depth} levels below root; at most {max_depth} are allowed"
+    elif not tree.children(parent) and (pods := tree.pods(parent)):
+        code = Code.PARENT_HAS_PODS
         text = f"that queue has {pods} pods of its own, and only queues without children may have pods"
-        return fault(Code.PARENT_HAS_PODS, f"{text}: wait until they are gone, or name another parent")
-    return None
-
-
-# ---- amounts
+        text = f"{text}: wait until they are gone, or name another parent"
+    else:
+        return
+    yield Fault(code, "spec.parent", f"got {parent!r}; {text}")
 
 
 class _Amounts(msgspec.Struct, frozen=True):
@@ -86,19 +72,16 @@ def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
         return
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
         return
-    fault = next(_misfits(queue, _amounts(queue), tree), None)
-    if fault is not None:
-        yield fault
-
-
-def _misfits(queue: Queue, own: _Amounts, tree: QueueTree) -> Iterator[Fault]:
-    name, parent = queue.metadata.name, _parent_of(queue)
+    name, parent, own = queue.metadata.name, _parent_of(queue), _amounts(queue)
+    faults = [
+        *_below_descendant(own.capability, name, tree),
+        *_sums_above_own(own, [tree.queues[child] for child in tree.children(name)]),
+    ]
     if parent:
         siblings = [tree.queues[sibling] for sibling in tree.children(parent) if sibling != name]
-        yield from _above_ancestor(own.capability, parent, tree)
-        yield from _sums_above_parent(own, siblings, tree.queues[parent])
-    yield from _below_descendant(own.capability, name, tree)
-    yield from _sums_above_own(own, [tree.queues[child] for child in tree.children(name)])
+        above = _sums_above_parent(own, siblings, tree.queues[parent])
+        faults = [*_above_ancestor(own.capability, parent, tree), *above, *faults]
+    yield from faults[:1]
 
 
 def _above_ancestor(capability: Resources, parent: str, tree: QueueTree) -> Iterator[Fault]:
@@ -167,9 +150,7 @@ def _above(
             yield Fault(code, f"{field}[{name}]", text(name, amount, limit.get(name, 0)))
 
 
-# ---- A queue that is created, changed or deleted, judged by itself.
-#
-# The rules that compare it with the queues around it are in hierarchy.py.
+# ---- a queue judged by itself
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
@@ -200,9 +181,6 @@ def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     yield from _judge_amounts(queue)
 
 
-# ---- amounts
-
-
 def _judge_amounts(queue: Queue) -> Iterator[Fault]:
     lists, spec = _lists(queue), queue.spec
     limits = {
@@ -210,11 +188,15 @@ def _judge_amounts(queue: Queue) -> Iterator[Fault]:
         "spec.lendingLimit": spec.lending_limit or {},
     }
     wrong = [fault for field, amounts in (lists | limits).items() for fault in _not_amounts(field, amounts)]
-    yield from wrong or (
-        *_judge_relations(*lists.values()),
-        *_judge_lending(spec.lending_limit or {}, spec.deserved or {}),
-    )
-    yield from _judge_oversell(spec.oversell)
+    yield from wrong or _judge_relations(*lists.values(), spec.lending_limit or {})
+    if spec.oversell is not None:
+        try:
+            fits = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
+        except BadQuantity:
+            fits = False
+        if not fits:
+            text = f"got {spec.oversell}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5"
+            yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
         yield from _not_amounts(f"spec.flavors[{number}].capability", flavor.capability or {})
         yield from _not_amounts(f"spec.flavors[{number}].deserved", flavor.deserved or {})
@@ -240,30 +222,21 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
             yield Fault(Code.NOT_A_QUANTITY, at, f"got {fault}")
 
 
-def _judge_relations(capability: Quantities, deserved: Quantities, guarantee: Quantities) -> Iterator[Fault]:
+def _judge_relations(
+    capability: Quantities, deserved: Quantities, guarantee: Quantities, lent: Quantities
+) -> Iterator[Fault]:
     for name, kept in guarantee.items():
+        at = f"spec.deserved[{name}]"
         if name not in deserved:
-            yield Fault(
-                Code.DESERVED_BELOW_GUARANTEE,
-                f"spec.deserved[{name}]",
-                f"absent, but the guarantee is {kept}; set it to {kept} or more, or remove the guarantee",
-            )
+            text = f"absent, but the guarantee is {kept}; set it to {kept} or more, or remove the guarantee"
+            yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
         elif _exact(deserved[name]) < _exact(kept):
-            yield Fault(
-                Code.DESERVED_BELOW_GUARANTEE,
-                f"spec.deserved[{name}]",
-                f"got {deserved[name]}; allowed is the guarantee, {kept}, or more",
-            )
+            text = f"got {deserved[name]}; allowed is the guarantee, {kept}, or more"
+            yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
     for name, amount in deserved.items():
         if name in capability and _exact(amount) > _exact(capability[name]):
-            yield Fault(
-                Code.DESERVED_ABOVE_CAPABILITY,
-                f"spec.deserved[{name}]",
-                f"got {amount}; allowed is the capability, {capability[name]}, or less",
-            )
-
-
-def _judge_lending(lent: Quantities, deserved: Quantities) -> Iterator[Fault]:
+            text = f"got {amount}; allowed is the capability, {capability[name]}, or less"
+            yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"spec.deserved[{name}]", text)
     for name, amount in lent.items():
         at = f"spec.lendingLimit[{name}]"
         if name not in deserved:
@@ -274,62 +247,38 @@ def _judge_lending(lent: Quantities, deserved: Quantities) -> Iterator[Fault]:
             yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
 
 
-def _judge_oversell(oversell: Quantity | None) -> Iterator[Fault]:
-    if oversell is None:
-        return
-    try:
-        fits = 1000 <= _exact(oversell) <= MOST_OVERSELL * 1000
-    except BadQuantity:
-        fits = False
-    if not fits:
-        text = f"got {oversell}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5"
-        yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
-
-
 def _exact(quantity: Quantity) -> int:
     """In thousandths, fine enough to compare the quantities that people write. Raises BadQuantity."""
     return at_most(quantity, 1000)
 
 
-# ---- the annotations of hierarchical fair shares
-
-
 def _judge_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
-    """Only the first fault: each check relies on the ones before it."""
+    """The annotations of hierarchical fair shares. Only the first fault: each check relies on the ones before
+    it."""
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
         return
-    fault = _judge_weights(path, weights) or _judge_path(queue.metadata.name, path, tree)
-    if fault is not None:
-        yield fault
-
-
-def _judge_weights(path: str, weights: str) -> Fault | None:
-    at, parts = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/")
-    wanted = len(path.split("/"))
+    at, parts, wanted = f"metadata.annotations[{HIERARCHY_WEIGHTS}]", weights.split("/"), path.count("/") + 1
     if len(parts) != wanted:
         text = f"got {weights!r}, {len(parts)} parts; allowed is {wanted}, one for each part of {path!r}"
-        return Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, text)
+        yield Fault(Code.HIERARCHY_LENGTH_MISMATCH, at, text)
+        return
     for part in parts:
         if _NUMBER.fullmatch(part) is None:
             text = f"got {part!r} in {weights!r}; allowed are numbers above 0, such as 1/2/3"
-            return Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, text)
+            yield Fault(Code.HIERARCHY_WEIGHT_NOT_NUMBER, at, text)
+            return
         if float(part) <= 0:
             text = f"got {part} in {weights!r}; allowed are numbers above 0"
-            return Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, text)
-    return None
-
-
-def _judge_path(name: str, path: str, tree: QueueTree) -> Fault | None:
+            yield Fault(Code.HIERARCHY_WEIGHT_NOT_POSITIVE, at, text)
+            return
     for other, record in tree.queues.items():
-        if other != name and record.hierarchy.startswith(f"{path}/"):
-            text = (
-                f"got {path!r}, which lies above {record.hierarchy!r} of queue {other!r}; "
-                "allowed is a path that no other queue's path goes through"
-            )
-            return Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", text)
-    return None
+        if other != queue.metadata.name and record.hierarchy.startswith(f"{path}/"):
+            text = f"got {path!r}, which lies above {record.hierarchy!r} of queue {other!r}"
+            text = f"{text}; allowed is a path that no other queue's path goes through"
+            yield Fault(Code.HIERARCHY_SUBPATH, f"metadata.annotations[{HIERARCHY}]", text)
+            return
 
 
 # ---- root, and what may be deleted
@@ -352,25 +301,19 @@ def _alike(left: Quantities, right: Quantities) -> bool:
 def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
     """Why a queue of this name may not be deleted: only the first cause, since removing it may remove
     others."""
-    faults = (
-        Fault(code, "metadata.name", f"queue {name!r} {text}") for code, text in _deletion_faults(name, tree)
-    )
-    return [*faults][:1]
-
-
-def _deletion_faults(name: str, tree: QueueTree) -> Iterator[tuple[Code, str]]:
     view = tree.view(name)
     if name in PROTECTED:
-        yield (
-            Code.PROTECTED_QUEUE,
-            "is never deleted: work that names no queue goes to default, and every queue is below root",
-        )
+        code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "
+        text += "and every queue is below root"
     elif view is None:
-        yield Code.QUEUE_NOT_FOUND, "does not exist"
+        code, text = Code.QUEUE_NOT_FOUND, "does not exist"
+    elif below := ", ".join(sorted(tree.children(name))):
+        code, text = Code.HAS_CHILDREN, f"is the parent of {below}: delete those, or give them another parent"
+    elif pods := tree.pods(name):
+        code = Code.HAS_ALLOCATED_PODS
+        text = f"has {pods} pods on nodes: close it, and wait until they are gone"
+    elif view.state != "Closed":
+        code, text = Code.NOT_CLOSED, _NOT_CLOSED.format(state=view.state or "Open", groups=view.groups)
     else:
-        if below := ", ".join(sorted(tree.children(name))):
-            yield Code.HAS_CHILDREN, f"is the parent of {below}: delete those, or give them another parent"
-        if pods := tree.pods(name):
-            yield Code.HAS_ALLOCATED_PODS, f"has {pods} pods on nodes: close it, and wait until they are gone"
-        if view.state != "Closed":
-            yield Code.NOT_CLOSED, _NOT_CLOSED.format(state=view.state or "Open", groups=view.groups)
+        return []
+    return [Fault(code, "metadata.name", f"queue {name!r} {text}")]

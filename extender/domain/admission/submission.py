@@ -1,4 +1,8 @@
-"""Which queue a new pod, Job or group goes to, and whether that queue takes it."""
+"""Which queue a new pod, Job or group goes to, and whether that queue takes it.
+
+A pod of an existing group goes to the group's queue, whatever the queue's state: the group was taken in time.
+A pod that names no queue and a group that does not exist yet is not judged: its group will be.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,12 +23,6 @@ from extender.domain.model.queue_of_group import explicit_queue, local_queue_lab
 from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.tree import QueueTree, QueueView
-
-# ---- Which queue a new pod, Job or group goes to, and whether that queue takes it.
-#
-# A pod of an existing group goes to the group's queue, whatever the queue's state: the group was taken
-# in time. A pod that names no queue and a group that does not exist yet is not judged: its group will
-# be.
 
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 

@@ -7,11 +7,10 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, clashing, required_pairs
 
-# ---- Host ports that claims take, counted by node. Few nodes have any.
-
 
 class HostPorts:
-    """The ports of pinned claims and those of planned claims, separately."""
+    """Host ports that claims take, counted by node: those of pinned and of planned claims. Few nodes have
+    any."""
 
     def __init__(self) -> None:
         self._pinned: dict[str, Counter[HostPort]] = {}
@@ -40,14 +39,13 @@ class HostPorts:
         return {node: dict(taken) for node, taken in self._pinned.items()}
 
 
-# ---- Pods on nodes by namespace and labels: how many of them are on each node.
-#
-# This tells which pods a new (anti-)affinity term selects. Pods of one template share their labels, so
-# there are far fewer sets of labels than pods. Sets are indexed by label pairs only in namespaces in
-# which a term has selected pods before, because most namespaces never see a term.
-
-
 class PodsByLabels:
+    """Pods on nodes by namespace and labels: how many of them are on each node.
+
+    This tells which pods a new (anti-)affinity term selects. Pods of one template share their labels, so
+    there are far fewer sets of labels than pods. Sets are indexed by label pairs only in namespaces in which
+    a term has selected pods before, because most namespaces never see a term."""
+
     def __init__(self) -> None:
         self._in: dict[str, _LabelSets] = {}
 

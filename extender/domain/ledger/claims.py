@@ -10,15 +10,15 @@ from extender.domain.ledger.nodes import NodeCapacity
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.nodes import Mask
 
-# ---- The life of a claim on room: five stages, and the transition of each on every event.
-#
-# planned ──► answered ──► held ──► posted ──► bound
-#
-# Each stage has an owner that ends it: decisions end a plan, the scheduler an answer (or it expires),
-# the bind call whose token it carries a held or posted claim, and the pod itself a bound one.
-
 
 class ClaimStage(IntEnum):
+    """The life of a claim on room: five stages, and the transition of each on every event.
+
+        planned ──► answered ──► held ──► posted ──► bound
+
+    Each stage has an owner that ends it: decisions end a plan, the scheduler an answer (or it expires), the
+    bind call whose token it carries a held or posted claim, and the pod itself a bound one."""
+
     PLANNED = 1
     """A decision has given the pod a node; another decision may take it away."""
     ANSWERED = 2
@@ -88,13 +88,6 @@ def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
     return TRANSITIONS[event][stage]
 
 
-# ---- Claims on room: which pod takes what on which node.
-#
-# A claim is keyed by pod UID and advances in stages. From ANSWERED on it is pinned: filter has given
-# the node to the scheduler, and no decision made on an older snapshot may move it. What claims take
-# from nodes is counted in `capacity`.
-
-
 class Posting(NamedTuple):
     """A binding that is on its way to the API server, and may have taken effect."""
 
@@ -103,6 +96,9 @@ class Posting(NamedTuple):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
+    """From ANSWERED on it is pinned: filter has given the node to the scheduler, and no decision made on an
+    older snapshot may move it."""
+
     pod: PodRecord
     """The pod as it was when the claim was last put."""
     node: str

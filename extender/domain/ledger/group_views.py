@@ -18,11 +18,6 @@ from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.group_view import GroupHistory, GroupSpec, GroupView, JobState
 from extender.domain.snapshot.quorum import whole
 
-# ---- What the groups of each queue hold and ask for together, updated by differences.
-#
-# Only resources that some node offers are added up: a queue cannot hold others, and no pod can make a
-# queue's status longer than the cluster's list of resources.
-
 
 class Used(msgspec.Struct):
     """The sums of one queue; amounts are without zeros."""
@@ -35,6 +30,10 @@ class Used(msgspec.Struct):
 
 
 class Usage:
+    """What the groups of each queue hold and ask for together, updated by differences. Only resources that
+    some node offers are added up: a queue cannot hold others, and no pod can make a queue's status longer
+    than the cluster's list of resources."""
+
     def __init__(self) -> None:
         self._of: dict[str, Used] = {}
         self._offered: frozenset[str] = frozenset()
@@ -100,14 +99,13 @@ class Usage:
                 sums.pop(name, None)
 
 
-# ---- The views of groups and queues that decide() sees.
-#
-# A view is rebuilt only if something about its group changed; the sums of its queue are updated by the
-# difference.
-
-
 class GroupViews:
-    """Callers hold the ledger's lock."""
+    """The views of groups and queues that decide() sees.
+
+    A view is rebuilt only if something about its group changed; the sums of its queue are updated by the
+    difference.
+
+    Callers hold the ledger's lock."""
 
     def __init__(self, registry: Registry, claims: Claims) -> None:
         self._registry = registry

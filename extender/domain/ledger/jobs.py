@@ -27,10 +27,9 @@ def take_out(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
             del sets[key]
 
 
-# ---- The jobs that the API has, by the group of their pods and by namespace.
-
-
 class Jobs:
+    """The jobs that the API has, by the group of their pods and by namespace."""
+
     def __init__(self) -> None:
         self._records: dict[GroupKey, JobRecord] = {}
         self._in_namespace: defaultdict[str, set[GroupKey]] = defaultdict(set)
@@ -75,12 +74,11 @@ class Jobs:
         return {part.pod.shape for job in self._records.values() for part in job.pods}
 
 
-# ---- The objects that have the templates of jobs, and the jobs that name each: a change of one touches
-# only those.
-
-
 class Runtimes:
-    """A job that is let go keeps what its runtime said at that time, as its pods do."""
+    """The objects that have the templates of jobs, and the jobs that name each: a change of one touches only
+    those.
+
+    A job that is let go keeps what its runtime said at that time, as its pods do."""
 
     def __init__(self) -> None:
         self._specs: dict[RuntimeName, Json] = {}

@@ -14,15 +14,15 @@ from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
-# ---- What claims take of one node, by resource.
-#
-# Python's integers have no limit, so whatever pods ask for, and however many there are, removing a
-# claim subtracts exactly what it added. The arrays that decide() works with are made from these sums,
-# limited to 64 bits.
-
 
 class NodeSums:
-    """The sums of `pinned` and of `planned` claims, and of the room `kept` for groups it is taken back for;
+    """What claims take of one node, by resource.
+
+    Python's integers have no limit, so whatever pods ask for, and however many there are, removing a claim
+    subtracts exactly what it added. The arrays that decide() works with are made from these sums, limited to
+    64 bits.
+
+    The sums of `pinned` and of `planned` claims, and of the room `kept` for groups it is taken back for;
     without zeros."""
 
     __slots__ = ("kept", "pinned", "planned")

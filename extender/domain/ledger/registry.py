@@ -19,10 +19,10 @@ from extender.domain.queues.spec import Flavor, allows_namespace
 from extender.domain.queues.tree import Orphan, Queues, TakenInGroups, orphan
 from extender.domain.snapshot.jobs import JobRecord
 
-# ---- The controllers of pods that name no group, as far as they say anything about their pods' group.
-
 
 class Owners:
+    """The controllers of pods that name no group, as far as they say anything about their pods' group."""
+
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
         self._suspended: set[str] = set()  # the UIDs of suspended controllers
@@ -114,11 +114,10 @@ class Priorities:
 _MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
 
 
-# ---- Groups and their queues, and the objects that they refer to: owners, priorities, namespaces.
-
-
 class Registry:
-    """`queues`: as the API has them. A group is touched by every change that its view may depend on."""
+    """Groups and their queues, and the objects that they refer to: owners, priorities, namespaces.
+
+    `queues`: as the API has them. A group is touched by every change that its view may depend on."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}

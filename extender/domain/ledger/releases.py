@@ -7,12 +7,11 @@ from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Change
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
-# ---- Calls about pods that the view has not shown: the scheduler that makes them reads its pods
-# elsewhere.
-
 
 class Detours(NamedTuple):
-    """`age`: seconds since the last of them; None: there was none."""
+    """Calls about pods that the view has not shown: the scheduler that makes them reads its pods elsewhere.
+
+    `age`: seconds since the last of them; None: there was none."""
 
     calls: int = 0
     age: float | None = None

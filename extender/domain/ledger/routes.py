@@ -16,13 +16,12 @@ from extender.domain.model.selectors import Labels
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
 from extender.domain.snapshot.jobs import JobRecord
 
-# ---- The LocalQueues that the API has, and the groups that name each: a change of one touches only
-# those.
-
 
 class LocalQueues:
-    """By `namespace/name`. A label of Kueue's counts where it names a LocalQueue of ours; where it does not,
-    it is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be told if it has not."""
+    """The LocalQueues that the API has, and the groups that name each: a change of one touches only those.
+
+    By `namespace/name`. A label of Kueue's counts where it names a LocalQueue of ours; where it does not, it
+    is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be told if it has not."""
 
     def __init__(self) -> None:
         self.kueue_is_served = False
@@ -101,10 +100,9 @@ class LocalQueues:
         return record is not None
 
 
-# ---- How groups come into queues: by what they name, by a LocalQueue, or by their namespace.
-
-
 class Routes:
+    """How groups come into queues: by what they name, by a LocalQueue, or by their namespace."""
+
     def __init__(self) -> None:
         self._named_queues: dict[str, str] = {}  # by namespace: the queue that its annotation names
         self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it

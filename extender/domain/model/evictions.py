@@ -12,10 +12,10 @@ from extender.api.objects.pods import LabelSelector
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.selectors import Labels, selects
 
-# ---- PodDisruptionBudgets: how many of the pods that one selects may be evicted now.
-
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
+    """PodDisruptionBudgets: how many of the pods that one selects may be evicted now."""
+
     namespace: str
     name: str
     selector: LabelSelector | None
@@ -38,9 +38,6 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
     is_current = status.observed_generation >= meta.generation
     allowed = max(status.disruptions_allowed, 0) if is_current else 0
     return DisruptionBudget(meta.namespace, meta.name, budget.spec.selector, allowed)
-
-
-# ---- Evictions: which pods have to go, why, and for whom.
 
 
 class EvictionCause(StrEnum):

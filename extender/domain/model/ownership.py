@@ -1,5 +1,6 @@
-"""Which pods are ours, which group each of them belongs to, and the PodGroup that follows from its
-controller.
+"""Which pods are ours, which group each of them belongs to, and the PodGroup that follows from its owner.
+
+The names, and which annotations are inherited from owner and pod, are Volcano's.
 """
 
 from collections.abc import Mapping
@@ -10,11 +11,6 @@ from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
-
-# ---- The controllers of pods that name no group, and the name of the PodGroup that follows from a
-# controller.
-#
-# The names, and which annotations are inherited from owner and pod, are Volcano's.
 
 _PREFIX = "podgroup-"
 INHERITED = "volcano.sh/"
@@ -65,13 +61,12 @@ def group_name_of(uid: str) -> str:
     return f"{_PREFIX}{uid}"
 
 
-# ---- Which pods are ours, and which group and queue a pod names. Nothing else reads this from pods.
-
-
 class Ownership(msgspec.Struct, frozen=True):
-    """Pods are ours if they name one of our schedulers. Where that is the cluster's default scheduler, they
-    must also name a group, a queue or a LocalQueue, themselves or through their namespace. Kueue's label does
-    not make a pod of that scheduler ours."""
+    """Which pods are ours, and which group and queue a pod names. Nothing else reads this from pods.
+
+    Pods are ours if they name one of our schedulers. Where that is the cluster's default scheduler, they must
+    also name a group, a queue or a LocalQueue, themselves or through their namespace. Kueue's label does not
+    make a pod of that scheduler ours."""
 
     schedulers: frozenset[str]  # values of spec.schedulerName
     auto_groups: bool = False  # whether pods of one controller that name no group form one

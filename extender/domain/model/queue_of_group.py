@@ -8,10 +8,10 @@ from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE, QU
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 
-# ---- The LocalQueue that a PodGroup, a pod or a job names by a label.
-
 
 class LocalQueueLabel(NamedTuple):
+    """The LocalQueue that a PodGroup, a pod or a job names by a label."""
+
     name: str  # of a LocalQueue of its namespace, whether there is one or not
     key: str  # of the label: the user's own choice is kept where the label is copied
 

@@ -14,10 +14,10 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 
-# ---- What a group needs to stand whole.
-
 
 class Needs(NamedTuple):
+    """What a group needs to stand whole."""
+
     min_member: int
     """How many members."""
     min_task_member: Mapping[str, int]

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requirement, Toleration
 
-# ---- Label selectors, node selectors and taints, with the scheduler's meaning of each operator.
-
 Labels = Mapping[str, str]
 _REPELLING = ("NoSchedule", "NoExecute")
 

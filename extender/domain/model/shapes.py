@@ -18,12 +18,11 @@ from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, PodAffini
 from extender.domain.model.resources import Resources, add, pod_requests
 from extender.domain.model.selectors import Labels, NodePart, allows, selects, tolerated
 
-# ---- Labels of pods, kept once for all pods with the same ones: many pods have few different sets of
-# labels.
-
 
 class PodLabels(dict[str, str]):
-    """A dict that is freed with the last pod that uses it. Never changed."""
+    """Labels of pods, kept once for all pods with the same ones: many pods have few different sets of labels.
+
+    A dict that is freed with the last pod that uses it. Never changed."""
 
     __slots__ = ("__weakref__",)
 

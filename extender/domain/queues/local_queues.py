@@ -12,10 +12,10 @@ from extender.domain.queues.spec import not_selected, stop_policy_fault
 from extender.domain.queues.states import QueueState
 from extender.domain.queues.tree import QueueView
 
-# ---- What the ledger remembers of a LocalQueue: a namespace's way into a queue.
-
 
 class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
+    """What the ledger remembers of a LocalQueue: a namespace's way into a queue."""
+
     namespace: str
     name: str
     queue: str = ""  # the queue that its groups go to

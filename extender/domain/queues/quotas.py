@@ -1,6 +1,6 @@
 """ResourceQuotas, ElasticQuotas and ElasticQuotaTrees, and the queues that they become."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -25,7 +25,7 @@ from extender.domain.queues.quota_records import (
     queue_name,
 )
 
-# ---- Quotas of one namespace: each becomes a queue below `root` with the name of the namespace.
+# ---- quotas of one namespace: each becomes a queue below `root` with the name of the namespace
 
 ELASTIC_VERSION, ELASTIC_KIND = "scheduling.x-k8s.io/v1alpha1", "ElasticQuota"
 RESOURCE_VERSION, RESOURCE_KIND = "v1", "ResourceQuota"
@@ -37,26 +37,29 @@ Found = Iterator[QuotaQueue | QuotaFault]
 
 def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
     source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
-    return _found(source, amounts_of(quota.spec.min, quota.spec.max))
+    amounts = amounts_of(quota.spec.min, quota.spec.max)
+    yield from _faults(source, amounts)
+    yield _queue(source, amounts, bool(amounts.faults))
 
 
 def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
     """`quotas`: all of one namespace, the first by name first. All of them hold at once, so of each resource
     the smallest amount counts. Those with scopes are about some pods only, and are left out."""
-    whole = [quota for quota in quotas if not quota.spec.scopes and not quota.spec.scope_selector]
-    read = [(quota, amounts_of(None, _requests(quota.spec.hard or {}))) for quota in whole]
-    for quota, amounts in read:
-        yield from _faults(QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata), amounts)
-    if read:
-        first = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, whole[0].metadata)
-        smallest = _smallest(amounts.capability for _, amounts in read)
-        kept = any(amounts.faults for _, amounts in read)
+    smallest: Written = {}
+    first: QuotaSource | None = None
+    kept = False
+    for quota in quotas:
+        if quota.spec.scopes or quota.spec.scope_selector:
+            continue
+        source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
+        amounts = amounts_of(None, _requests(quota.spec.hard or {}))
+        yield from _faults(source, amounts)
+        first, kept = first or source, kept or bool(amounts.faults)
+        for name, amount in amounts.capability.items():
+            if name not in smallest or at_most(amount, 1000) < at_most(smallest[name], 1000):
+                smallest[name] = amount
+    if first is not None:
         yield _queue(first, QuotaAmounts(smallest), kept)
-
-
-def _found(source: QuotaSource, amounts: QuotaAmounts) -> Found:
-    yield from _faults(source, amounts)
-    yield _queue(source, amounts, bool(amounts.faults))
 
 
 def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
@@ -82,15 +85,6 @@ def _requests(hard: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: hard[name] for name in _PLAIN if name in hard}
     named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
     return plain | named
-
-
-def _smallest(amounts: Iterable[Written]) -> Written:
-    found: Written = {}
-    for part in amounts:
-        for name, amount in part.items():
-            if name not in found or at_most(amount, 1000) < at_most(found[name], 1000):
-                found[name] = amount
-    return found
 
 
 # ---- An ElasticQuotaTree, node by node: parents before their children.
@@ -136,32 +130,34 @@ class TreeReader:
             self._read(tree.spec.root, "spec.root", _Place())
         if self.found:
             root, *below = self.found
-            self.found[0] = replace(root, guarantee=_promised(below, root.name))
+            ours = (queue for queue in below if queue.parent == root.name and not queue.kept)
+            guarantee = {**quantities(total(offered(queue.guarantee) for queue in ours))}
+            self.found[0] = replace(root, guarantee=guarantee)  # what the nodes directly below have together
 
     def _read(self, raw: msgspec.Raw, path: str, place: _Place) -> None:
         node = self._node(raw, path)
         if node is None:
             return
-        name = queue_name(node.name)
+        queue = queue_name(node.name)
         at = f"node {node.name!r}"
-        if name in self._names:
+        if queue in self._names:
             return self._fault(at, f"{path} has the name of another node; each name is allowed once")
         if place.depth >= self._max_depth:
             return self._fault(at, f"it is on level {place.depth + 1}; at most {self._max_depth} are allowed")
-        self._names.add(name)
+        self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
-        kept = place.kept or self._judge(at, amounts, place)
-        self.found.append(self._queue(node, name, place, amounts, kept))
-        below = _below(node, name, place, amounts, kept)
+        kept = place.kept
+        for field, why in () if kept else [*amounts.faults] or [*_misfits(amounts, place)]:
+            self._fault(f"{at}: {field}", why)
+            kept = True
+        self.found.append(self._queue(node, queue, place, amounts, kept))
+        limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
+        promised: Resources | None = amounts.promised
+        if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
+            promised = amounts.largest or None
+        below = _Place(queue, place.depth + 1, limits, promised, kept)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", below)
-
-    def _judge(self, at: str, amounts: QuotaAmounts, place: _Place) -> bool:
-        """Whether a node is at fault."""
-        faults = [*amounts.faults] or [*_misfits(amounts, place)]
-        for field, why in faults:
-            self._fault(f"{at}: {field}", why)
-        return bool(faults)
 
     def _node(self, raw: msgspec.Raw, path: str) -> QuotaNode | None:
         """None if it cannot be read, or has no name. Nobody knows then which queue is meant."""
@@ -199,14 +195,6 @@ class TreeReader:
         self.faults.append(QuotaFault(self.source, where, why))
 
 
-def _below(node: QuotaNode, queue: str, place: _Place, amounts: QuotaAmounts, kept: bool) -> _Place:
-    limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
-    promised: Resources | None = amounts.promised
-    if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
-        promised = amounts.largest or None
-    return _Place(queue, place.depth + 1, limits, promised, kept)
-
-
 def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
     """What does not fit with the nodes above. What fits is taken from what the parent may promise."""
     for name, most in amounts.largest.items():
@@ -224,12 +212,6 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
             yield f"min[{name}]", text
             return
     add(place.left, amounts.promised, times=-1)
-
-
-def _promised(below: Iterable[QuotaQueue], root: str) -> Written:
-    """What the nodes directly below the root are guaranteed together."""
-    ours = (queue for queue in below if queue.parent == root and not queue.kept)
-    return {**quantities(total(offered(queue.guarantee) for queue in ours))}
 
 
 # ---- All quotas together: of two that claim the same name or namespace, the first counts.
@@ -254,14 +236,9 @@ class _Object(Protocol):
     def metadata(self) -> Meta: ...
 
 
-def _bare(_: str, act: Callable[[], object]) -> bool:
-    act()
-    return True
-
-
-def plan_of(quotas: Quotas, max_depth: int, judge: Judge = _bare) -> QuotaPlan:
+def plan_of(quotas: Quotas, max_depth: int, judge: Judge | None = None) -> QuotaPlan:
     """`max_depth`: how many levels of queues there may be below root. `judge`: calls something for one quota,
-    and says whether it succeeded."""
+    and says whether it succeeded; None: whatever they raise is raised."""
     made = _Plan(judge)
     for tree in sorted(quotas.trees, key=_age):
         source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
@@ -286,7 +263,7 @@ def _place(quota: _Object) -> tuple[str, str]:
 
 
 class _Plan:
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge | None) -> None:
         self._judge = judge
         self._queues: dict[str, QuotaQueue] = {}
         self._namespaces: dict[str, str] = {}
@@ -299,7 +276,9 @@ class _Plan:
 
     def take(self, source: QuotaSource, read: Callable[[], Found]) -> None:
         """Of a quota that makes `read` raise, nothing is closed."""
-        if not self._judge(str(source), lambda: self._add(read())):
+        if self._judge is None:
+            self._add(read())
+        elif not self._judge(str(source), lambda: self._add(read())):
             self._unsure.add(str(source))
 
     def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Found:
@@ -315,28 +294,22 @@ class _Plan:
         for item in found:
             if isinstance(item, QuotaFault):
                 self._faults.append(item)
-            else:
-                self._add_queue(item)
-
-    def _add_queue(self, queue: QuotaQueue) -> None:
-        other = self._queues.get(queue.name)
-        if other is not None or (queue.source, queue.parent) in self._left_out:
-            self._left_out.add((queue.source, queue.name))
-            if other is not None and queue.source.kind != RESOURCE_KIND:
-                self._refuse(queue, f"queue {queue.name!r} is made from {other.source}")
-            return
-        entering = tuple(namespace for namespace in queue.namespaces if self._enters(queue, namespace))
-        if queue.source.kind in _NAMESPACED and not entering:
-            return
-        self._queues[queue.name] = replace(queue, namespaces=entering)
-
-    def _enters(self, queue: QuotaQueue, namespace: str) -> bool:
-        other = self._namespaces.setdefault(namespace, queue.name)
-        if other == queue.name:
-            return True
-        if queue.source.kind != RESOURCE_KIND:
-            self._refuse(queue, f"namespace {namespace!r} enters queue {other!r} already")
-        return False
+                continue
+            other = self._queues.get(item.name)
+            if other is not None or (item.source, item.parent) in self._left_out:
+                self._left_out.add((item.source, item.name))
+                if other is not None and item.source.kind != RESOURCE_KIND:
+                    self._refuse(item, f"queue {item.name!r} is made from {other.source}")
+                continue
+            entering = []
+            for namespace in item.namespaces:
+                claimed = self._namespaces.setdefault(namespace, item.name)
+                if claimed == item.name:
+                    entering.append(namespace)
+                elif item.source.kind != RESOURCE_KIND:
+                    self._refuse(item, f"namespace {namespace!r} enters queue {claimed!r} already")
+            if entering or item.source.kind not in _NAMESPACED:
+                self._queues[item.name] = replace(item, namespaces=tuple(entering))
 
     def _refuse(self, queue: QuotaQueue, why: str) -> None:
         self._faults.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))

@@ -26,8 +26,6 @@ from extender.domain.queues.spec import (
     running_limits,
 )
 
-# ---- The flavors of a queue, made from the wire objects.
-
 MOST_FLAVORS = 16
 
 
@@ -63,10 +61,9 @@ def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
         raise BadFlavors(f"flavor {written.name}: {fault}") from fault
 
 
-# ---- What the ledger remembers of a queue: a small frozen record, made from the wire object.
-
-
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
+    """What the ledger remembers of a queue: a small frozen record, made from the wire object."""
+
     name: str
     weight: int = 1  # at least 1
     capability: Resources | None = None  # None: spec.capability is absent

@@ -17,8 +17,6 @@ from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.model.selectors import Labels, NodePart, selects
 
-# ---- The rules that an owner gives a queue, besides its amounts: small frozen records.
-
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
     """How much may run at the same time; None: no limit."""

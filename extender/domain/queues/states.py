@@ -1,5 +1,10 @@
-"""The states of a queue: Open, Closing while groups are left, Closed; and the bus Commands that
-change them."""
+"""The states of a queue: Open, Closing while groups are left, Closed; and the bus Commands that change them.
+
+spec.state, which its owner writes, decides. If that is empty, the last state in the status stays in force.
+Closing a queue also closes those below it, whatever their own spec says: each is marked, durably, before its
+status changes. The mark distinguishes a queue that only its parent keeps closed from one that is closed
+itself, even after a restart: when the parent opens, the former opens with it and the latter does not.
+"""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -10,14 +15,6 @@ import msgspec
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.queues import Command
 from extender.domain.queues.records import QueueRecord
-
-# ---- The states of a queue: Open, Closing while groups are left, Closed.
-#
-# spec.state, which its owner writes, decides. If that is empty, the last state in the status stays in
-# force. Closing a queue also closes those below it, whatever their own spec says: each is marked,
-# durably, before its status changes. The mark distinguishes a queue that only its parent keeps closed
-# from one that is closed itself, even after a restart: when the parent opens, the former opens with it
-# and the latter does not.
 
 
 class QueueState(StrEnum):

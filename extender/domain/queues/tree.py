@@ -15,10 +15,10 @@ from extender.domain.model.resources import PODS, Resources
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import Mark, QueueState, closed_above, mark_of, parent_of, state_of, wish
 
-# ---- What decide() sees of one queue.
-
 
 class QueueView(msgspec.Struct, frozen=True, gc=False):
+    """What decide() sees of one queue."""
+
     record: QueueRecord
     exists: bool  # whether the API has it; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
@@ -64,10 +64,9 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
     return ""
 
 
-# ---- The queues that the API has, and the state of each: open, closed, or kept closed by its parent.
-
-
 class Queues:
+    """The queues that the API has, and the state of each: open, closed, or kept closed by its parent."""
+
     def __init__(self) -> None:
         self._records: dict[str, QueueRecord] = {}
         self._children: defaultdict[str, set[str]] = defaultdict(set)
@@ -165,11 +164,10 @@ class Queues:
         return found
 
 
-# ---- The queues as admission rules see them: which exist, and which is below which.
-
-
 class QueueTree:
-    """All queues at one moment. What a queue holds is looked up on demand: few rules ask, for few queues."""
+    """The queues as admission rules see them: which exist, and which is below which.
+
+    All queues at one moment. What a queue holds is looked up on demand: few rules ask, for few queues."""
 
     def __init__(self, queues: Mapping[str, QueueRecord], look_up: Callable[[str], QueueView | None]) -> None:
         self.queues = queues
@@ -216,13 +214,6 @@ class QueueTree:
         return max(below, key=lambda found: found[1], default=(name, 0))
 
 
-# ---- Which groups each queue took in, so that they can be found when the queue is gone.
-#
-# A queue that still has groups is protected from deletion. If it was deleted nevertheless, its groups
-# are deleted too. They are known by the UID of the queue, which is noted on them. A group that was
-# created before its queue carries no such note, and waits.
-
-
 class Orphan(msgspec.Struct, frozen=True):
     """A PodGroup whose queue took it in and is gone."""
 
@@ -234,7 +225,11 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class TakenInGroups:
-    """Groups by the UID of the queue that took them in."""
+    """Groups by the UID of the queue that took them in, so that they can be found when the queue is gone.
+
+    A queue that still has groups is protected from deletion. If it is deleted nevertheless, its groups are
+    deleted, too. They are known by the UID of the queue, which is noted on them. A group that was created
+    before its queue carries no such note, and waits."""
 
     def __init__(self) -> None:
         self._of: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)  # by the queue's UID

@@ -16,9 +16,6 @@ from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_view import Reservation
 from extender.domain.snapshot.phases import Life
 
-# ---- The result of decide(): for every group a verdict, a reason while it waits, and a plan while it
-# starts.
-
 NOT_WORKED_OUT = Life()  # until all is decided
 
 

@@ -16,11 +16,11 @@ from extender.domain.model.run_history import RunKind
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 
-# ---- A reservation: the nodes that are kept for a group which has waited too long, and since when.
-
 
 class Reservation(msgspec.Struct, frozen=True):
-    """Moments on the ledger's clock, in seconds."""
+    """A reservation: the nodes that are kept for a group which has waited too long, and since when.
+
+    Moments on the ledger's clock, in seconds."""
 
     since: float
     """When it was made."""

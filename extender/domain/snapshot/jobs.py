@@ -22,9 +22,6 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import pod_record
 
-# ---- What the ledger remembers of a job: an object of any kind whose controller makes pods, and which
-# can be suspended.
-
 
 class ExpectedPods(msgspec.Struct, frozen=True):
     """Pods that a job makes, all alike."""

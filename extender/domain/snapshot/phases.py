@@ -12,10 +12,10 @@ from extender.domain.model.records import Uid
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import missing, whole
 
-# ---- What is reported of a group's life: Volcano's phases, and numbers of members.
-
 
 class Phase(StrEnum):
+    """What is reported of a group's life: Volcano's phases, and numbers of members."""
+
     PENDING = "Pending"  # it waits
     INQUEUE = "Inqueue"  # its members may be created, or it was admitted and is starting
     RUNNING = "Running"  # the members that it needs are on nodes, or have been
@@ -143,11 +143,10 @@ def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
     return unplaced or _were_placed(group) + len(wanted.members) < group.min_member
 
 
-# ---- The state of a group, on which rounds, phases and plans are based.
-
-
 class State(Enum):
-    """In the order in which they are tested: the first that applies counts."""
+    """The state of a group, on which rounds, phases and plans are based.
+
+    In the order in which they are tested: the first that applies counts."""
 
     ENDED = auto()  # no member is left on a node or on the way to one
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them

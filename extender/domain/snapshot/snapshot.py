@@ -17,13 +17,13 @@ from extender.domain.queues.tree import Orphan, QueueView
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
 
-# ---- Whether our decisions take effect: this replica leads, and the scheduler calls it.
-#
-# Time in which no plan could take effect is no evidence against the plan.
-
 
 class Attention(msgspec.Struct, frozen=True):
-    """Moments of the ledger's clock, in seconds."""
+    """Whether our decisions take effect: this replica leads, and the scheduler calls it.
+
+    Time in which no plan could take effect is no evidence against the plan.
+
+    Moments of the ledger's clock, in seconds."""
 
     leading_since: float | None = -inf
     """Since when this replica leads; None: it does not."""
@@ -77,9 +77,6 @@ class Freed(msgspec.Struct, frozen=True):
     def for_group(self, group: GroupKey) -> float:
         """When something last became free that had not belonged to `group`."""
         return self.before if group == self.by else self.at
-
-
-# ---- The limits that policy works with.
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -141,11 +138,6 @@ class Limits(msgspec.Struct, frozen=True):
         return min(self.backoff_max, self.backoff * 2.0 ** min(failures, 32))
 
 
-# ---- What decide() sees: a frozen copy of the ledger at one version and one moment.
-#
-# Views of groups that did not change are the same objects as in the previous snapshot.
-
-
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """What is in use on nodes besides amounts: host ports, and pods that (anti-)affinity terms concern."""
 
@@ -168,7 +160,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """Nothing in it changes any more."""
+    """Nothing in it changes any more. Views of groups that did not change are the same objects as in the
+    previous snapshot."""
 
     version: int
     """The ledger's version, which grows with every change, except of time, that may change a decision."""

@@ -4,8 +4,6 @@ from typing import NamedTuple, Protocol
 
 from extender.domain.model.appearance import Appearance, PodFacts
 
-# ---- Events and lists of pods, as a codec reads them for a stream. Bytes are opaque here.
-
 
 class PodEvent(NamedTuple):
     """One event of a watch."""
@@ -49,9 +47,6 @@ class PodWriter(Protocol):
 
 class UnwritablePod(ValueError):
     """A pod could be read but not changed. Real API servers do not write such pods."""
-
-
-# ---- What a stream of pods says, before a codec makes bytes of it.
 
 
 class PassOn(NamedTuple):

@@ -1,4 +1,14 @@
-"""The unbound pods of ours that a client of the view is not shown yet, and what was written about each."""
+"""The unbound pods of ours that a client of the view is not shown yet, and what was written about each.
+
+One of these belongs to one client, which asks for the same pods again and again: by one watch after another,
+or by a list and then watches. Who reads last supersedes those before, whose end nobody may have noticed. The
+history of the pods is known up to a version, without a gap: a watch that goes on from there, or from an
+earlier version, needs nothing else.
+
+A client's reflector keeps the version of the last event that it got, and comes back with it. If that is later
+than the version at which something was written, it has it. With the same or an earlier one it may have it or
+not.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -6,17 +16,6 @@ from typing import NamedTuple, Protocol
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances, PodFacts
 from extender.domain.model.records import Uid
 from extender.domain.view.events import ListedPod, PodEvent
-
-# ---- The unbound pods of ours, kept so that they can be shown later, and what was written about each.
-#
-# One of these belongs to one client, which asks for the same pods again and again: by one watch after
-# another, or by a list and then watches. Who reads last supersedes those before, whose end nobody may
-# have noticed. The history of the pods is known up to a version, without a gap: a watch that goes on
-# from there, or from an earlier version, needs nothing else.
-#
-# A client's reflector keeps the version of the last event that it got, and comes back with it. If that
-# is later than the version at which something was written, it has it. With the same or an earlier one
-# it may have it or not.
 
 
 class WaitingPod(NamedTuple):
@@ -135,10 +134,9 @@ class Listing:
             self.shown[uid] = appearance
 
 
-# ---- One LIST of pods: what the client is shown of it.
-
-
 class PodList:
+    """One LIST of pods: what the client is shown of it."""
+
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
         """`version`: of what the client has read before; 0: nothing."""
         self._waiting = waiting
