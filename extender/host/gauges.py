@@ -56,7 +56,7 @@ class Gauges:
             metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
             if reflector.last_contact is not None:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_contact)
-        metrics.view_detours.inc(self._more("detours", "", self._ledger.shown.detours().calls))
+        metrics.view_detours.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
         metrics.show_groups(Counter((each.verdict, each.reason or "") for each in decisions.groups.values()))
         metrics.show_queues(_sample(queue) for queue in decisions.queues.values() if queue.uid)
         states = Counter(queue.state for queue in decisions.queues.values())

@@ -20,7 +20,7 @@ from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import DEFAULT_SCHEDULER
 from extender.api.setting_kinds import Address
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.ledger.releases import Detours
+from extender.domain.ledger.releases import Bypasses
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.host.tls import CertificateFiles
 from extender.kube.admission import AdmissionApi
@@ -141,7 +141,7 @@ class SchedulerView:
 
     def note(self) -> str:
         """A line of /readyz?verbose: who reads pods here, and whether a scheduler reads them elsewhere."""
-        return readers_text(self._readers(), self._shown.detours() if self._shown else Detours())
+        return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
 
     def fault(self) -> str | None:
         """Why it does not serve, for /livez."""

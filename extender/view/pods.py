@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.api.durations import rounded
-from extender.domain.ledger.releases import Detours
+from extender.domain.ledger.releases import Bypasses
 from extender.domain.model.appearance import AS_IT_IS, Appearances, Change
 from extender.domain.view.events import PassOn, PodEvent, Show, TakeAway, UnwritablePod, Writes
 from extender.domain.view.pod_stream import PodStream
@@ -37,14 +37,14 @@ class PodReader(NamedTuple):
     silent: float  # seconds since the last event came from the API server; bookmarks come each minute
 
 
-def readers_text(readers: Sequence[PodReader], detours: Detours) -> str:
+def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
     """One line: who reads, since when, and how old that is; and whether a scheduler reads its pods
     elsewhere."""
     reading = "; ".join(map(_reading, readers)) or "nobody reads pods here"
-    if detours.age is None:
+    if bypasses.age is None:
         return reading
-    calls = f"{detours.calls} call{'s' if detours.calls > 1 else ''}"
-    last = f"the last {rounded(int(detours.age))} ago"
+    calls = f"{bypasses.calls} call{'s' if bypasses.calls > 1 else ''}"
+    last = f"the last {rounded(int(bypasses.age))} ago"
     return f"{reading}; a scheduler reads pods elsewhere: {calls} about pods not shown here, {last}"
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from extender.api.objects.base import Condition
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.ledger.releases import MOST_NOMINATED, Detours
+from extender.domain.ledger.releases import MOST_NOMINATED, Bypasses
 from extender.domain.model.appearance import AS_IT_IS, Appearance
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Reason, Verdict, refusal
@@ -282,12 +282,12 @@ def test_memory_ends_with_the_pods() -> None:
 def test_calls_about_pods_that_were_not_shown_are_counted() -> None:
     world = viewed(node("a", cpu="1"))
     world.add(gang("g", 2, gated=False)).settle()
-    assert world.ledger.shown.detours() == Detours()
+    assert world.ledger.shown.bypasses() == Bypasses()
     world.answer("g-0")
     world.advance(3)
     world.hold("g-1", "a")
     world.advance(5)
-    assert world.ledger.shown.detours() == Detours(2, 5.0)
+    assert world.ledger.shown.bypasses() == Bypasses(2, 5.0)
 
 
 def test_calls_about_pods_that_were_shown_once_are_not() -> None:
@@ -300,24 +300,24 @@ def test_calls_about_pods_that_were_shown_once_are_not() -> None:
         world.pass_time(5)
     world.answer("g-0")
     world.hold("g-0", "a")
-    assert world.ledger.shown.detours().calls == 0
+    assert world.ledger.shown.bypasses().calls == 0
 
 
 def test_calls_about_pods_that_another_process_may_have_shown_are_not() -> None:
     """The scheduler was binding them when this one began."""
     world = World(node("a", cpu="1"), gang("g", 2, gated=False), viewed=True).settle()
     world.answer("g-0")
-    assert world.ledger.shown.detours().calls == 0
+    assert world.ledger.shown.bypasses().calls == 0
     world.add(pod("late", gated=False, cpu="2")).settle()
     world.answer("late")
-    assert world.ledger.shown.detours().calls == 1
+    assert world.ledger.shown.bypasses().calls == 1
 
 
 def test_without_the_view_every_pod_may_be_asked_about() -> None:
     world = World(node("a", cpu="1")).settle()
     world.add(gang("g", 2, gated=False)).settle()
     world.answer("g-0")
-    assert world.ledger.shown.detours() == Detours()
+    assert world.ledger.shown.bypasses() == Bypasses()
 
 
 def test_what_is_released_taken_back_and_leaving_is_counted() -> None:

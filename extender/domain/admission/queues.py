@@ -3,7 +3,7 @@ it.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -188,7 +188,7 @@ def _judge_amounts(queue: Queue) -> Iterator[Fault]:
         "spec.lendingLimit": spec.lending_limit or {},
     }
     wrong = [fault for field, amounts in (lists | limits).items() for fault in _not_amounts(field, amounts)]
-    yield from wrong or _judge_relations(*lists.values(), spec.lending_limit or {})
+    yield from wrong or _judge_relations(lists, spec.lending_limit or {})
     if spec.oversell is not None:
         try:
             fits = 1000 <= _exact(spec.oversell) <= MOST_OVERSELL * 1000
@@ -222,9 +222,8 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
             yield Fault(Code.NOT_A_QUANTITY, at, f"got {fault}")
 
 
-def _judge_relations(
-    capability: Quantities, deserved: Quantities, guarantee: Quantities, lent: Quantities
-) -> Iterator[Fault]:
+def _judge_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iterator[Fault]:
+    capability, deserved, guarantee = lists.values()
     for name, kept in guarantee.items():
         at = f"spec.deserved[{name}]"
         if name not in deserved:

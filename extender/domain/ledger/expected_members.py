@@ -1,5 +1,9 @@
 """Members that a job has still to make: they stand in its group and are planned like others, until the pods
 come.
+
+    suspended ──► expected ──planned──► let go ──► each pod that comes takes over the claim of an expected one
+
+An expected member is a record without a pod. Callers hold the ledger's lock.
 """
 
 from collections import Counter, defaultdict
@@ -73,14 +77,6 @@ def _missing(job: JobRecord, there: Collection[PodRecord]) -> int:
     left = max((job.completions or 0) - succeeded, 0)
     return max(min(job.needed, left) - active, 0)
 
-
-# ---- Members that a job has still to make: they stand in its group and are planned like others, until
-# the pods come.
-#
-# suspended ──► expected ──planned──► let go ──► each pod that comes takes over the claim of an expected
-# one
-#
-# An expected member is a record without a pod. Callers hold the ledger's lock.
 
 Missing = Mapping[int, tuple[int, list[PodRecord]]]
 """By part of a job: how many pods are still to come, and the pods of it that have no claim."""

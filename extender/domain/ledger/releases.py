@@ -1,4 +1,12 @@
-"""Which pods the scheduler is shown, and how. Empty where it reads its pods from the API itself."""
+"""Which pods the scheduler is shown, and how. Empty where it reads its pods from the API itself.
+
+    planned ──release──► shown ──► held, posted, bound        the claim is pinned all the while
+                           └──► taken back ──► leaving ──► released again
+
+A pod that was taken back may still be on its way through the scheduler, whose old attempt, when it ends,
+would undo what it assumed in a new one. So the pod is shown again only when the scheduler has reported the
+end of that attempt, or has had enough time for it.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -8,39 +16,13 @@ from extender.domain.model.appearance import AS_IT_IS, Appearance, Change
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 
-class Detours(NamedTuple):
-    """Calls about pods that the view has not shown: the scheduler that makes them reads its pods elsewhere.
-
-    `age`: seconds since the last of them; None: there was none."""
+class Bypasses(NamedTuple):
+    """Calls about pods that the view has not shown: the scheduler that makes them reads pods elsewhere."""
 
     calls: int = 0
     age: float | None = None
+    """Seconds since the last of them; None: there was none."""
 
-
-class DetourCounter:
-    """`clock` is monotonic, in seconds. Callers hold the ledger's lock."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._count = 0
-        self._last = 0.0
-
-    def note(self) -> None:
-        self._count += 1
-        self._last = self._clock()
-
-    def show(self) -> Detours:
-        return Detours(self._count, self._clock() - self._last) if self._count else Detours()
-
-
-# ---- Which pods the scheduler is shown, and how. Empty where it reads its pods from the API itself.
-#
-# planned ──release──► shown ──► held, posted, bound the claim is pinned all the while └──► taken back
-# ──► leaving ──► released again
-#
-# A pod that was taken back may still be on its way through the scheduler, whose old attempt, when it
-# ends, would undo what it assumed in a new one. So the pod is shown again only when the scheduler has
-# reported the end of that attempt, or has had enough time for it.
 
 MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them
 _LAG = 0.5  # seconds by which the scheduler's view of nodes and bound pods may be older than Muster's
@@ -71,7 +53,8 @@ class Releases:
         self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
         self._has_begun = False  # whether this process has begun to show pods; others did before
         self._taken_back = 0
-        self.detours = DetourCounter(clock)
+        self._bypasses = 0
+        self._bypassed_at = 0.0
 
     @property
     def is_on(self) -> bool:
@@ -86,10 +69,14 @@ class Releases:
         leaving = sum(until > self._clock() for until in self._leaving.values())
         return ReleaseCounts(len(self._shown), leaving, self._taken_back)
 
+    @property
+    def bypasses(self) -> Bypasses:
+        return Bypasses(self._bypasses, self._clock() - self._bypassed_at) if self._bypasses else Bypasses()
+
     def note_call(self, pod: PodRecord) -> None:
         """A verb names a pod of ours."""
         if self.is_on and pod.waiting and pod.uid not in self._met:
-            self.detours.note()
+            self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
     def sees(self, pod: PodRecord) -> bool:
         """Whether the scheduler looks at a planned pod without being told to."""

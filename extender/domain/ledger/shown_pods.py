@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
-from extender.domain.ledger.releases import Detours, ReleaseCounts
+from extender.domain.ledger.releases import Bypasses, ReleaseCounts
 from extender.domain.ledger.state import Parts
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances, Change
 from extender.domain.model.reasons import REFUSAL_PREFIX
@@ -37,10 +37,10 @@ class ShownPods(Appearances):
         with self._lock:
             return self._releases.counts
 
-    def detours(self) -> Detours:
+    def bypasses(self) -> Bypasses:
         """The calls about pods that were not shown, since the start."""
         with self._lock:
-            return self._releases.detours.show()
+            return self._releases.bypasses
 
     # ---- for the view
 

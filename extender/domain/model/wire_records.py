@@ -24,7 +24,7 @@ from extender.domain.model.shapes import Shapes
 # restart of Muster.
 #
 # A mark names the UID of the object that it was written on, as the note of the queue does
-# (queue_notes.py), so a copy of the PodGroup applied from a file carries no valid mark. The ledger
+# (`queue_of_group.note`), so a copy of the PodGroup applied from a file carries no valid mark. The ledger
 # decides whether marks count at all: a PodGroup has no status subresource, so users who may change it
 # may write into its status too. Marks count only where the API server lets only Muster write them
 # (manifests/marks.yaml).

@@ -8,7 +8,7 @@ from extender.domain.scheduling.plans import KeptPlan
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import in_pieces_since
+from extender.domain.snapshot.quorum import partly_placed_since
 from extender.domain.snapshot.snapshot import Limits
 
 TOO_LATE = "the group did not stand whole within its deadline"
@@ -98,7 +98,7 @@ def undone(round_: Round, group: GroupView) -> GroupDecision | None:
     after a binding that ended later than its start, or where pods were created with the name of a node. They
     have as long as a start may take; then they are undone, whatever else keeps the group waiting. None: not,
     or not yet."""
-    since = in_pieces_since(group, round_.snapshot)
+    since = partly_placed_since(group, round_.snapshot)
     if since is None:
         return None
     if round_.snapshot.now < group.start.retry_at:

@@ -66,7 +66,7 @@ def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecisio
         most = round_.limits.expected_pods
         text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
         return waits(group, Reason.BEHIND_OTHERS, text)
-    if group.job.start_timeouts >= round_.limits.job.start_timeouts:
+    if group.job.start_timeouts >= round_.limits.start_timeouts:
         times = f"{group.job.start_timeouts} times in a row"
         return waits(group, Reason.START_TIMED_OUT, f"its pods did not all run in time {times}")
     return None

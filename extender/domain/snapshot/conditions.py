@@ -10,17 +10,6 @@ from extender.domain.model.records import PodRecord, Unscheduled
 from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import GroupDecision, QueueDecision
 
-# ---- What Muster says of a waiting pod in its condition PodScheduled, and so to people and to
-# autoscalers.
-#
-# lacks room Unschedulable autoscalers look for this reason alone, and add nodes waits for its turn the
-# code of the group's reason: nobody adds nodes for it is about to start nothing the scheduler says
-# nothing of pods in its active queue either
-#
-# A pod behind our gate has a condition already: the API server says SchedulingGated. It says something
-# else only while room is what it lacks, and not after that: autoscalers would go on adding nodes. The
-# message is constant for a reason, so a condition is written once for each turn.
-
 # What a further node may change. For a pod that the scheduler's own rules reject everywhere, a scheduler
 # alone would write Unschedulable as well: it may lack a volume's zone, or a domain to spread over.
 _NODES_HELP = frozenset({*LACKS_ROOM, Reason.REFUSED_BY_SCHEDULER})
@@ -30,7 +19,15 @@ _GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty s
 
 
 class ConditionPolicy(msgspec.Struct, frozen=True):
-    """Whose conditions are Muster's, and which of them ask for nodes."""
+    """What Muster says of a waiting pod in its condition PodScheduled, and so to people and to autoscalers.
+
+        lacks room              Unschedulable                   autoscalers look for this reason alone
+        waits for its turn      the code of the group's reason  nobody adds nodes for it
+        is about to start       nothing                         the scheduler says nothing of it either
+
+    A pod behind our gate has a condition already: the API server says SchedulingGated. It says something else
+    only while room is what it lacks, and not after that: autoscalers would go on adding nodes. The message is
+    constant for a reason, so a condition is written once for each turn."""
 
     ungated: bool = False
     """Whether pods without gates are told: only where the scheduler does not write that condition itself."""

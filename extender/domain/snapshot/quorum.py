@@ -166,7 +166,7 @@ def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
     return attention.since(begun) if _depends_on_the_scheduler(group, begun) else begun
 
 
-def in_pieces_since(group: GroupView, snapshot: Snapshot) -> float | None:
+def partly_placed_since(group: GroupView, snapshot: Snapshot) -> float | None:
     """Since when a group that was not admitted has had members on nodes; None: it has none, or this replica
     does not lead."""
     leading = snapshot.attention.leading_since
