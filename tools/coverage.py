@@ -39,7 +39,8 @@ def reached(report: Json, area: str) -> Reached:
 
     def share(covered: str, of: str) -> float:
         part: int = sum(summary[covered] for summary in summaries)
-        return 100.0 * part / sum(summary[of] for summary in summaries)
+        whole: int = sum(summary[of] for summary in summaries)
+        return 100.0 * part / whole
 
     return Reached(share("covered_lines", "num_statements"), share("covered_branches", "num_branches"))
 
