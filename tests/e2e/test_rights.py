@@ -162,7 +162,7 @@ def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], L
         lived = life()
         wait_for(lambda: lived.misses(right), what=f"the want of the right to {right} noticed")
         missing = MISSING.get(str(right)) or BY_VERB.get(right.verb, lambda _: True)
-        wait_for(lambda: missing(lived), 10, f"what {right} is for missing")
+        wait_for(lambda: missing(lived), what=f"what {right} is for missing")
 
 
 def _unready(lived: Life) -> bool:

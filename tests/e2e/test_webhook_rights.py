@@ -96,7 +96,7 @@ def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], L
     with rights.taken_away(stage.api, right):
         lived = life()
         wait_for(lambda: lived.misses(right), what=f"the want of the right to {right} noticed")
-        wait_for(lambda: MISSING[str(right)](lived), 10, f"what {right} is for missing")
+        wait_for(lambda: MISSING[str(right)](lived), what=f"what {right} is for missing")
 
 
 def _nobody_let_in(lived: Life) -> bool:
