@@ -84,7 +84,7 @@ class Installation:
         _merge(workload, yaml.safe_load(patch["patch"]))
 
     def _apply(self, path: Path) -> None:
-        for each in yaml.safe_load_all(path.read_text()):
+        for each in yaml.load_all(path.read_text(), yaml.CSafeLoader):
             if each:
                 self.put(each)
 
