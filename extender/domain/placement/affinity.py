@@ -52,7 +52,7 @@ class AffinityCounts:
 
     def minds(self, pod: PodRecord) -> bool:
         """Whether the pod's node has to be counted here: its constraints concern others, or theirs it."""
-        return pod.shape.looks_at_others or bool(self._selecting(pod))
+        return pod.shape.looks_at_others or bool(self._terms.selecting(pod.namespace, pod.labels))
 
     def _selecting(self, pod: PodRecord) -> list[Term]:
         return self._terms.selecting(pod.namespace, pod.labels)

@@ -191,7 +191,10 @@ class Capacity:
 
     def is_short_for(self, shapes: Mapping[Shape, int]) -> bool:
         """Whether the nodes lack room for any shape's number of pods, even without those of other shapes."""
-        return any(n > self.total(shape) for shape, n in shapes.items())
+        is_short = False
+        for shape, n in shapes.items():
+            is_short = is_short or n > self.total(shape)
+        return is_short
 
     def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
         """The room on all nodes that suit any of `shapes`."""

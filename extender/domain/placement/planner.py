@@ -1,10 +1,11 @@
-"""The planner places all members of a group at once on real nodes.
+"""The planner places all members of a group at once on real nodes. Plans take room from a working copy, and
+failed plans give it back.
 
-Plans take room from a working copy, and failed plans give it back.
-"""
+Pods of one shape are placed in bulk. Pods whose constraints concern other pods, or that other pods' terms
+select, are placed one by one, since each changes where the next one may go."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,14 +16,18 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, Term, requests_of
 from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity, KeptTotals
-from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
+from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
-# ---- What was taken in a round, in order, so that it can be undone.
+ZONE = "topology.kubernetes.io/zone"
+_ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
+PlannedPod = tuple[PodRecord, str]
+_Taking = Callable[[int], None]
 
 
 class Journal:
-    """One for all parts of a budget: a mark is cheap, and stands for all of them."""
+    """What was taken in a round, in order, so that it can be undone. One for all parts of a budget: a mark is
+    cheap, and stands for all of them."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -41,13 +46,8 @@ class Journal:
             self._undo.pop()()
 
 
-# ---- What a group's plan holds: which of its members on which nodes.
-
-PlannedPod = tuple[PodRecord, str]
-
-
 class Holding:
-    """`pods` with their planned nodes, and the members `unplanned`."""
+    """What a group's plan holds: `pods` with their planned nodes, and the members `unplanned`."""
 
     def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
         self.pods = tuple(pods)
@@ -73,7 +73,7 @@ class Holding:
 
     def without(self, moved: Container[Uid]) -> "Holding":
         """The holding without the `moved` pods, whose nodes the scheduler would not use."""
-        kept = [each for each in self.pods if each[0].uid not in moved]
+        kept = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
         return Holding(kept, [*lost, *self.unplanned])
 
@@ -83,42 +83,6 @@ def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
     for pod, node in pods:
         rows.setdefault(pod.shape, []).append(nodes.row.get(node, -1))
     return {shape: np.array(of_shape) for shape, of_shape in rows.items()}
-
-
-# ---- Refusals by whole zones: once the scheduler has refused a shape on several nodes of a zone, the
-# rest of the zone is not tried one by one.
-#
-# A volume that exists only in another zone, or a zone that is down, makes the scheduler refuse every
-# node of a zone. Finding that out costs a member seconds per node, and meanwhile a place in the window.
-
-ZONE = "topology.kubernetes.io/zone"
-_ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
-
-
-def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
-    """The rows that refuse each shape, and all rows of zones that count as refusing it. In a cluster of one
-    zone only the nodes themselves count."""
-    return {shape: _spread(set(rows), nodes) for shape, rows in refused.items()}
-
-
-def _spread(rows: set[int], nodes: NodeTable) -> set[int]:
-    if len(rows) < _ENOUGH:
-        return rows
-    zones = nodes.domains(ZONE)
-    if zones.max(initial=-1) < 1:
-        return rows
-    numbers, counts = np.unique(zones[list(rows)], return_counts=True)
-    lost = numbers[(counts >= _ENOUGH) & (numbers >= 0)]
-    return rows | set(np.flatnonzero(np.isin(zones, lost)).tolist())
-
-
-# ---- The planner places all members of a group at once on real nodes. Plans take room from a working
-# copy, and failed plans give it back.
-#
-# Pods of one shape are placed in bulk. Pods whose constraints concern other pods, or that other pods'
-# terms select, are placed one by one, since each changes where the next one may go.
-
-_Taking = Callable[[int], None]
 
 
 class Planner:
@@ -167,16 +131,12 @@ class Planner:
         batches = self._batches(pods)
         with self.affinity.gathering(pods):
             plan = self._place(batches, partly)
-            for order in self._other_orders(batches) if plan is None else ():
-                plan = self._place(order, partly) if plan is None else plan
+            if plan is None and len(batches) > 1:
+                counts = self.capacity.counts
+                by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0].shape)))
+                plan = self._place(by_choice, partly) if by_choice != batches else None
+                plan = self._place(batches[::-1], partly) if plan is None else plan
         return plan
-
-    def _other_orders(self, batches: list[list[PodRecord]]) -> Iterator[list[list[PodRecord]]]:
-        by_choice = sorted(batches, key=self._choice)
-        if by_choice != batches:
-            yield by_choice
-        if len(batches) > 1:
-            yield batches[::-1]
 
     def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
         """Whether all of `pods` would fit; takes nothing. `shapes`: how many of them have each shape."""
@@ -217,7 +177,9 @@ class Planner:
     def take_node(self, pod: PodRecord, node: str) -> bool:
         """Take room for `pod` on a given node, if it fits there."""
         row = self.nodes.row.get(node)
-        if row is None or not self._allows(pod, row):
+        if row is None or not self.capacity.admits(pod.shape, row):
+            return False
+        if self.affinity.is_particular(pod) and not self.affinity.admit(pod)[row]:
             return False
         self._count(pod, row, 1)
         return True
@@ -247,8 +209,6 @@ class Planner:
         if row is not None:
             self.capacity.forbid(shape, row)
 
-    # ---- inside
-
     def _batches(self, pods: Iterable[PodRecord]) -> list[list[PodRecord]]:
         """Pods that can be placed together, largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
@@ -258,47 +218,24 @@ class Planner:
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 
-    def _choice(self, batch: list[PodRecord]) -> int:
-        """How many nodes have room for a pod like those of `batch`."""
-        return int(np.count_nonzero(self.capacity.counts(batch[0].shape)))
-
     def _place(self, batches: list[list[PodRecord]], partly: bool) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
+        capacity = self.capacity
         for batch in batches:
-            rows = self._rows_for(batch)
-            placed += zip(batch, rows, strict=False)
-            if len(rows) < len(batch) and not partly:
+            counts = capacity.counts(batch[0].shape)
+            if self.affinity.is_particular(batch[0]):
+                allowed = (counts > 0) & self.affinity.admit(batch[0])
+                found = capacity.tightest_first(np.flatnonzero(allowed))[:1]
+            else:  # each row is filled before the next is used
+                order = capacity.tightest_first(np.flatnonzero(counts))
+                found = np.repeat(order, np.minimum(counts[order], len(batch)))[: len(batch)]
+            taken = list(zip(batch, found.tolist(), strict=False))
+            self._count_all(taken, 1)
+            placed += taken
+            if len(taken) < len(batch) and not partly:
                 self._count_all(placed, -1)
                 return None
         return {pod.uid: self._name(row) for pod, row in placed}
-
-    def _rows_for(self, batch: list[PodRecord]) -> list[int]:
-        """Rows for as many of a batch as fit, taken."""
-        pod = batch[0]
-        if self.affinity.is_particular(pod):
-            found = self.capacity.tightest_first(np.flatnonzero(self._allowed(pod)))[:1]
-        else:
-            found = self._fill(pod.shape, len(batch))
-        rows: list[int] = found.tolist()
-        self._count_all([(pod, row) for row in rows], 1)
-        return rows
-
-    def _fill(self, shape: Shape, pods: int) -> Rows:
-        """A row for each of `pods` pods, or for as many as fit; each row is filled before the next is
-        used."""
-        counts = self.capacity.counts(shape)
-        order = self.capacity.tightest_first(np.flatnonzero(counts))
-        return np.repeat(order, np.minimum(counts[order], pods))[:pods]
-
-    def _allowed(self, pod: PodRecord) -> Mask:
-        """The rows where one pod may go now."""
-        return (self.capacity.counts(pod.shape) > 0) & self.affinity.admit(pod)
-
-    def _allows(self, pod: PodRecord, row: int) -> bool:
-        """The same for one row; cheap for pods without (anti-)affinity or host ports."""
-        if not self.capacity.admits(pod.shape, row):
-            return False
-        return not self.affinity.is_particular(pod) or bool(self.affinity.admit(pod)[row])
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         """Take all of it, or nothing if one pod does not fit. Whether it was taken."""
@@ -322,7 +259,8 @@ class Planner:
                 rows.setdefault(pod.shape, []).append(row)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
-            self._take(partial(self.capacity.take_rows, by_shape), times)
+            self.capacity.take_rows(by_shape, times)
+            self._journal.note(partial(self.capacity.take_rows, by_shape, -times))
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         self._take(partial(self.capacity.take, pod.shape, row), times)
@@ -339,3 +277,19 @@ def _without_pods(occupancy: Occupancy) -> Occupancy:
     """The same terms, but no pods on any node."""
     nowhere: dict[Term, dict[str, int]] = {term: {} for term in occupancy.selected}
     return Occupancy(selected=nowhere, carried=nowhere, terms=occupancy.terms)
+
+
+def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
+    """The rows that refuse each shape. Once a shape is refused on several nodes of a zone, the rest of the
+    zone counts as refusing it: a volume that exists only in another zone, or a zone that is down, makes the
+    scheduler refuse every node of it, and finding that out costs a member seconds per node, and meanwhile a
+    place in the window. In a cluster of one zone only the nodes themselves count."""
+    spread: dict[Shape, set[int]] = {}
+    for shape, of_shape in refused.items():
+        rows = spread[shape] = set(of_shape)
+        zones = nodes.domains(ZONE)
+        if len(rows) >= _ENOUGH and zones.max(initial=-1) >= 1:
+            numbers, counts = np.unique(zones[list(rows)], return_counts=True)
+            lost = numbers[(counts >= _ENOUGH) & (numbers >= 0)]
+            rows |= set(np.flatnonzero(np.isin(zones, lost)).tolist())
+    return spread

@@ -1,9 +1,7 @@
-"""The budget of a round: room, shares of queues, limits on what they run, and the starting window.
-Whatever is
-taken is taken here.
+"""The budget of a round: room, shares of queues, limits on what they run, and places in the starting window.
 
-What one group takes the next one lacks; what a group took whose judging failed is given back.
-"""
+Whatever is taken is taken here. What one group takes the next one lacks; what a group took whose judging
+failed is given back."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -16,17 +14,87 @@ from extender.domain.model.shapes import requests_of
 from extender.domain.placement.capacity import KeptTotals
 from extender.domain.placement.planner import Journal, Planner
 from extender.domain.queues.spec import Limit, RunningLimits
-from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.flavors import FlavorAmounts
 from extender.domain.scheduling.shares import KeptShares, QueueShares
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- The starting window: how many members may be on their way to the scheduler at once.
+_NO_LIMIT = 10**9
+UNKNOWN = "?"  # no user has this name
+
+
+class Budget:
+    def __init__(
+        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
+    ) -> None:
+        self.journal = Journal()
+        """Of all that is taken: a group whose judging fails takes nothing."""
+        self.planner = Planner.of(snapshot, totals, self.journal)
+        self.totals = self.planner.capacity.kept
+        self.shares = QueueShares(snapshot, shares, self.journal)
+        self.flavors = FlavorAmounts(snapshot, self.journal)
+        self.running = RunningCounts(snapshot, self.journal)
+        self.window = Window(snapshot.limits.window, self.journal)
+        self.takings = 0
+        """How often room was taken; while the number is unchanged, so is everything else."""
+
+    def place(
+        self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False
+    ) -> dict[Uid, str] | None:
+        """Start `pods` of a group: room, share and places for all of them at once; None where the room does
+        not suffice, unless `partly`, which takes for as many as it does."""
+        pods = list(pods)
+        plan = self.planner.place(pods, partly)
+        if plan:
+            self.count(group, plan)
+        return plan
+
+    def reserve(self, group: GroupView, pods: Iterable[PodRecord]) -> dict[Uid, str]:
+        """Room and share for as many of `pods` as find it, and no places yet: those come after the gangs."""
+        plan = self.planner.place(pods, partly=True) or {}
+        if plan:
+            self._take(group, plan)
+            self.running.take(group, len(plan))
+        return plan
+
+    def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
+        """Count members to share and window whose room is taken already. `asked`: what they ask for, where
+        that is known."""
+        if plan:
+            self._take(group, plan, asked)
+            self.running.take(group, len(plan))
+            self.window.take(len(plan))
+
+    def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Give back what was taken for members."""
+        self.let_go(group, plan)
+        self.running.take(group, -len(plan))
+        self.window.take(-len(plan))
+
+    def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Room and share for members that start once the room is free."""
+        self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
+        self._take(group, plan)
+
+    def _take(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
+        self.takings += 1
+        self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
+        self.flavors.take(group, plan)
+
+    def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
+        """Undo a hold."""
+        self.planner.give_back(group.waiting, plan)
+        self.shares.take(group.queue, _requests(group, plan), -1)
+        self.flavors.take(group, plan, -1)
+
+
+def _requests(group: GroupView, plan: Mapping[Uid, str]) -> Resources:
+    return requests_of(Counter(pod.shape for pod in group.waiting if pod.uid in plan))
 
 
 class Window:
-    """Used up within a round. Everything that is on its way already has its place before anything new."""
+    """The starting window: how many members may be on their way to the scheduler at once. Used up within a
+    round. Everything that is on its way already has its place before anything new."""
 
     def __init__(self, size: int, journal: Journal) -> None:
         self.size = size
@@ -51,15 +119,6 @@ class Window:
     def places(self) -> int:
         """For members that come one by one, after all gangs."""
         return 0 if self.is_full else max(self.left, 0)
-
-
-# ---- How many groups and pods of each queue run or are on their way, against the queue's limits: for
-# all of it, for each user and for each namespace inside it.
-#
-# Users whom no admission noted count as one user of their namespace.
-
-_NO_LIMIT = 10**9
-UNKNOWN = "?"  # no user has this name
 
 
 class Scope(NamedTuple):
@@ -92,8 +151,13 @@ Sums = Mapping[Scope, Counter[str]]
 
 
 class RunningCounts:
+    """How many groups and pods of each queue run or are on their way, against the queue's limits: for all of
+    it, for each user and for each namespace inside it. Users whom no admission noted count as one user of
+    their namespace."""
+
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
-        self._limits = {name: limits for name, queue in snapshot.queues.items() if (limits := _limits(queue))}
+        limits = {name: queue.record.limits for name, queue in snapshot.queues.items()}
+        self._limits = {name: limit for name, limit in limits.items() if limit != RunningLimits()}
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
         self._journal = journal
@@ -101,15 +165,11 @@ class RunningCounts:
             if group.queue in self._limits:
                 self._add(group, pods_of(group))
 
-    # ---- taking
-
     def take(self, group: GroupView, pods: int) -> None:
         """So many more members of a group are on their way; a negative number gives them back."""
         if group.queue in self._limits:
             self._add(group, pods)
             self._journal.note(partial(self._add, group, -pods))
-
-    # ---- looking
 
     @property
     def sums(self) -> Sums:
@@ -120,12 +180,13 @@ class RunningCounts:
         """The limit that `pods` more members of a group would break; None: they may come."""
         if group.queue not in self._limits:
             return None
+        more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self._scopes(group):
-            for kind, most, more in self._asked(group, pods, limit):
+            for kind, most in (("groups", limit.groups), ("pods", limit.pods)):
                 there = self._sums.get(scope, Counter())[kind]
-                if there + more > most:
-                    text = f"{scope}: {kind}: {there} run or start + {more} asked > {most}"
-                    return Excess(scope, text, more > most)
+                if most is not None and more[kind] and there + more[kind] > most:
+                    text = f"{scope}: {kind}: {there} run or start + {more[kind]} asked > {most}"
+                    return Excess(scope, text, more[kind] > most)
         return None
 
     def headroom(self, group: GroupView) -> int:
@@ -148,19 +209,7 @@ class RunningCounts:
         """Equal for groups of a queue to which the same limits apply."""
         if group.queue not in self._limits:
             return ()
-        return (self._is_there(group), *(scope for scope, _ in self._scopes(group)))
-
-    # ---- inside
-
-    def _asked(self, group: GroupView, pods: int, limit: Limit) -> Iterator[tuple[str, int, int]]:
-        """What is limited: its kind, how many at most, and how many more."""
-        if limit.groups is not None and not self._is_there(group):
-            yield "groups", limit.groups, 1
-        if limit.pods is not None and pods:
-            yield "pods", limit.pods, pods
-
-    def _is_there(self, group: GroupView) -> bool:
-        return self._pods.get(group.key, 0) > 0
+        return (self._pods.get(group.key, 0) > 0, *(scope for scope, _ in self._scopes(group)))
 
     def _scopes(self, group: GroupView) -> Iterator[tuple[Scope, Limit]]:
         limits = self._limits.get(group.queue)
@@ -186,88 +235,3 @@ class RunningCounts:
 def pods_of(group: GroupView) -> int:
     """Members on nodes that have not finished, and those whose node the scheduler has been given."""
     return len(group.placed) - group.succeeded + group.leaving + len(group.pinned)
-
-
-def _limits(queue: QueueView) -> RunningLimits | None:
-    limits = queue.record.limits
-    return limits if limits != RunningLimits() else None
-
-
-# ---- The budget of a round: room, shares of queues, limits on what they run, places in the window.
-# Whatever is taken is taken here.
-#
-# What one group takes the next one lacks; what a group took whose judging failed is given back.
-
-
-class Budget:
-    def __init__(
-        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
-    ) -> None:
-        self.journal = Journal()
-        """Of all that is taken: a group whose judging fails takes nothing."""
-        self.planner = Planner.of(snapshot, totals, self.journal)
-        self.totals = self.planner.capacity.kept
-        self.shares = QueueShares(snapshot, shares, self.journal)
-        self.flavors = FlavorAmounts(snapshot, self.journal)
-        self.running = RunningCounts(snapshot, self.journal)
-        self.window = Window(snapshot.limits.window, self.journal)
-        self.takings = 0
-        """How often room was taken; while the number is unchanged, so is everything else."""
-
-    # ---- taking
-
-    def place(
-        self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False
-    ) -> dict[Uid, str] | None:
-        """Start `pods` of a group: room, share and places for all of them at once; None where the room does
-        not suffice, unless `partly`, which takes for as many as it does."""
-        pods = list(pods)
-        plan = self.planner.place(pods, partly)
-        if plan:
-            self.count(group, plan)
-        return plan
-
-    def reserve(self, group: GroupView, pods: Iterable[PodRecord]) -> dict[Uid, str]:
-        """Room and share for as many of `pods` as find it, and no places yet: those come after the gangs."""
-        plan = self.planner.place(pods, partly=True) or {}
-        if plan:
-            self.takings += 1
-            self.shares.take(group.queue, _requests(group, plan))
-            self.flavors.take(group, plan)
-            self.running.take(group, len(plan))
-        return plan
-
-    def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
-        """Count members to share and window whose room is taken already. `asked`: what they ask for, where
-        that is known."""
-        if plan:
-            self.takings += 1
-            self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
-            self.flavors.take(group, plan)
-            self.running.take(group, len(plan))
-            self.window.take(len(plan))
-
-    def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
-        """Give back what was taken for members."""
-        self.planner.give_back(group.waiting, plan)
-        self.shares.take(group.queue, _requests(group, plan), -1)
-        self.flavors.take(group, plan, -1)
-        self.running.take(group, -len(plan))
-        self.window.take(-len(plan))
-
-    def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
-        """Room and share for members that start once the room is free."""
-        self.takings += 1
-        self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
-        self.shares.take(group.queue, _requests(group, plan))
-        self.flavors.take(group, plan)
-
-    def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
-        """Undo a hold."""
-        self.planner.give_back(group.waiting, plan)
-        self.shares.take(group.queue, _requests(group, plan), -1)
-        self.flavors.take(group, plan, -1)
-
-
-def _requests(group: GroupView, plan: Mapping[Uid, str]) -> Resources:
-    return requests_of(Counter(pod.shape for pod in group.waiting if pod.uid in plan))

@@ -117,7 +117,7 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
     yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
     yield round_.budget.window.places, Reason.WINDOW_FULL
     if not is_lent:
-        yield shares.headroom_within_share(queue, requests), Reason.QUEUE_SHARE
+        yield shares.headroom_at(shares.tree.seat[queue], requests, 1.0), Reason.QUEUE_SHARE
 
 
 def _decision(round_: Round, kept: KeptPlan, lending: Lending) -> GroupDecision:

@@ -1,6 +1,10 @@
-"""Flavors: what queues hold of each, and which one the members of a group get: role by role, the first that
-takes all of it.
-"""
+"""Flavors: what queues hold of each, and which one the members of a group get.
+
+The rule is that of Kueue's v0.1 for the parts of a workload: role by role, the flavors are tried in their
+order, next to what earlier roles of the same group were given, and the first that takes all of the role is
+its. Beyond that, an earlier role makes way for a later one that would find none. A role is never divided:
+where members of it run already, the others follow them. Which flavor a node belongs to follows from its
+labels."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,14 +24,12 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.quorum import Missing, Signature, binding_roles, missing
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- What queues hold of their flavors by now, in a round, against what they may hold there at most.
-
 Amounts = Mapping[tuple[str, str], Resources]
 """By queue and flavor."""
 
 
 class FlavorAmounts:
-    """Members count where their nodes are: which flavor a node belongs to follows from its labels."""
+    """What queues hold of their flavors by now, in a round. Members count where their nodes are."""
 
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._nodes = snapshot.nodes
@@ -52,8 +54,6 @@ class FlavorAmounts:
             self._on[queue, node] = flavor_on(self.of(queue), record.labels) if record else None
         return self._on[queue, node]
 
-    # ---- taking
-
     def take(self, group: GroupView, plan: Mapping[Uid, str], times: int = 1) -> None:
         """Members hold their planned nodes; -1 times gives them back."""
         if not self.of(group.queue):
@@ -71,27 +71,10 @@ class FlavorAmounts:
     def _count(self, flavor: tuple[str, str], amounts: Resources, times: int) -> None:
         add(self._held.setdefault(flavor, {}), amounts, times)
 
-    # ---- looking
-
     @property
     def amounts(self) -> Amounts:
         """All that is held by now; never changed, if nothing is taken any more."""
         return self._held
-
-    def above_capability(self, queue: str, flavor: Flavor, asked: Resources) -> str:
-        """A sentence on how `asked` would be more than a queue may hold of a flavor; empty where it is
-        not."""
-        return excess(_named(asked, flavor.capability), self.held(queue, flavor), flavor.capability)
-
-    def is_never_below_capability(self, flavor: Flavor, asked: Resources) -> bool:
-        """Whether `asked` is more than that even if the queue held nothing."""
-        return bool(exceeded(_named(asked, flavor.capability), {}, flavor.capability))
-
-    def above_deserved(self, queue: str, flavor: Flavor, asked: Resources) -> str:
-        """The same for what the queue may hold of a flavor before the rest is lent."""
-        if flavor.deserved is None:
-            return ""
-        return excess(_named(asked, flavor.deserved), self.held(queue, flavor), flavor.deserved)
 
     def as_many_as(
         self,
@@ -103,7 +86,10 @@ class FlavorAmounts:
     ) -> list[PodRecord]:
         """The first of `pods` that keep the queue within a flavor's capability and, unless room is lent,
         within what it deserves there. `asked`: what others ask of the flavor; these are added."""
-        limit, held, admitted = _limit(flavor, is_lent), self.held(queue, flavor), []
+        limits = [flavor.capability] if is_lent else [flavor.capability, flavor.deserved or {}]
+        names = {name for most in limits for name in most}
+        limit = {name: min(most[name] for most in limits if name in most) for name in names}
+        held, admitted = self.held(queue, flavor), []
         for pod in pods:
             more = total([asked, pod.shape.requests])
             if exceeded(_named(more, limit), held, limit):
@@ -116,17 +102,9 @@ class FlavorAmounts:
         return self._held.get((queue, flavor.name), {})
 
 
-def _limit(flavor: Flavor, is_lent: bool) -> dict[str, int]:
-    limits = [flavor.capability] if is_lent else [flavor.capability, flavor.deserved or {}]
-    names = {name for limit in limits for name in limit}
-    return {name: min(limit[name] for limit in limits if name in limit) for name in names}
-
-
 def _named(asked: Resources, limit: Resources) -> Resources:
     return {name: amount for name, amount in asked.items() if name in limit}
 
-
-# ---- The roles of a group: the members of a role all use the same flavor.
 
 # Equal for groups that miss as many members of the same shapes, and of the same roles where these count.
 Alike = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
@@ -192,14 +170,6 @@ def where_they_join(
     ]
 
 
-# ---- Choosing flavors for the members of a group: role by role, each with the first flavor that takes
-# all of it.
-#
-# Rule of Kueue's v0.1 for the parts of a workload: the flavors are tried in their order, next to what
-# earlier roles of the same group were given. Beyond that, an earlier role makes way for a later one
-# that would find none. A role is never divided: where members of it run already, the others follow
-# them.
-
 Why = tuple[Reason, str]
 LacksRoom = Callable[[Missing], Why | None]
 """Why members find no room next to each other; None if they do."""
@@ -243,12 +213,12 @@ class Choice(msgspec.Struct, frozen=True):
     @property
     def exceeds_queue(self) -> bool:
         """Whether no further node would help."""
-        return all(each.is_amount and each.reason is Reason.NEVER_FITS for each in self.tried)
+        return all(flavor.is_amount and flavor.reason is Reason.NEVER_FITS for flavor in self.tried)
 
     def why(self) -> Why:
         """The reason for all flavors together, and what stands against each."""
-        reason = min((each.reason for each in self.tried), key=_NEAREST_FIRST.index)
-        texts = [f"flavor {each.flavor}: {each.reason} ({each.detail})" for each in self.tried[:_MOST_TEXTS]]
+        reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
+        texts = [f"flavor {it.flavor}: {it.reason} ({it.detail})" for it in self.tried[:_MOST_TEXTS]]
         more = [f"and {len(self.tried) - _MOST_TEXTS} more"] if len(self.tried) > _MOST_TEXTS else []
         role = f"role {self.role}: " if self.role else ""
         return reason, role + "; ".join(texts + more)
@@ -338,16 +308,18 @@ class _Search:
         """The first dead end is what people are told: there every flavor was refused for a reason."""
         if self._dead_end.tried or len(tried) < flavors:
             return
-        lacking = [each.flavor for each in tried if each.reason in LACKS_ROOM]
+        lacking = [flavor.flavor for flavor in tried if flavor.reason in LACKS_ROOM]
         names = chosen.flavors | ({role: lacking[0]} if lacking else {})
         self._dead_end = replace(chosen, flavors=names, role=role, tried=tried)
 
     def _above(self, flavor: Flavor, asked: Resources) -> Tried | None:
-        if above := self._amounts.above_capability(self._queue, flavor, asked):
-            never = self._amounts.is_never_below_capability(flavor, asked)
+        held, limited = self._amounts.held(self._queue, flavor), _named(asked, flavor.capability)
+        if above := excess(limited, held, flavor.capability):
+            never = exceeded(limited, {}, flavor.capability)
             reason = Reason.NEVER_FITS if never else Reason.QUEUE_CEILING
             return Tried(flavor.name, reason, above, is_amount=True)
-        above = "" if self._is_lent else self._amounts.above_deserved(self._queue, flavor, asked)
+        if flavor.deserved is not None and not self._is_lent:
+            above = excess(_named(asked, flavor.deserved), held, flavor.deserved)
         self._is_above_share |= bool(above)
         return Tried(flavor.name, Reason.QUEUE_SHARE, above, is_amount=True) if above else None
 

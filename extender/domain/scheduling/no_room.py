@@ -14,20 +14,16 @@ from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.quorum import Missing
-from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- Tallies: how many pods of each shape all nodes have room for, and how much is left on them
-# together.
-#
-# A tally is carried from event to event: the effect of an event is computed from the few rows that it
-# changed.
-
+_MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
 _UNBOUNDED = np.iinfo(np.int64).max
 Alike = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
 
 class Tally:
-    """A tally of shapes that the scheduler refuses nowhere. Never changed."""
+    """How many pods of each shape all nodes have room for, and how much is left on them together, for shapes
+    that the scheduler refuses nowhere. It is carried from event to event: the effect of one is computed from
+    the few rows that it changed. Never changed."""
 
     def __init__(
         self,
@@ -144,13 +140,8 @@ def _alike(shapes: Iterable[Shape]) -> Alike:
     return frozenset(shape.suits.key for shape in shapes)
 
 
-# ---- Why a group does not fit: never, not now, or only in pieces.
-
-_MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
-
-
 def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
-    """The reason and its numbers for members that have no placement in `space`."""
+    """The reason and its numbers for members that have no placement in `planner`."""
     members, shapes = wanted.members, wanted.shapes
     fixed = _never(round_, wanted) or _refused(planner.capacity, group, shapes)
     if fixed is not None:
@@ -181,19 +172,16 @@ def _never(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
 
 def _no_node(round_: Round, shape: Shape) -> str:
     """Resources that no node has at all explain more than the whole request."""
-    if lacking := _lacked_by_all(round_.snapshot, shape.requests):
+    snapshot = round_.snapshot
+    lacking: list[str] = []
+    if len(snapshot.allocatable):  # without nodes, more than that is lacking
+        offers = dict(zip(snapshot.dimensions, snapshot.allocatable.max(axis=0), strict=True))
+        lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
+    if lacking:
         more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
         return f"no node has {', '.join(lacking[:_MOST_NAMES])}{more}"
-    suitable = int(round_.snapshot.nodes.suitable(shape).sum())
+    suitable = int(snapshot.nodes.suitable(shape).sum())
     return f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})"
-
-
-def _lacked_by_all(snapshot: Snapshot, requests: Resources) -> list[str]:
-    """What is requested and no node has, by name; empty without nodes, which lack more than that."""
-    if not len(snapshot.allocatable):
-        return []
-    offers = dict(zip(snapshot.dimensions, snapshot.allocatable.max(axis=0), strict=True))
-    return sorted(name for name, amount in requests.items() if amount > 0 >= offers.get(name, 0))
 
 
 def _refused(capacity: Capacity, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:

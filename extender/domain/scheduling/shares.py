@@ -1,7 +1,8 @@
 """The shares of a round: what each queue holds by now, against what it deserves and may hold at most.
 
-The division is kept from round to round.
-"""
+Amounts of a queue are sums over it and the queues below it. A queue that has others below it counts its own
+groups at a seat among them; a group is judged there by its share, and on the whole way up to root by
+ceilings."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -18,64 +19,6 @@ from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions, ex
 from extender.domain.queues.share_tree import TOP, QueueDemand
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.snapshot import Snapshot
-
-# ---- The division of a round, and what queues held when it began: kept for the next one.
-
-
-class KeptShares(msgspec.Struct, frozen=True, eq=False):
-    """Never changed."""
-
-    queues: Mapping[str, QueueView]
-    """What it was made from."""
-    division: Division
-    """What each queue deserves and may hold."""
-    holdings: Holdings
-    """What each held when the round began."""
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, before: "KeptShares | None") -> "KeptShares":
-        """The same, whether or not it is made from the one `before`."""
-        queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
-        demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
-        own = {name: queue.allocated for name, queue in queues.items()}
-        if before is None:
-            division = Division.of(total, demands)
-            return cls(queues, division, Holdings(division, own))
-        division = Division.of(total, demands, before.division)
-        return cls(queues, division, before.holdings.after(division, own))
-
-
-def total_of(snapshot: Snapshot) -> Resources:
-    """What all nodes offer together."""
-    capacity = snapshot.allocatable.sum(axis=0)
-    return {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
-
-
-def _demand(queue: QueueView, oversell: float) -> QueueDemand:
-    """A queue that does not exist takes no part, however many groups name it. One whose groups cannot start
-    asks for no more than what it holds."""
-    record = queue.record
-    return QueueDemand(
-        name=record.name,
-        weight=record.weight,
-        request=queue.allocated if queue.fault else queue.requested,
-        capability=record.capability,
-        guarantee=record.guarantee,
-        groups=queue.exists and queue.groups > 0,
-        parent=record.parent,
-        deserved=record.deserved,
-        borrowing_limit=record.borrowing_limit,
-        lending_limit=record.lending_limit,
-        oversell=oversell if record.oversell is None else record.oversell,
-    )
-
-
-# ---- The shares of a round: what each queue holds by now, against what it deserves and may hold at
-# most.
-#
-# Amounts of a queue are sums over it and the queues below it. A queue that has others below it counts
-# its own groups at a seat among them; a group is judged there by its share, and on the whole way up to
-# root by ceilings.
 
 _NO_LIMIT = 10**9
 _NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
@@ -116,7 +59,7 @@ class Standing(NamedTuple):
 
 class QueueShares:
     def __init__(
-        self, snapshot: Snapshot, before: KeptShares | None = None, journal: Journal | None = None
+        self, snapshot: Snapshot, before: "KeptShares | None" = None, journal: Journal | None = None
     ) -> None:
         """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
         self.kept = KeptShares.of(snapshot, before)
@@ -128,7 +71,8 @@ class QueueShares:
         self.standing = Standing(self._division, self._holdings)
         """By now; never changed, if nothing is taken any more."""
         self._ceilings: dict[int, Portions] = {}
-        self._slacks: dict[str, Portions] = {}  # until anything is taken
+        # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
+        self._slacks: dict[str, dict[str, float]] = {}
         self._journal = Journal() if journal is None else journal
 
     # ---- taking
@@ -182,40 +126,32 @@ class QueueShares:
     def is_above_share(self, queue: str, asked: Resources) -> bool:
         return self.standing.is_above_share(queue, asked)
 
-    def headroom_within_share(self, queue: str, requests: Resources) -> int:
-        """How many more of `requests` keep the queue within what it deserves."""
-        return self.headroom_at(self.tree.seat[queue], requests, 1.0)
-
     def headroom_at(self, node: int, requests: Resources, share: float) -> int:
         """How many more of `requests` a node may hold until it holds so much of what it deserves."""
-        limit = {name: due * share for name, due in self.standing.deserved_at(node).items()}
-        return _times(self.standing.there(requests), self._holdings.held(node), limit)
+        due, held = self.standing.deserved_at(node), self._holdings.held(node)
+        parts = (
+            ((due[name] * share if name in due else 0.0) - held.get(name, 0) + EPSILON) / amount
+            for name, amount in self.standing.there(requests).items()
+        )
+        return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
 
     # ---- ceilings, all the way up
 
-    def ceiling(self, queue: str) -> Portions:
-        """What limits a queue apart from the room. All that nodes offer is no ceiling, unless the queue is
-        limited to as much itself. A queue that is gone has none."""
-        return self._ceiling_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
-
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """How many more of `requests` keep the queue and those above it within their ceilings."""
-        parts = (
-            (most + EPSILON) / amount
-            for name, amount in self.standing.there(requests).items()
-            for most in self._bounds(queue, name)
-        )
-        return int(min((*parts, _NO_LIMIT)))
-
-    def _bounds(self, queue: str, name: str) -> Iterator[float]:
-        """How much more of a resource each ceiling allows, from the queue up to root."""
-        free = 0  # of what is kept for the nodes passed: the next one gives nothing of it
-        for node in self.tree.path(queue):
-            filled = self._holdings.filled(node).get(name, 0)
-            yield max(self._limit(node, name) - filled, 0.0) + free
-            if self._holds_less(node):
-                yield max(self._limit(node, name) - self._holdings.held(node).get(name, 0), 0.0)
-            free += self._holdings.unused(node, name)
+        most = float(_NO_LIMIT)
+        for name, amount in self.standing.there(requests).items():
+            unused = (
+                0  # what is kept below the nodes passed, and free: it counts in the next one's sum already
+            )
+            for node in self.tree.path(queue):
+                limit, filled = self._limit(node, name), self._holdings.filled(node).get(name, 0)
+                available = max(limit - filled, 0.0) + unused
+                if self._holds_less(node):
+                    available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
+                most = min(most, (available + EPSILON) / amount)
+                unused += self._holdings.unused(node, name)
+        return int(most)
 
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
         """Whether `asked` is above the ceiling even if no queue held anything."""
@@ -226,7 +162,13 @@ class QueueShares:
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
         would not."""
-        slack = self._slack(queue)
+        slack = self._slacks.get(queue)
+        if slack is None:
+            slack = self._slacks[queue] = dict.fromkeys(self._cluster, inf)
+            for node in self.tree.path(queue):
+                filled = self._holdings.filled(node)
+                for name in slack:
+                    slack[name] = min(slack[name], self._limit(node, name) - filled.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
             return ""
         more = asked = self.standing.there(asked)
@@ -249,16 +191,6 @@ class QueueShares:
     def _holds_less(self, node: int) -> bool:
         """Whether anything is kept below a node besides what is held. At root, that is a question of room."""
         return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
-
-    def _slack(self, queue: str) -> Portions:
-        """What the ceilings on the way up to root allow at least, of each resource that nodes offer."""
-        if queue not in self._slacks:
-            path = [(node, self._holdings.filled(node)) for node in self.tree.path(queue)]
-            self._slacks[queue] = {
-                name: min(self._limit(node, name) - filled.get(name, 0) for node, filled in path)
-                for name in self._cluster
-            }
-        return self._slacks[queue]
 
     def _limit(self, node: int, name: str) -> float:
         """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
@@ -299,8 +231,8 @@ class QueueShares:
             return 0.0
         seat = self.tree.seat[queue]
         held, due = self._holdings.held(seat), self.standing.deserved_at(seat)
-        parts = (_part(n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
-        return max(parts, default=0.0)
+        parts = ((n, due.get(name, 0.0)) for name, n in held.items() if n and name not in _NOT_SHARED)
+        return max((n / most if most >= EPSILON else inf for n, most in parts), default=0.0)
 
     def holds_too_much(self, queue: str) -> bool:
         """Whether the groups of the queue itself hold more than they deserve of anything but places."""
@@ -333,12 +265,49 @@ class QueueShares:
         return self._ceilings[node]
 
 
-def _part(held: int, due: float) -> float:
-    return held / due if due >= EPSILON else inf
+class KeptShares(msgspec.Struct, frozen=True, eq=False):
+    """The division of a round, and what queues held when it began: kept for the next one. Never changed."""
+
+    queues: Mapping[str, QueueView]
+    """What it was made from."""
+    division: Division
+    """What each queue deserves and may hold."""
+    holdings: Holdings
+    """What each held when the round began."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, before: "KeptShares | None") -> "KeptShares":
+        """The same, whether or not it is made from the one `before`."""
+        queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
+        demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
+        own = {name: queue.allocated for name, queue in queues.items()}
+        if before is None:
+            division = Division.of(total, demands)
+            return cls(queues, division, Holdings(division, own))
+        division = Division.of(total, demands, before.division)
+        return cls(queues, division, before.holdings.after(division, own))
 
 
-def _times(requests: Resources, held: Resources, limit: Portions) -> int:
-    parts = (
-        (limit.get(name, 0.0) - held.get(name, 0) + EPSILON) / amount for name, amount in requests.items()
+def total_of(snapshot: Snapshot) -> Resources:
+    """What all nodes offer together."""
+    capacity = snapshot.allocatable.sum(axis=0)
+    return {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
+
+
+def _demand(queue: QueueView, oversell: float) -> QueueDemand:
+    """A queue that does not exist takes no part, however many groups name it. One whose groups cannot start
+    asks for no more than what it holds."""
+    record = queue.record
+    return QueueDemand(
+        name=record.name,
+        weight=record.weight,
+        request=queue.allocated if queue.fault else queue.requested,
+        capability=record.capability,
+        guarantee=record.guarantee,
+        groups=queue.exists and queue.groups > 0,
+        parent=record.parent,
+        deserved=record.deserved,
+        borrowing_limit=record.borrowing_limit,
+        lending_limit=record.lending_limit,
+        oversell=oversell if record.oversell is None else record.oversell,
     )
-    return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))

@@ -60,9 +60,11 @@ class NodeTable:
         """Which rows' labels and taints admit `shape`."""
         known = self._masks.get(shape.suits.key)
         if known is None:
-            rows = range(len(self.nodes))
-            mask = np.fromiter((self._suits(shape.suits, row) for row in rows), np.bool_, len(self.nodes))
-            known = self._masks[shape.suits.key] = (shape.suits, mask)
+            admits, mask = shape.suits, np.zeros(len(self.nodes), np.bool_)
+            for row, node in enumerate(self.nodes):
+                if node is not None and admits(node.name, node.labels, node.taints):
+                    mask[row] = True
+            known = self._masks[shape.suits.key] = (admits, mask)
         return known[1]
 
     def most(self) -> dict[Shape, int]:
