@@ -1,10 +1,9 @@
 """The smallest change that would start a group, by the reason for which it waits. Each is tried out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -18,7 +17,7 @@ from extender.domain.explain.hypotheses import (
     without_pods,
 )
 from extender.domain.model.reasons import Reason
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import Uid
 from extender.domain.model.resources import Resources, show
 from extender.domain.model.shapes import Shape
 from extender.domain.queues.records import QueueRecord
@@ -26,7 +25,10 @@ from extender.domain.queues.spec import Limit
 from extender.domain.snapshot.quorum import missing
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- What passes by itself: a full window, a pause.
+_MOST_NODES = 64
+_NAMES = 4  # in one sentence
+
+# ---- what passes by itself: a full window, a pause
 
 
 def window_clears(case: WaitingCase) -> StartChange | None:
@@ -53,44 +55,34 @@ def time(case: WaitingCase) -> StartChange:
     return case.start_change(f"about {when:%Y-%m-%dT%H:%M:%SZ}", replace(case.snapshot, now=moment))
 
 
-# ---- Nodes that would have to come.
-
-_MOST_NODES = 64
+# ---- nodes that would have to come
 
 
 def nodes(case: WaitingCase) -> StartChange | None:
-    """Like the suitable node that holds most of its members when empty."""
-    row = _best_row(case)
-    if row is None:
-        return None
-    most = min(len(missing(case.group).members), _MOST_NODES)
-    count = case.trial.least(most, lambda n: with_nodes(case.snapshot, row, n))
-    like = case.snapshot.nodes.nodes[row]
-    if count is None or like is None:
-        return None
-    plural = "s" * (count > 1)
-    size = amounts_text({name: like.allocatable.get(name, 0) for name in missing(case.group).requests})
-    return StartChange(f"with {count} more node{plural} like {like.name}{f' ({size})' * bool(size)}")
-
-
-def _best_row(case: WaitingCase) -> int | None:
-    fits = sum(_fits(case, shape) for shape in missing(case.group).shapes)
-    if isinstance(fits, int) or not len(fits) or not fits.max():
+    """Like the suitable node that holds most of its members when empty; among these, the smallest."""
+    snapshot, wanted = case.snapshot, missing(case.group)
+    fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
+    for shape in wanted.shapes:
+        suits = snapshot.nodes.suitable(shape).astype(np.int64)
+        for column, name in enumerate(snapshot.dimensions):
+            if asked := shape.requests.get(name, 0):
+                suits = np.where(suits > 0, np.minimum(snapshot.allocatable[:, column] // asked, 2**30), 0)
+        fits += suits
+    if not fits.max(initial=0):
         return None
     best = np.flatnonzero(fits == fits.max())
-    return int(best[np.argmin(case.snapshot.allocatable[best].sum(axis=1))])
+    row = int(best[np.argmin(snapshot.allocatable[best].sum(axis=1))])
+    count = case.trial.least(min(len(wanted.members), _MOST_NODES), lambda n: with_nodes(snapshot, row, n))
+    like = snapshot.nodes.nodes[row]
+    if count is None or like is None:
+        return None
+    size = amounts_text({name: like.allocatable.get(name, 0) for name in wanted.requests})
+    return StartChange(
+        f"with {count} more node{'s' * (count > 1)} like {like.name}{f' ({size})' * bool(size)}"
+    )
 
 
-def _fits(case: WaitingCase, shape: Shape) -> npt.NDArray[np.int64]:
-    """How many pods of a shape each suitable node holds when empty."""
-    suits = case.snapshot.nodes.suitable(shape).astype(np.int64)
-    for column, name in enumerate(case.snapshot.dimensions):
-        if asked := shape.requests.get(name, 0):
-            suits = np.where(suits > 0, np.minimum(case.snapshot.allocatable[:, column] // asked, 2**30), 0)
-    return suits
-
-
-# ---- What the group itself would have to say or to have.
+# ---- what the group itself would have to say or to have
 
 
 def members(case: WaitingCase) -> StartChange | None:
@@ -101,7 +93,12 @@ def members(case: WaitingCase) -> StartChange | None:
     text = f"with {more} more member{'s' * (more > 1)}"
     if not there:
         return StartChange(text, then="what they ask for is not known yet")
-    copies = tuple(_copy(there[0], number) for number in range(more))
+    copies = tuple(
+        replace(
+            there[0], uid=Uid(f"{there[0].uid}:{n}"), name=f"{there[0].name}:{n}", node="", phase="Pending"
+        )
+        for n in range(more)
+    )
     return case.start_change(
         text, with_group(case.snapshot, replace(case.group, waiting=(*case.group.waiting, *copies)))
     )
@@ -139,7 +136,8 @@ def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
 
 
 def run_time(case: WaitingCase) -> StartChange | None:
-    moments = [each.reservation.passable_until for each in case.decisions.groups.values() if each.reservation]
+    reservations = (decision.reservation for decision in case.decisions.groups.values())
+    moments = (reserved.passable_until for reserved in reservations if reserved)
     left = [moment - case.snapshot.now for moment in moments if moment is not None]
     seconds = int(max(left, default=0.0))
     if seconds < 1:
@@ -170,71 +168,49 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
 
 
-def _copy(pod: PodRecord, number: int) -> PodRecord:
-    return replace(
-        pod,
-        uid=Uid(f"{pod.uid}:{number}"),
-        name=f"{pod.name}:{number}",
-        node="",
-        phase="Pending",
-        role=pod.role,
-    )
-
-
-# ---- What its queue, or one above it, would have to allow.
+# ---- what its queue, or one above it, would have to allow
 
 
 def capability(case: WaitingCase) -> StartChange | None:
-    """Of its queue, or of one above it."""
-    for record in _path(case):
-        wanted = _wanted_capability(case, record)
-        if wanted and case.trial.starts(with_queue(case.snapshot, replace(record, capability=wanted))):
-            before = record.capability or {}
-            more = {name: amount for name, amount in wanted.items() if amount != before.get(name)}
-            parts = [
-                f"{amounts_text({name: n})} instead of {show(name, before[name])}" for name, n in more.items()
-            ]
-            return StartChange(f"with spec.capability {', '.join(parts)} in queue {record.name}")
+    """Of its queue, or of one above it: what its groups hold and start with, and what this group misses."""
+    asked = missing(case.group).requests
+    for name in _names_above(case, case.group.queue):
+        record, there = case.snapshot.queues[name].record, _in_subtree(case, name)
+        before = record.capability or {}
+        more = {
+            resource: there.get(resource, 0) + asked[resource]
+            for resource, amount in before.items()
+            if resource in asked and there.get(resource, 0) + asked[resource] > amount
+        }
+        if more and case.trial.starts(
+            with_queue(case.snapshot, replace(record, capability={**before, **more}))
+        ):
+            parts = (
+                f"{amounts_text({resource: n})} instead of {show(resource, before[resource])}"
+                for resource, n in more.items()
+            )
+            return StartChange(f"with spec.capability {', '.join(parts)} in queue {name}")
     return None
 
 
-def _wanted_capability(case: WaitingCase, record: QueueRecord) -> Resources | None:
-    """What its groups hold and start with, and what this group misses; None where it limits none of
-    that."""
-    before, there = record.capability or {}, _in_subtree(case, record.name)
-    asked = missing(case.group).requests
-    wanted = {
-        name: max(amount, there.get(name, 0) + asked.get(name, 0)) if name in asked else amount
-        for name, amount in before.items()
-    }
-    return wanted if wanted != before else None
-
-
 def _in_subtree(case: WaitingCase, queue: str) -> dict[str, int]:
+    """What groups of a queue, and of those below it, hold and start with."""
     sums = dict(case.decisions.queues[queue].allocated)
     for decision in case.decisions.groups.values():
-        if decision.plan and _is_below(case, decision.queue, queue):
+        if decision.plan and queue in _names_above(case, decision.queue):
             for pod in case.snapshot.groups[decision.key].waiting:
                 for name, amount in pod.shape.requests.items() if pod.uid in decision.plan else ():
                     sums[name] = sums.get(name, 0) + amount
     return sums
 
 
-def _is_below(case: WaitingCase, queue: str, above: str) -> bool:
-    return above in _names_above(case, queue)
-
-
 def _names_above(case: WaitingCase, queue: str) -> list[str]:
+    """A queue and those above it."""
     names: list[str] = []
     while queue in case.decisions.queues and queue not in names:
         names.append(queue)
         queue = case.decisions.queues[queue].parent
     return names
-
-
-def _path(case: WaitingCase) -> Iterator[QueueRecord]:
-    for name in _names_above(case, case.group.queue):
-        yield case.snapshot.queues[name].record
 
 
 def limit(case: WaitingCase) -> StartChange | None:
@@ -278,9 +254,7 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
     )
 
 
-# ---- Others that would have to end, or no longer wait.
-
-_NAMES = 4  # in one sentence
+# ---- others that would have to end, or no longer wait
 
 
 def ends_for_room(case: WaitingCase) -> StartChange | None:
@@ -290,7 +264,9 @@ def ends_for_room(case: WaitingCase) -> StartChange | None:
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
     own = case.group.queue
-    there = sorted(case.lookup.of_the_queue(), key=lambda each: (each.queue != own, *_smallest_first(each)))
+    there = sorted(
+        case.lookup.of_the_queue(), key=lambda holder: (holder.queue != own, *_smallest_first(holder))
+    )
     return _end_of(case, there, "end")
 
 
@@ -303,7 +279,7 @@ def reservations_end(case: WaitingCase) -> StartChange | None:
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
-    return _end_of(case, case.lookup.those(lambda each: each.claims_room), "no longer wait")
+    return _end_of(case, case.lookup.those(lambda decision: decision.claims_room), "no longer wait")
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
@@ -323,32 +299,29 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
 def _end_of(
     case: WaitingCase, candidates: Sequence[Holder], does: str, needs_room: bool = False
 ) -> StartChange | None:
-    chosen = case.trial.fewest(candidates, lambda some: without(case.snapshot, _gone(some)), needs_room)
+    def ended(holders: Sequence[Holder]) -> Snapshot:
+        groups = frozenset(holder.group for holder in holders if holder.group)
+        pods = frozenset(holder.uid for holder in holders if holder.uid)
+        return without(case.snapshot, Departed(groups, pods))
+
+    chosen = case.trial.fewest(candidates, ended, needs_room)
     if not chosen:
         return None
     text = f"once {_named(chosen)} {does if len(chosen) > 1 else _singular(does)}"
-    return StartChange(text, ends=tuple(each.name for each in chosen))
+    return StartChange(text, ends=tuple(holder.name for holder in chosen))
 
 
 def _named(holders: Sequence[Holder]) -> str:
-    named = [f"{each.name} ({_pods(each.pods)})" if each.group else f"pod {each.name}" for each in holders]
-    more = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
-    return f"{', '.join(named[:_NAMES])}{more}"
-
-
-def _gone(holders: Sequence[Holder]) -> Departed:
-    return Departed(
-        frozenset(each.group for each in holders if each.group),
-        frozenset(each.uid for each in holders if each.uid),
-    )
+    named: list[str] = []
+    for holder in holders[:_NAMES]:
+        pods = "1 pod" if holder.pods == 1 else f"{holder.pods} pods"
+        named.append(f"{holder.name} ({pods})" if holder.group else f"pod {holder.name}")
+    more = f" and {len(holders) - _NAMES} more" if len(holders) > _NAMES else ""
+    return f"{', '.join(named)}{more}"
 
 
 def _smallest_first(holder: Holder) -> tuple[int, str]:
     return (holder.pods, holder.name)
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
 
 
 def _singular(does: str) -> str:
@@ -362,8 +335,7 @@ def _singular(does: str) -> str:
     return "ends" if does == "end" else does
 
 
-# ---- The smallest change that would start a group, by the reason for which it waits. Each is tried
-# out.
+# ---- by the reason for which it waits
 
 _ROOM = (ends_for_room, nodes)
 _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {

@@ -1,5 +1,7 @@
 """All that is known of why one group waits, worked out when somebody asks: never for all groups."""
 
+from contextlib import suppress
+
 import msgspec
 
 from extender.domain.explain.changes import smallest_change
@@ -70,16 +72,12 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         return why
     case = WaitingCase(memory.snapshot, decisions, group, work)
     holders = case.lookup.holders(reason)
+    change: StartChange | None = None
+    with suppress(Exception):  # whatever a group says: it is only left without an explanation
+        change = smallest_change(case)
     return msgspec.structs.replace(
         why,
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
-        change=_change(case),
+        change=change,
     )
-
-
-def _change(case: WaitingCase) -> StartChange | None:
-    try:
-        return smallest_change(case)
-    except Exception:  # whatever a group says: it is only left without an explanation
-        return None

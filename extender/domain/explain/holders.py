@@ -16,8 +16,6 @@ from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.quorum import missing
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- Who holds what a group lacks: groups by queue, and pods of others, the largest first.
-
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     """A group, or a pod of others, that stands in the way."""
@@ -57,17 +55,13 @@ class Lookup:
             return self.largest_first(self.of_the_queue())
         if reason is Reason.RECLAIMING:
             return self.largest_first(self.victims())
-        picks = self._picks.get(reason)
-        return self.those(picks) if picks else []
-
-    @property
-    def _picks(self) -> Mapping[Reason, _Picks]:
         queue, position = self._group.queue, self._decisions.groups[self._group.key].position
-        return {
-            Reason.BEHIND_OTHERS: lambda each: each.queue == queue and 0 < each.position < position,
-            Reason.RESERVED: lambda each: each.reservation is not None,
-            Reason.WINDOW_FULL: lambda each: each.verdict is Verdict.STARTING,
+        picks: Mapping[Reason, _Picks] = {
+            Reason.BEHIND_OTHERS: lambda made: made.queue == queue and 0 < made.position < position,
+            Reason.RESERVED: lambda made: made.reservation is not None,
+            Reason.WINDOW_FULL: lambda made: made.verdict is Verdict.STARTING,
         }
+        return self.those(picks[reason]) if reason in picks else []
 
     def victims(self) -> Iterator[Holder]:
         """Whose pods are evicted for it, and how many of them still hold room."""
@@ -83,9 +77,9 @@ class Lookup:
 
     def those(self, picks: _Picks) -> list[Holder]:
         """Groups by what is decided on them, those that are next first."""
-        found = [each for each in self._decisions.groups.values() if each.key != self._group.key]
-        found = sorted((each for each in found if picks(each)), key=lambda each: (each.position, each.key))
-        return [self._holder(self._snapshot.groups[each.key]) for each in found]
+        decisions = (made for made in self._decisions.groups.values() if made.key != self._group.key)
+        found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
+        return [self._holder(self._snapshot.groups[made.key]) for made in found]
 
     # ---- who holds room
 
@@ -148,9 +142,6 @@ class Lookup:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(self._snapshot.nodes.nodes), np.bool_)
 
 
-# ---- One group that waits, with all that is needed to try out what would start it.
-
-
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would have to be different."""
 
@@ -168,6 +159,8 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WaitingCase:
+    """One group that waits, with all that is needed to try out what would start it."""
+
     def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView, work: int) -> None:
         self.snapshot = snapshot
         self.decisions = decisions

@@ -1,8 +1,10 @@
 """Snapshots as they would be if something were different, and trying them out by decide() itself, so that
 what is promised comes true.
-"""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+Terms and host ports of pods that would be gone stay counted, so with those less is promised than would come
+true, never more."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import TypeVar
 
 import msgspec
@@ -14,20 +16,17 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, add, total
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord
 from extender.domain.snapshot.quorum import missing
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- Snapshots as they would be if something were different: what decide() makes of them is what would
-# happen.
-#
-# Terms and host ports of pods that would be gone stay counted, so with those less is promised than
-# would come true, never more.
-
 _HOSTNAME = "kubernetes.io/hostname"
+_MOST = 48  # rounds for one explanation
+_ALONE = 12  # how many are tried one by one before several together
+
+T = TypeVar("T")
 
 
 class Departed(msgspec.Struct, frozen=True):
@@ -42,11 +41,20 @@ def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
     groups = [snapshot.groups[key] for key in gone.groups]
     pods = [(pod, node) for group in groups for pod, node in on_nodes(group)]
     others = [snapshot.others[uid] for uid in gone.others]
+    queues = dict(snapshot.queues)
+    for group in groups:
+        if (queue := queues.get(group.queue)) is not None:
+            queues[group.queue] = replace(
+                queue,
+                groups=max(queue.groups - 1, 0),
+                allocated=_less(queue.allocated, [group.allocated]),
+                requested=_less(queue.requested, [group.allocated, group.pending]),
+            )
     return replace(
         snapshot,
         groups={key: group for key, group in snapshot.groups.items() if key not in gone.groups},
         others={uid: pod for uid, pod in snapshot.others.items() if uid not in gone.others},
-        queues=_queues_without(snapshot, groups),
+        queues=queues,
         room=_room_with(snapshot, [*pods, *((pod, pod.node) for pod in others)]),
     )
 
@@ -105,7 +113,11 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     like = snapshot.nodes.nodes[row]
     assert like is not None
     there = len(snapshot.nodes.nodes)
-    more = [_another(like, number) for number in range(count)]
+    more: list[NodeRecord] = []
+    for number in range(count):
+        name = f"{like.name}:{number}"
+        labels = {**like.labels, _HOSTNAME: name} if _HOSTNAME in like.labels else like.labels
+        more.append(replace(like, name=name, labels=labels))
     nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(there, there + count))
     rows = np.repeat(snapshot.allocatable[row : row + 1], count, axis=0)
     return replace(
@@ -116,29 +128,10 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     )
 
 
-def _another(like: NodeRecord, number: int) -> NodeRecord:
-    name = f"{like.name}:{number}"
-    labels = {**like.labels, _HOSTNAME: name} if _HOSTNAME in like.labels else like.labels
-    return replace(like, name=name, labels=labels)
-
-
-def _queues_without(snapshot: Snapshot, groups: Iterable[GroupView]) -> Mapping[str, QueueView]:
-    queues = dict(snapshot.queues)
-    for group in groups:
-        if (queue := queues.get(group.queue)) is not None:
-            queues[group.queue] = replace(
-                queue,
-                groups=max(queue.groups - 1, 0),
-                allocated=_less(queue.allocated, [group.allocated]),
-                requested=_less(queue.requested, [group.allocated, group.pending]),
-            )
-    return queues
-
-
 def _less(amounts: Resources, those: Iterable[Resources]) -> Resources:
     left = dict(amounts)
-    for each in those:
-        add(left, each, -1)
+    for amounts_less in those:
+        add(left, amounts_less, -1)
     return {name: amount for name, amount in left.items() if amount > 0}
 
 
@@ -150,14 +143,6 @@ def _room_with(snapshot: Snapshot, pods: Collection[tuple[PodRecord, str]]) -> A
             if name in column:
                 room[row, column[name]] += amount
     return room
-
-
-# ---- Trying out what would start a group: by decide() itself, so that what is promised comes true.
-
-_MOST = 48  # rounds for one explanation
-_ALONE = 12  # how many are tried one by one before several together
-
-T = TypeVar("T")
 
 
 def size_of(snapshot: Snapshot) -> int:
@@ -198,23 +183,22 @@ class Trial:
 
         def does(some: Sequence[T]) -> bool:
             snapshot = after(some)
-            return (not needs_room or self._has_room(snapshot)) and self.starts(snapshot)
+            wanted = missing(snapshot.groups[self._key])
+            if needs_room and not Planner.of(snapshot).could_place(wanted.members, wanted.shapes):
+                return False
+            return self.starts(snapshot)
 
         if not things or not does(things):
             return []
-        for each in things[:_ALONE] if len(things) > 1 else ():
-            if does([each]):
-                return [each]
+        for thing in things[:_ALONE] if len(things) > 1 else ():
+            if does([thing]):
+                return [thing]
         chosen = list(things[: self._least(len(things), lambda n: does(things[:n]))])
-        for each in chosen[:-1][::-1]:
-            without = [other for other in chosen if other is not each]
-            if does(without):
-                chosen = without
+        for thing in chosen[:-1][::-1]:
+            rest = [other for other in chosen if other is not thing]
+            if does(rest):
+                chosen = rest
         return chosen
-
-    def _has_room(self, snapshot: Snapshot) -> bool:
-        wanted = missing(snapshot.groups[self._key])
-        return Planner.of(snapshot).could_place(wanted.members, wanted.shapes)
 
     def _least(self, most: int, does: Callable[[int], bool]) -> int:
         """The smallest number with which it does; it does with `most`."""

@@ -60,8 +60,11 @@ class AffinityCounts:
     def admit(self, pod: PodRecord) -> Mask:
         """The rows where no pod on the node or in its domain keeps `pod` out, and affinity is met."""
         admitted = np.ones(len(self._nodes.nodes), dtype=np.bool_)
-        for row in self._rows_with_ports_of(pod):
-            admitted[row] = False
+        ports = pod.shape.constraints.ports
+        for node, taken in self._ports.items() if ports else ():
+            row = self._nodes.row.get(node)
+            if row is not None and clashing(ports, +taken):
+                admitted[row] = False
         for term in pod.shape.constraints.anti_affinity:
             admitted &= ~self._domains_of(term, self._selected.get(term, {}))
         for term in self._selecting(pod):
@@ -82,13 +85,6 @@ class AffinityCounts:
             self._carried.setdefault(term, Counter())[node] += times
 
     # ---- inside
-
-    def _rows_with_ports_of(self, pod: PodRecord) -> Iterable[int]:
-        ports = pod.shape.constraints.ports
-        for node, taken in self._ports.items() if ports else ():
-            row = self._nodes.row.get(node)
-            if row is not None and clashing(ports, +taken):
-                yield row
 
     def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
         """Rows of the domains that hold a selected pod. The first pod that selects its own kind may go to any

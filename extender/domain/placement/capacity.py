@@ -1,7 +1,7 @@
 """Amounts left on the rows of nodes, and how many pods of a shape they hold.
 
-What all nodes together hold of a shape is kept from round to round.
-"""
+Counts are computed for all rows at once with numpy, and kept until room is taken. What all nodes together
+hold of a shape is kept from round to round."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
@@ -13,76 +13,11 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
-# ---- How many pods of each shape all nodes had room for when a round began, kept from round to round.
-#
-# An event changes one row of many thousands. The totals of the previous round are corrected by the rows
-# that differ, so that a shape costs a few rows and not all of them.
-
 FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
 
 Refused = Mapping[Shape, Iterable[int]]
 Count = Callable[[Shape, AmountRows, Rows], int]
 """How many pods of a shape these rows of a matrix have room for."""
-
-
-class KeptTotals:
-    """`room` is a snapshot's, which is never changed."""
-
-    def __init__(
-        self, room: AmountRows, nodes: NodeTable, refused: Refused, before: "KeptTotals | None" = None
-    ) -> None:
-        self.room = room
-        self.known: dict[Shape, int] = {}
-        self._nodes = nodes
-        self._refused = refused
-        self._asked = 0  # how many totals the last round of all groups asked for
-        self._before: KeptTotals | None = None
-        self._rows: Rows = np.zeros(0, dtype=np.int64)
-        if before is not None and before._is_comparable(room, nodes, refused):
-            self._rows = np.flatnonzero((before.room != room).any(axis=1))
-            self._before = before if len(self._rows) <= FEW else None
-
-    def of(self, shape: Shape, count: Count) -> int | None:
-        """The total of a shape; None if all rows must be counted."""
-        if shape in self.known:
-            return self.known[shape]
-        if self._before is None or shape not in self._before.known:
-            return None
-        now, then = count(shape, self.room, self._rows), count(shape, self._before.room, self._rows)
-        self.known[shape] = self._before.known[shape] + now - then
-        return self.known[shape]
-
-    def after(self, room: AmountRows, more: Mapping[Shape, int]) -> "KeptTotals":
-        """The totals once the room is `room`, which holds so many `more` pods of each shape; totals of other
-        shapes are forgotten."""
-        later = KeptTotals(room, self._nodes, self._refused)
-        later.known = {shape: self.known[shape] + n for shape, n in more.items() if shape in self.known}
-        return later.without_history()
-
-    def without_history(self) -> "KeptTotals":
-        """Itself: totals that this round did not ask for are forgotten."""
-        self._before, self._asked = None, len(self.known)
-        return self
-
-    def with_those_left_out(self, count: Count) -> "KeptTotals":
-        """Itself, with the totals that only groups ask for which this round left out. With them stay those of
-        groups that are gone: once there may be as many of these, all but this round's are forgotten."""
-        if (before := self._before) is not None:
-            self._asked = before._asked
-            for shape in before.known if len(before.known) <= 2 * before._asked + FEW else ():
-                self.of(shape, count)
-        self._before = None
-        return self
-
-    def _is_comparable(self, room: AmountRows, nodes: NodeTable, refused: Refused) -> bool:
-        same = self._nodes is nodes and self._refused == refused
-        return same and self.room.shape == room.shape
-
-
-# ---- Amounts left on the rows of nodes, and how many pods of a shape they hold.
-#
-# Counts are computed for all rows at once with numpy, and kept until room is taken.
-
 _UNBOUNDED = np.iinfo(np.int64).max
 _DEARER = 8  # times as much as one of all rows costs a row that is counted alone, twice
 
@@ -110,7 +45,7 @@ class Capacity:
         left: AmountRows,
         refused: Mapping[Shape, Iterable[int]],
         totals: dict[Shape, int] | None = None,
-        kept: KeptTotals | None = None,
+        kept: "KeptTotals | None" = None,
     ) -> None:
         self.kept = kept
         self._taken: set[int] = set()  # rows; not kept complete beyond FEW, when it is no longer used
@@ -139,7 +74,7 @@ class Capacity:
         self._counts = {}
         return self
 
-    def totals_of_all(self) -> KeptTotals | None:
+    def totals_of_all(self) -> "KeptTotals | None":
         """The kept totals for the next round, after one that left groups out."""
         return self.kept.with_those_left_out(self._count_on) if self.kept is not None else None
 
@@ -283,19 +218,17 @@ class Capacity:
             sums[:, columns] += pods[:, None] * asked
         return sums
 
-    def suits(self, shape: Shape, rows: Rows) -> bool:
-        """Whether labels, taints and refusals allow pods of `shape` on all of `rows`; -1 for no node."""
-        return self._admits_all(shape, rows)
-
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         """Take all of it, or nothing if not all of it fits. Whether it was taken."""
-        if not all(self._admits_all(shape, of_shape) for shape, of_shape in rows.items()):
+        if not all(self.suits(shape, of_shape) for shape, of_shape in rows.items()):
             return False
         self.take_rows(rows)
-        if all(self._none_negative(shape, of_shape) for shape, of_shape in rows.items()):
-            return True
-        self.take_rows(rows, -1)
-        return False
+        for shape, of_shape in rows.items():
+            columns, _ = self._request(shape)
+            if (self.left[of_shape[:, None], columns] < 0).any():
+                self.take_rows(rows, -1)
+                return False
+        return True
 
     def forbid(self, shape: Shape, row: int) -> None:
         """The scheduler refuses `shape` on a row."""
@@ -330,13 +263,9 @@ class Capacity:
         mask[list(refused)] = False
         return mask
 
-    def _admits_all(self, shape: Shape, rows: Rows) -> bool:
-        """Whether labels, taints and refusals allow pods of `shape` on all of `rows`."""
+    def suits(self, shape: Shape, rows: Rows) -> bool:
+        """Whether labels, taints and refusals allow pods of `shape` on all of `rows`; -1 for no node."""
         return self._offers(shape) and rows.min() >= 0 and bool(self.suitable(shape)[rows].all())
-
-    def _none_negative(self, shape: Shape, rows: Rows) -> bool:
-        columns, _ = self._request(shape)
-        return bool((self.left[rows[:, None], columns] >= 0).all())
 
     def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
         """The columns of what `shape` asks for, and the amounts. What no node offers (any more) has none."""
@@ -352,3 +281,56 @@ class Capacity:
 
     def _forget(self) -> None:
         self._counts, self._totals, self._sums = {}, {}, {}
+
+
+class KeptTotals:
+    """How many pods of each shape all nodes had room for when a round began, kept from round to round. An
+    event changes one row of many thousands: the totals of the previous round are corrected by the rows that
+    differ. `room` is a snapshot's, which is never changed."""
+
+    def __init__(
+        self, room: AmountRows, nodes: NodeTable, refused: Refused, before: "KeptTotals | None" = None
+    ) -> None:
+        self.room = room
+        self.known: dict[Shape, int] = {}
+        self._nodes = nodes
+        self._refused = refused
+        self._asked = 0  # how many totals the last round of all groups asked for
+        self._before: KeptTotals | None = None
+        self._rows: Rows = np.zeros(0, dtype=np.int64)
+        is_same = before is not None and before._nodes is nodes and before._refused == refused
+        if before is not None and is_same and before.room.shape == room.shape:
+            self._rows = np.flatnonzero((before.room != room).any(axis=1))
+            self._before = before if len(self._rows) <= FEW else None
+
+    def of(self, shape: Shape, count: Count) -> int | None:
+        """The total of a shape; None if all rows must be counted."""
+        if shape in self.known:
+            return self.known[shape]
+        if self._before is None or shape not in self._before.known:
+            return None
+        now, then = count(shape, self.room, self._rows), count(shape, self._before.room, self._rows)
+        self.known[shape] = self._before.known[shape] + now - then
+        return self.known[shape]
+
+    def after(self, room: AmountRows, more: Mapping[Shape, int]) -> "KeptTotals":
+        """The totals once the room is `room`, which holds so many `more` pods of each shape; totals of other
+        shapes are forgotten."""
+        later = KeptTotals(room, self._nodes, self._refused)
+        later.known = {shape: self.known[shape] + n for shape, n in more.items() if shape in self.known}
+        return later.without_history()
+
+    def without_history(self) -> "KeptTotals":
+        """Itself: totals that this round did not ask for are forgotten."""
+        self._before, self._asked = None, len(self.known)
+        return self
+
+    def with_those_left_out(self, count: Count) -> "KeptTotals":
+        """Itself, with the totals that only groups ask for which this round left out. With them stay those of
+        groups that are gone: once there may be as many of these, all but this round's are forgotten."""
+        if (before := self._before) is not None:
+            self._asked = before._asked
+            for shape in before.known if len(before.known) <= 2 * before._asked + FEW else ():
+                self.of(shape, count)
+        self._before = None
+        return self

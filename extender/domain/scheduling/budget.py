@@ -52,18 +52,24 @@ class Budget:
     def reserve(self, group: GroupView, pods: Iterable[PodRecord]) -> dict[Uid, str]:
         """Room and share for as many of `pods` as find it, and no places yet: those come after the gangs."""
         plan = self.planner.place(pods, partly=True) or {}
-        if plan:
-            self._take(group, plan)
-            self.running.take(group, len(plan))
+        self.count(group, plan, places=0)
         return plan
 
-    def count(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
+    def count(
+        self,
+        group: GroupView,
+        plan: Mapping[Uid, str],
+        asked: Resources | None = None,
+        places: int | None = None,
+    ) -> None:
         """Count members to share and window whose room is taken already. `asked`: what they ask for, where
-        that is known."""
+        that is known. `places`: in the window, if not one for each."""
         if plan:
-            self._take(group, plan, asked)
+            self.takings += 1
+            self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
+            self.flavors.take(group, plan)
             self.running.take(group, len(plan))
-            self.window.take(len(plan))
+            self.window.take(len(plan) if places is None else places)
 
     def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Give back what was taken for members."""
@@ -73,12 +79,9 @@ class Budget:
 
     def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Room and share for members that start once the room is free."""
-        self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
-        self._take(group, plan)
-
-    def _take(self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None) -> None:
         self.takings += 1
-        self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
+        self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
+        self.shares.take(group.queue, _requests(group, plan))
         self.flavors.take(group, plan)
 
     def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
