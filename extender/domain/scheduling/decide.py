@@ -52,48 +52,41 @@ def judge_all(round_: Round) -> Judged:
 
     # 2. Whatever is on its way keeps what was planned for it.
     starts = starting.keep_starts(round_, groups[State.STARTING]) if groups[State.STARTING] else []
-    by_order = sorted(groups[State.REPLACING], key=lambda group: group.order)
-    replacements = keep_all(round_, by_order) if by_order else []
+    replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
+    replacements = keep_all(round_, replacing) if replacing else []
     standing = keep_all(round_, groups[State.STANDING]) if groups[State.STANDING] else []
     waiting = reclaim.keep(round_, in_line) if round_.reclaims else in_line
 
-    # 3. Starts under way, or left short by a crash, are completed.
+    # 3. Starts under way, or left short by a crash, are completed. After them, replacements have the first claim.
     if starts:
         starting.complete(round_, starts)
-
-    # 4. Replacements have the first claim on room.
     replaced = starting.reserve(round_, replacements) if replacements else []
 
-    # 5. On reserved nodes, room is kept for the groups that have waited too long.
+    # 4. On reserved nodes, room is kept for the groups that have waited too long.
     reservations.begin(waiting)
     takings = round_.budget.takings
 
-    # 6. Gangs at or below their queue's deserved share, queue by queue in order of share.
+    # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(in_line)
 
-    # 7. Lending: those above it, with the room on which no group of step 6 has a claim.
+    # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
     reservations.lend()
     if above_share:
         lending.begin()
         admission.admit(above_share)
     advance_rotation(round_, strategies, in_line)
 
-    # 8. Replacements start, as many as there are places in the window.
+    # 7. Replacements start, as many as there are places in the window.
     if replaced:
         starting.replace(round_, replaced)
 
-    # 9. Elastic members one by one, within their queue's share and then above it.
+    # 8. Elastic members one by one, within their queue's share and then above it.
     if standing:
         elastic.grow(round_, standing, lending)
 
-    # 10. The next group that has waited too long gets a reservation.
+    # 9. Of those that wait, the next one gets a reservation, and room is taken back for those that starve.
     reservations.make()
-
-    # 11. Room is taken back for groups that starve.
-    does_any_wait = any(decision.verdict is Verdict.WAITING for decision in round_.decided.values())
-    first = reclaim.begin(round_, lending) if does_any_wait else []
-    if round_.draining:
-        victims.drain(round_)
+    first = _take_back(round_, lending)
 
     # These depend on room, too: then any change of it needs a round, and nothing is carried over.
     if reservations.mattered or replacements or any(kept.unplanned for kept in (*starts, *standing)):
@@ -107,6 +100,15 @@ def judge_all(round_: Round) -> Judged:
         frozenset(group.key for group in (*first, *reservations.longest_waiting)),
         reservations.same_until,
     )
+
+
+def _take_back(round_: Round, lending: Lending) -> list[GroupView]:
+    """Begin reclaims, and evict groups of drained queues. Returns those that were asked for others."""
+    does_any_wait = any(decision.verdict is Verdict.WAITING for decision in round_.decided.values())
+    first = reclaim.begin(round_, lending) if does_any_wait else []
+    if round_.draining:
+        victims.drain(round_)
+    return first
 
 
 def _is_calm(round_: Round, lending: Lending) -> bool:
