@@ -57,7 +57,7 @@ def judge_all(round_: Round) -> Judged:
     standing = keep_all(round_, groups[State.STANDING]) if groups[State.STANDING] else []
     waiting = reclaim.keep(round_, in_line) if round_.reclaims else in_line
 
-    # 3. Starts under way, or left short by a crash, are completed. After them, replacements have the first claim.
+    # 3. Starts under way, or left short by a crash, are completed; then replacements have the first claim.
     if starts:
         starting.complete(round_, starts)
     replaced = starting.reserve(round_, replacements) if replacements else []
