@@ -9,10 +9,9 @@ from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, ROOT_QUEUE
 from extender.api.objects.cluster import Namespace, Node
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
-from extender.api.quantities import Quantity
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
-from extender.domain.model.resources import CPU, Resources, offered, pod_requests, total
+from extender.domain.model.resources import CPU, offered, pod_requests, total
 from extender.domain.queues.local_queues import records_by_key
 from extender.domain.queues.quota_steps import entering
 from extender.sim.apiserver.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
@@ -34,75 +33,6 @@ from extender.sim.show.gangs import (
     key_of,
     loose_pod,
 )
-
-# ---- What queues hold of what they deserve, and what is used of nodes.
-#
-# Shares come from Queue status, and where that does not carry them yet, from Muster's debug port.
-
-
-def queue_summaries(
-    queues: Iterable[Json], used: Collection[str], shares: Iterable[Json] | None
-) -> list[QueueSummary]:
-    """Those that exist, and the default one where it is used without being made. Those that every cluster has
-    are left out where no group uses them. `shares`: what /debug/queues says."""
-    debugged = {share["name"]: share for share in shares or ()}
-    shown = [
-        queue
-        for queue in queues
-        if queue["metadata"]["name"] in used or queue["metadata"]["name"] not in (DEFAULT_QUEUE, ROOT_QUEUE)
-    ]
-    made = [_queue(queue, debugged.get(queue["metadata"]["name"], {})) for queue in shown]
-    if DEFAULT_QUEUE in used and DEFAULT_QUEUE not in [part.name for part in made]:
-        made.append(_queue({"metadata": {"name": DEFAULT_QUEUE}}, debugged.get(DEFAULT_QUEUE, {})))
-    return sorted(made, key=lambda part: part.name)
-
-
-def _queue(given: Json, debugged: Json) -> QueueSummary:
-    queue, status = typed(given, Queue), given.get("status") or {}
-    if "deserved" in status:
-        deserved, allocated = status["deserved"], status.get("allocated") or {}
-        share = status.get("share") or 0.0
-    else:
-        deserved, allocated = _written(debugged.get("deserved")), _written(debugged.get("allocated"))
-        share = debugged.get("share") or 0.0
-    state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
-    return QueueSummary(queue.metadata.name, state, queue.spec.weight, deserved, allocated, round(share, 4))
-
-
-# ---- nodes and amounts
-
-
-def node_summary(node: Node, pods: Iterable[Pod]) -> NodeSummary:
-    name = node.metadata.name
-    here = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
-    used = total(pod_requests(pod.spec) for pod in here)
-    room = offered(node.status.allocatable)
-    return NodeSummary(
-        name, node.status.allocatable or {}, _written({name: used.get(name, 0) for name in room})
-    )
-
-
-def _written(amounts: Mapping[str, Any] | None) -> Written:
-    """Amounts as Kubernetes writes them; those without bound are left out."""
-    finite = ((name, amount) for name, amount in (amounts or {}).items() if isinstance(amount, int | float))
-    return {name: _quantity(name, round(amount)) for name, amount in finite if abs(amount) < 2**63}
-
-
-def _quantity(name: str, amount: int) -> str:
-    if name == CPU:
-        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
-        if amount and amount % unit == 0:
-            return f"{amount // unit}{suffix}"
-    return str(amount)
-
-
-def amounts(written: Mapping[str, Quantity]) -> Resources:
-    """The numbers behind written amounts."""
-    return offered(written)
-
-
-# ---- The cluster at one moment, as far as it is shown: queues, gangs, other pods, nodes.
 
 Look = Callable[[str], Any]
 
@@ -161,14 +91,19 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
         {queue["metadata"]["name"] for queue in objects.queues},
     )
     loose = [loose_pod(pod, known) for pod in members.pop("", [])]
-    named = {namespace.metadata.name: namespace_queue(namespace) for namespace in _namespaces(objects)}
-    ways = WaysIn(
-        _by_quota(objects.queues) | {name: queue for name, queue in named.items() if queue},
-        records_by_key(typed(local_queue, LocalQueue) for local_queue in objects.local_queues),
-    )
-    gangs = [
-        _completed(gang_of(group, members.get(key, []), ways), known, loose) for key, group in groups.items()
-    ]
+    # The queue of a namespace is the one that it names, else the one that its quota gives it.
+    metas = [queue["metadata"] for queue in objects.queues]
+    queue_of = {name: meta["name"] for meta in metas for name in entering(meta.get("annotations"))}
+    for namespace in (typed(obj, Namespace) for obj in objects.namespaces):
+        if named := namespace_queue(namespace):
+            queue_of[namespace.metadata.name] = named
+    ways = WaysIn(queue_of, records_by_key(typed(obj, LocalQueue) for obj in objects.local_queues))
+    gangs = []
+    for key, group in groups.items():
+        gang = gang_of(group, members.get(key, []), ways)
+        hint = hint_for(gang, known.groups, known.queues, loose)
+        position = known.decided.get(key, {}).get("position", 0)
+        gangs.append(msgspec.structs.replace(gang, hint=hint, position=position))
     shares = look("queues") or ()
     report = ClusterReport(
         pod_groups=[gang.summary for gang in gangs],
@@ -179,23 +114,6 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     holding = [gang for gang in gangs if gang.state in ("runs", "starts")]
     in_line = {queue["name"]: queue.get("waiting", 0) for queue in shares}
     return ClusterState(report, gangs, loose, holding, in_line)
-
-
-def _namespaces(objects: ShownObjects) -> list[Namespace]:
-    return [typed(namespace, Namespace) for namespace in objects.namespaces]
-
-
-def _by_quota(queues: Iterable[Json]) -> dict[str, str]:
-    """The queue that its quota gives a namespace, by the namespace."""
-    metas = (queue["metadata"] for queue in queues)
-    return {namespace: meta["name"] for meta in metas for namespace in entering(meta.get("annotations"))}
-
-
-def _completed(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> Gang:
-    """What objects do not say of it."""
-    hint = hint_for(gang, known.groups, known.queues, loose)
-    position = known.decided.get(gang.key, {}).get("position", 0)
-    return msgspec.structs.replace(gang, hint=hint, position=position)
 
 
 def _by_group(pods: Iterable[Pod], groups: Collection[str]) -> dict[str, list[Pod]]:
@@ -225,3 +143,60 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[L
         return PodSummary(meta.namespace, meta.name, named, pod.status.phase, "" if placed else reason, node)
 
     return [summary(pod) for pod in pods]
+
+
+# ---- queues and nodes
+
+
+def queue_summaries(
+    queues: Iterable[Json], used: Collection[str], shares: Iterable[Json] | None
+) -> list[QueueSummary]:
+    """Those that exist, and the default one where it is used without being made. Those that every cluster has
+    are left out where no group uses them. `shares`: what /debug/queues says, for queues whose status does not
+    carry them yet."""
+    debugged = {share["name"]: share for share in shares or ()}
+    made = []
+    for queue in queues:
+        name = queue["metadata"]["name"]
+        if name in used or name not in (DEFAULT_QUEUE, ROOT_QUEUE):
+            made.append(_queue(queue, debugged.get(name, {})))
+    if DEFAULT_QUEUE in used and DEFAULT_QUEUE not in [part.name for part in made]:
+        made.append(_queue({"metadata": {"name": DEFAULT_QUEUE}}, debugged.get(DEFAULT_QUEUE, {})))
+    return sorted(made, key=lambda part: part.name)
+
+
+def _queue(given: Json, debugged: Json) -> QueueSummary:
+    queue, status = typed(given, Queue), given.get("status") or {}
+    if "deserved" in status:
+        deserved, allocated = status["deserved"], status.get("allocated") or {}
+        share = status.get("share") or 0.0
+    else:
+        deserved, allocated = _written(debugged.get("deserved")), _written(debugged.get("allocated"))
+        share = debugged.get("share") or 0.0
+    state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
+    return QueueSummary(queue.metadata.name, state, queue.spec.weight, deserved, allocated, round(share, 4))
+
+
+def node_summary(node: Node, pods: Iterable[Pod]) -> NodeSummary:
+    name = node.metadata.name
+    here = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
+    used = total(pod_requests(pod.spec) for pod in here)
+    room = offered(node.status.allocatable)
+    return NodeSummary(
+        name, node.status.allocatable or {}, _written({name: used.get(name, 0) for name in room})
+    )
+
+
+def _written(amounts: Mapping[str, Any] | None) -> Written:
+    """Amounts as Kubernetes writes them; those without bound are left out."""
+    finite = ((name, amount) for name, amount in (amounts or {}).items() if isinstance(amount, int | float))
+    return {name: _quantity(name, round(amount)) for name, amount in finite if abs(amount) < 2**63}
+
+
+def _quantity(name: str, amount: int) -> str:
+    if name == CPU:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if amount and amount % unit == 0:
+            return f"{amount // unit}{suffix}"
+    return str(amount)

@@ -1,4 +1,9 @@
-"""One picture of the live view, and where pictures go: to a terminal, as lines to a pipe, or nowhere."""
+"""One picture of the live view, and where pictures go: to a terminal, as lines to a pipe, or nowhere.
+
+A picture has the clock, the queues, the gangs with what they wait for, and the latest transitions. It is
+never higher than the canvas. Where not all gangs fit, each gets one line, those that wait come first, and the
+rest is counted.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,7 +15,7 @@ from rich.text import Text
 
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod
-from extender.sim.show.sentences import ShownTransition, TransitionLog, alike, listed, pods_sentence
+from extender.sim.show.sentences import ShownTransition, TransitionLog, alike, pods_sentence
 from extender.sim.show.tables import (
     Canvas,
     brief_table,
@@ -20,15 +25,19 @@ from extender.sim.show.tables import (
     queue_lines,
     rows_of,
 )
-
-# ---- One picture of the live view: the clock, the queues, the gangs with what they wait for, the
-# latest turns.
-#
-# It is never higher than the canvas. Where not all gangs fit, each gets one line, those that wait come
-# first, and the rest is counted.
+from extender.terminal.text import listed
 
 _LATEST = 6  # how many of the latest transitions are shown
 _MOST_LOOSE = 3  # lines for pods of no gang
+# What several gangs do, by their state; the most interesting first.
+_VERBS = {
+    "starts": "start",
+    "waits": "wait",
+    "pending": "are pending",
+    "runs": "run",
+    "ended": "have ended",
+}
+_VERBS_OF_PODS = {"runs": "run", "ended": "succeeded", "failed": "failed", "pending": "are pending"}
 
 
 class Moment(NamedTuple):
@@ -59,7 +68,11 @@ def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
             Text(),
             *(Text(f"{_when(turn)}{turn.subject} {turn.brief}") for turn in turns[-min(room, _LATEST) :]),
         ]
-    return [_cut(line, canvas) for line in lines[: canvas.height - 1]]
+    lines = lines[: canvas.height - 1]
+    for line in lines:
+        if line.cell_len > canvas.width:
+            line.truncate(canvas.width, overflow="ellipsis" if canvas.unicode else "crop")
+    return lines
 
 
 def clock_line(second: float, settled: bool = False) -> Text:
@@ -82,12 +95,6 @@ def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
     return [*canvas.wrapped(sentence), *commands[:1], *filter(None, others)]
 
 
-def _cut(line: Text, canvas: Canvas) -> Text:
-    if line.cell_len > canvas.width:
-        line.truncate(canvas.width, overflow="ellipsis" if canvas.unicode else "crop")
-    return line
-
-
 # ---- gangs
 
 
@@ -101,29 +108,19 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
         rows = rows_of(gangs, moment.cluster, moment.log, moment.second, canvas)
         full = gang_table(rows, canvas)
         return full if len(full) <= room else brief_table(rows, canvas)
-    gangs = sorted(gangs, key=lambda gang: _BY_INTEREST.index(gang.state))
+    gangs = sorted(gangs, key=lambda gang: tuple(_VERBS).index(gang.state))
     shown = max(room - 2, 0)  # a heading above, and the others below
     rows = rows_of(gangs[:shown], moment.cluster, moment.log, moment.second, canvas)
     return [*brief_table(rows, canvas), Text(_others(gangs[shown:]), "dim")]
 
 
-_BY_INTEREST = ("starts", "waits", "pending", "runs", "ended")
-
-
 def _others(gangs: Iterable[Gang]) -> str:
     """`and 37 more wait`, or `and 37 more: 30 wait, 7 run`."""
     counted = Counter(gang.state for gang in gangs)
-    verbs = {
-        "runs": "run",
-        "waits": "wait",
-        "starts": "start",
-        "ended": "have ended",
-        "pending": "are pending",
-    }
     if len(counted) == 1:
         ((state, count),) = counted.items()
-        return f"and {count} more {verbs[state]}"
-    parts = ", ".join(f"{count} {verbs[state]}" for state, count in counted.items())
+        return f"and {count} more {_VERBS[state]}"
+    parts = ", ".join(f"{count} {_VERBS[state]}" for state, count in counted.items())
     return f"and {counted.total()} more: {parts}"
 
 
@@ -141,12 +138,9 @@ def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
         lines.append(Text(f"and {len(texts) - _MOST_LOOSE} more kinds of pods of no gang wait", "dim"))
     counted = Counter(pod.state for pod in pods if pod.state != "waits")
     if counted:
-        parts = ", ".join(f"{count} {_OF_PODS[state]}" for state, count in counted.items())
+        parts = ", ".join(f"{count} {_VERBS_OF_PODS[state]}" for state, count in counted.items())
         lines.append(Text(f"Pods of no gang: {parts}", "dim"))
     return [Text(), *lines] if lines else []
-
-
-_OF_PODS = {"runs": "run", "ended": "succeeded", "failed": "failed", "pending": "are pending"}
 
 
 def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
@@ -160,7 +154,7 @@ def _when(transition: ShownTransition) -> str:
     return f"{transition.second:6.1f} s  "
 
 
-# ---- Where the cluster's state is shown: live on a terminal, as lines in a pipe, or not until the end.
+# ---- where it is shown
 
 
 class View(Protocol):

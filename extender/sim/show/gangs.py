@@ -20,8 +20,6 @@ from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
 from extender.terminal.text import did_you_mean, names_in, near_miss, near_misses, pods_that_name
 
-# ---- What `muster run -o json` prints: the outcome by group, queue, pod and node.
-
 Written = dict[str, Quantity]
 
 
@@ -71,7 +69,7 @@ class ClusterReport(msgspec.Struct, frozen=True, rename="camel"):
     nodes: list[NodeSummary]
 
 
-# ---- A gang as the screen shows it.
+# ---- gangs
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -147,6 +145,10 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
     phases = [pod.status.phase for pod in members]
     bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
     reason = scheduled.reason if scheduled else ""
+    owner = controller_of(meta.owner_references)
+    if owner and meta.name != group_name_of(owner.uid):
+        owner = None  # it has the group, and is not what the group was made for
+    row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
     summary = GroupSummary(
         namespace=meta.namespace,
         name=meta.name,
@@ -158,7 +160,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
     )
     return Gang(
         summary,
-        title=_title(meta),
+        title=f"{meta.namespace}/{owner.kind.lower()}/{owner.name}" if owner else key_of(meta),
         verdict=reason,
         detail=scheduled.message if scheduled else "",
         pods=len(members),
@@ -166,33 +168,19 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
         ended=sum(phase in ENDED_PHASES for phase in phases),
         failed=phases.count("Failed"),
         nodes=tuple(sorted(set(bound))),
-        is_job=_is_job(meta),
+        is_job=row is not None and row.manageable,
     )
-
-
-def _title(meta: Meta) -> str:
-    owner = controller_of(meta.owner_references)
-    if owner and meta.name == group_name_of(owner.uid):
-        return f"{meta.namespace}/{owner.kind.lower()}/{owner.name}"
-    return key_of(meta)
-
-
-def _is_job(meta: Meta) -> bool:
-    owner = controller_of(meta.owner_references)
-    row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
-    return bool(row and row.manageable and owner and meta.name == group_name_of(owner.uid))
 
 
 def key_of(meta: Meta) -> str:
     return f"{meta.namespace}/{meta.name}"
 
 
-# ---- Pods that are members of no group: where they are, and why those without a node wait.
+# ---- pods that are members of no group
 #
-# They name no PodGroup, or one that does not exist, or a scheduler that is not Muster's.
-#
-# Muster's debug port has the reason of those that it schedules; of others, the condition that their
-# scheduler wrote. A pod whose scheduler does not run here has neither.
+# They name no PodGroup, or one that does not exist, or a scheduler that is not Muster's. Muster's debug port
+# has the reason of those that it schedules; of others, the condition that their scheduler wrote. A pod whose
+# scheduler does not run here has neither.
 
 SERVED = EXTENDED | PLAIN
 NO_SCHEDULER = "NoSuchScheduler"
@@ -238,20 +226,18 @@ class Known(NamedTuple):
 
 
 def loose_pod(pod: Pod, known: Known) -> LoosePod:
-    meta, node = pod.metadata, pod.spec.node_name
-    state = _state(pod)
-    why = _why(pod, known) if state == "waits" else Why()
-    if state == "waits" and not why.reason:
-        state = "pending"
+    meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
+    why = Why()
+    if phase in ENDED_PHASES:
+        state = "failed" if phase == "Failed" else "ended"
+    elif node:
+        state = "runs"
+    else:
+        why = _why(pod, known)
+        state = "waits" if why.reason else "pending"
     named, scheduler = group_name(pod), pod.spec.scheduler_name
     missing = "" if f"{meta.namespace}/{named}" in known.groups else named
     return LoosePod(meta.namespace, meta.name, named, missing, scheduler, state, node, why)
-
-
-def _state(pod: Pod) -> str:
-    if pod.status.phase in ENDED_PHASES:
-        return "failed" if pod.status.phase == "Failed" else "ended"
-    return "runs" if pod.spec.node_name else "waits"
 
 
 def _why(pod: Pod, known: Known) -> Why:
@@ -262,69 +248,56 @@ def _why(pod: Pod, known: Known) -> Why:
         return Why(NO_SCHEDULER, detail, _meant(scheduler, SERVED))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
         return Why(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
-    decided = _decided(pod, known) if scheduler in EXTENDED else {}
-    if reason := decided.get("reason", ""):
-        return Why(reason, decided.get("detail", ""), _hint(pod, reason, decided, known))
+    if scheduler in EXTENDED and (why := _decided(pod, known)):
+        return why
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason != FOREIGN_GATES:
         return Why(scheduled.reason, scheduled.message)
     return Why()
 
 
-def _decided(pod: Pod, known: Known) -> Json:
-    """On the group that it names, or else on that of its own, which has one of two names."""
+def _decided(pod: Pod, known: Known) -> Why | None:
+    """By the group that it names, or else by that of its own, which has one of two names."""
     meta, named = pod.metadata, group_name(pod)
     names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
     found = (known.decided.get(f"{meta.namespace}/{name}") for name in names)
-    return next(filter(None, found), {})
-
-
-def _hint(pod: Pod, reason: str, decided: Json, known: Known) -> str:
+    decided: Json = next(filter(None, found), {})
+    if not (reason := decided.get("reason", "")):
+        return None
+    hint = ""
     if reason == Reason.QUEUE_NOT_FOUND:
-        return _meant(str(decided.get("queue", "")), known.queues)
-    if reason != Reason.GROUP_NOT_FOUND:
-        return ""
-    named, namespace = group_name(pod), pod.metadata.namespace
-    return _meant(named, names_in(namespace, known.groups)) or _elsewhere(named, known.groups)
+        hint = _meant(str(decided.get("queue", "")), known.queues)
+    elif reason == Reason.GROUP_NOT_FOUND:
+        homes = [key.partition("/")[0] for key in known.groups if key.endswith(f"/{named}")]
+        elsewhere = f"there is one in namespace {homes[0]}" if homes else ""
+        hint = _meant(named, names_in(meta.namespace, known.groups)) or elsewhere
+    return Why(reason, decided.get("detail", ""), hint)
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
     return did_you_mean(near_misses(name, known, 1))
 
 
-def _elsewhere(name: str, keys: Iterable[str]) -> str:
-    found = [key.partition("/")[0] for key in keys if key.endswith(f"/{name}")]
-    return f"there is one in namespace {found[0]}" if found else ""
-
-
-# ---- What a waiting group probably lacks because of a name: its queue, or pods that name another
-# group.
+# ---- what a waiting group probably lacks because of a name: its queue, or pods that name another group
 
 
 def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose: Sequence[LoosePod]) -> str:
     """A sentence; empty where nothing suggests one. `groups`: the keys of all."""
-    if gang.summary.reason == Reason.QUEUE_NOT_FOUND:
-        meant = did_you_mean(near_misses(gang.summary.queue, queues, 1))
-        return meant[:1].upper() + meant[1:]
-    if gang.summary.reason == Reason.NOT_ENOUGH_MEMBERS:
-        found = Counter(
-            pod.scheduler
-            for pod in loose
-            if pod.group == gang.summary.name and pod.namespace == gang.summary.namespace
-        )
-        counted = [f"{pods_that_name(count)} it with schedulerName {name}" for name, count in found.items()]
-        return (f"{' and '.join(counted)}, which is not Muster's." if counted else "") or _of_another_name(
-            gang, groups, loose
-        )
-    return ""
-
-
-def _of_another_name(gang: Gang, groups: Collection[str], loose: Sequence[LoosePod]) -> str:
-    """Pods whose group does not exist, and is like this one or has its name in another namespace."""
     namespace, name = gang.summary.namespace, gang.summary.name
+    if gang.summary.reason == Reason.QUEUE_NOT_FOUND:
+        meant = _meant(gang.summary.queue, queues)
+        return meant[:1].upper() + meant[1:]
+    if gang.summary.reason != Reason.NOT_ENOUGH_MEMBERS:
+        return ""
+    others = Counter(pod.scheduler for pod in loose if pod.group == name and pod.namespace == namespace)
+    if others:
+        counted = [
+            f"{pods_that_name(count)} it with schedulerName {other}" for other, count in others.items()
+        ]
+        return f"{' and '.join(counted)}, which is not Muster's."
     known = names_in(namespace, groups)
-    named = Counter(pod.missing_group for pod in loose if pod.missing_group and pod.namespace == namespace)
-    for wrong, count in named.items():
+    missing = Counter(pod.missing_group for pod in loose if pod.missing_group and pod.namespace == namespace)
+    for wrong, count in missing.items():
         if near_miss(wrong, known) == name:
             return f"{pods_that_name(count)} {wrong}: did you mean {name}?"
     elsewhere = Counter(pod.namespace for pod in loose if pod.missing_group == name)

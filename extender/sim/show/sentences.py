@@ -1,14 +1,13 @@
 """What gangs and other pods do, in sentences, and what happened: transitions from one state to the next."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
+from extender.domain.explain.remedies import FOR_ROOM, IN_ITS_QUEUE, with_numbers
+from extender.domain.model.reasons import Reason
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod
-from extender.terminal.text import many, pods_that_name
-
-# ---- What gangs and other pods do, in sentences, and what stands in their way.
+from extender.terminal.text import listed, many, pods_that_name
 
 
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:
@@ -49,9 +48,7 @@ def waiting_for(gang: Gang) -> str:
 
 
 def _reason(reason: str, detail: str, hint: str) -> str:
-    known = reason in [str(known_reason) for known_reason in Reason]
-    text = refusal(Reason(reason)).removeprefix(REFUSAL_PREFIX) if known else reason
-    text = f"{text} ({detail})." if detail else f"{text}."
+    text = with_numbers(reason, detail)
     return f"{text} {hint}" if hint else text
 
 
@@ -87,36 +84,17 @@ def why_pods_wait(pods: Sequence[LoosePod]) -> str:
 def ahead(gang: Gang, cluster: ClusterState) -> str:
     """The gangs that hold what a gang waits for, by what their status says. Empty where only the gang itself
     could change it, or where the numbers of its own condition name the gang it waits for."""
-    holds = _IN_THE_WAY.get(gang.summary.reason)
-    others = [other for other in cluster.holding if holds and other.key != gang.key and holds(other, gang)]
-    names = [other.title for other in others]
-    return f" Ahead of it: {listed(names)}." if names else ""
+    reason, others = gang.summary.reason, [other for other in cluster.holding if other.key != gang.key]
+    if reason in IN_ITS_QUEUE:
+        others = [other for other in others if other.summary.queue == gang.summary.queue]
+    elif reason == Reason.WINDOW_FULL:
+        others = [other for other in others if other.state == "starts"]
+    elif reason not in (*FOR_ROOM, Reason.RESERVED):
+        return ""
+    return f" Ahead of it: {listed([other.title for other in others])}." if others else ""
 
 
-def _any(_other: Gang, _gang: Gang) -> bool:
-    return True
-
-
-def _of_its_queue(other: Gang, gang: Gang) -> bool:
-    return other.summary.queue == gang.summary.queue
-
-
-_IN_THE_WAY: Mapping[str, Callable[[Gang, Gang], bool]] = {
-    **dict.fromkeys((Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RESERVED, Reason.RECLAIMING), _any),
-    **dict.fromkeys((Reason.QUEUE_CEILING, Reason.QUEUE_SHARE), _of_its_queue),
-    Reason.WINDOW_FULL: lambda other, _gang: other.state == "starts",
-}
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Names for a sentence: a few, and how many more."""
-    if len(names) <= most:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
-
-
-# ---- What happened: transitions of gangs and other pods, found by comparing one state of the cluster
-# with the next.
+# ---- transitions, found by comparing one state of the cluster with the next
 
 
 class ShownTransition(NamedTuple):
@@ -182,18 +160,16 @@ class TransitionLog:
 
     def _of_pods(self, pods: Sequence[LoosePod], second: float) -> Iterator[ShownTransition]:
         """Pods that do the same for the same reason are one transition."""
-        turned = [pod for pod in pods if self._turns(pod)]
+        turned = []
+        for pod in pods:
+            state = (pod.state, pod.why.reason)
+            if pod.state != "pending" and self._pods.get(pod.key) != state:
+                self._pods[pod.key] = state
+                turned.append(pod)
         for together in alike(turned):
             text = pods_sentence(together)
             brief = text.partition(".")[0] if together[0].state == "waits" else text
             yield ShownTransition(second, listed([pod.key for pod in together], 3), text, brief)
-
-    def _turns(self, pod: LoosePod) -> bool:
-        state = (pod.state, pod.why.reason)
-        turns = pod.state != "pending" and self._pods.get(pod.key) != state
-        if turns:
-            self._pods[pod.key] = state
-        return turns
 
 
 def alike(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from extender.api.keys import GPU
 from extender.domain.model.reasons import Reason
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.gangs import Gang, LoosePod
+from extender.sim.show.gangs import Gang
 from extender.sim.show.sentences import (
     GangTimes,
     TransitionLog,
@@ -14,13 +14,12 @@ from extender.sim.show.sentences import (
     alike,
     ending,
     left_out,
-    listed,
     pods_sentence,
     waiting_for,
     why_pods_wait,
 )
 from extender.sim.show.tables import Canvas, cpu_in_use, queue_lines
-from extender.terminal.text import many
+from extender.terminal.text import listed, many
 
 _MOST_NAMES = 10  # of pods in one sentence
 _MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
@@ -51,8 +50,11 @@ def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, can
     for outcome, titles in found.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
-    for together in alike(cluster.loose):
-        lines += canvas.wrapped(_of_loose_pods(together), "  ")
+    for pods in alike(cluster.loose):
+        did = (
+            f"never started. {why_pods_wait(pods)}" if pods[0].state == "waits" else f"{pods_sentence(pods)}."
+        )
+        lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
     if not cluster.gangs and not cluster.loose:
         lines.append("  There are no gangs and no pods.")
     lines += ["", cpu_in_use(cluster)]
@@ -64,44 +66,25 @@ def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, can
         *(same if rerun.repeatable else ()),
         (f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"),
     ]
-    return [
-        *lines,
-        "",
-        "Try next",
-        *[
-            line
-            for command, what in suggestions
-            for line in (f"  {command}", *canvas.wrapped(what, "      "))
-        ],
-    ]
-
-
-def _of_loose_pods(pods: Sequence[LoosePod]) -> str:
-    names = listed([pod.key for pod in pods], _MOST_NAMES)
-    if pods[0].state != "waits":
-        return f"{names}: {pods_sentence(pods)}."
-    return f"{names}: never started. {why_pods_wait(pods)}"
-
-
-# ---- gangs
+    lines += ["", "Try next"]
+    for command, what in suggestions:
+        lines += [f"  {command}", *canvas.wrapped(what, "      ")]
+    return lines
 
 
 def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
     times = log.times.get(gang.key)
-    if not gang.has_started or times is None:
-        reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
-        return (
-            f"is starting with {many(gang.size, 'pod')}." if gang.state == "starts" else _waits(gang, reason)
-        )
-    return f"{_progress(gang, times)}{left_out(gang) or '.'}"
-
-
-def _waits(gang: Gang, reason: str) -> str:
+    if gang.has_started and times is not None:
+        return f"{_progress(gang, times)}{left_out(gang) or '.'}"
+    if gang.state == "starts":
+        return f"is starting with {many(gang.size, 'pod')}."
     if not gang.size:
-        return f"never started, and has no pods. {reason}"
-    if not gang.pods:
-        return f"never started; its {many(gang.size, 'pod')} were not made. {reason}"
-    return f"never started; {gang.summary.bound} of {many(gang.pods, 'pod')} placed. {reason}"
+        did = ", and has no pods"
+    elif not gang.pods:
+        did = f"; its {many(gang.size, 'pod')} were not made"
+    else:
+        did = f"; {gang.summary.bound} of {many(gang.pods, 'pod')} placed"
+    return f"never started{did}. {waiting_for(gang)}{ahead(gang, cluster)}"
 
 
 def _progress(gang: Gang, times: GangTimes) -> str:
@@ -112,9 +95,6 @@ def _progress(gang: Gang, times: GangTimes) -> str:
         pods = f"{gang.running} of {many(gang.pods, 'pod')} {'runs' if gang.pods == 1 else 'run'}"
         return f"{waited}, and {pods}"
     return f"{waited}; {ending(gang)}"
-
-
-# ---- what to try
 
 
 def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:

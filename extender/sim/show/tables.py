@@ -7,21 +7,27 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TextIO
 
 from rich.console import Console
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from extender.api.durations import two_units
-from extender.domain.model.resources import CPU, show
-from extender.sim.show.cluster_state import ClusterState, amounts
+from extender.domain.model.resources import CPU, offered, show
+from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, QueueSummary
 from extender.sim.show.sentences import TransitionLog, ahead, waiting_for
 from extender.terminal.text import bar, many, shortened, shows_unicode
 
-# ---- What there is to draw on, and text that fits it.
-
 _NARROWEST = 40
 _WIDE = 100  # columns, from which on reasons are in the table of gangs
+_LONGEST_BAR, _SHORTEST_BAR = 24, 8
+_NUMBERS = 36  # columns for what stands after a bar
+
+_TITLES = ("Gang", "Queue", "State", "Pods", "Waited", "In line", "Waits for")
+_INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
+_STYLES = {"runs": "green", "starts": "green", "waits": "yellow", "pending": "dim", "ended": "dim"}
+_LONGEST_BAR_OF_PODS = 8
+_GAP = 2  # columns between columns
+_SHORTEST_NAME, _LONGEST_QUEUE, _SHORTEST_DETAIL = 8, 24, 24  # columns
 
 
 class Canvas(NamedTuple):
@@ -62,16 +68,13 @@ def canvas_of(stream: TextIO) -> Canvas:
     return Canvas(max(size.columns, 20), max(size.lines, 10), shows_unicode(stream))
 
 
-# ---- Each queue's share of what it deserves as a bar, with the numbers behind it.
-
-_LONGEST_BAR, _SHORTEST_BAR = 24, 8
-_NUMBERS = 36  # columns for what stands after a bar
+# ---- each queue's share of what it deserves as a bar, with the numbers behind it
 
 
 def cpu_in_use(cluster: ClusterState) -> str:
     nodes = cluster.report.nodes
-    used = sum(amounts(node.used).get(CPU, 0) for node in nodes)
-    room = sum(amounts(node.allocatable).get(CPU, 0) for node in nodes)
+    used = sum(offered(node.used).get(CPU, 0) for node in nodes)
+    room = sum(offered(node.allocatable).get(CPU, 0) for node in nodes)
     return f"{many(len(nodes), 'node')}, {show(CPU, used)} of {show(CPU, room)} cpu in use"
 
 
@@ -79,51 +82,36 @@ def queue_lines(cluster: ClusterState, canvas: Canvas, most: int | None = None) 
     """A heading and a line for each queue, at most `most` lines in all."""
     queues = cluster.report.queues
     shown = queues if most is None or len(queues) < most else queues[: max(most - 2, 0)]
-    names = _name_column((queue.name for queue in shown), canvas)
+    # Names have as much room as the longest needs, as far as a bar and its numbers leave it.
+    longest = max(map(len, ("Queue", *(queue.name for queue in shown))))
+    names = min(longest, max(canvas.width - _NUMBERS - _SHORTEST_BAR, len("Queue")))
     length = max(_SHORTEST_BAR, min(_LONGEST_BAR, canvas.width - names - _NUMBERS))
     lines = [Text(f"{'Queue':<{names}}  Used of what it deserves", "dim")]
-    lines += [Text(_queue_line(queue, names, length, canvas)) for queue in shown]
+    for queue in shown:
+        state = "" if queue.state == "Open" else f", {queue.state}"
+        weight = f", weight {queue.weight}" if canvas.roomy else ""
+        numbers = f"{queue.share:4.0%}  {_dominant(queue)}{weight}{state}"
+        name, bar = canvas.shortened(queue.name, names), canvas.bar_of(queue.share, length)
+        lines.append(Text(f"{name:<{names}}  {bar} {numbers}"))
     if len(shown) < len(queues):
         lines.append(Text(f"and {many(len(queues) - len(shown), 'more queue')}", "dim"))
     return lines
 
 
-def _name_column(names: Iterable[str], canvas: Canvas) -> int:
-    """As wide as the longest name, as far as a bar and its numbers leave room."""
-    longest = max(map(len, ("Queue", *names)))
-    return min(longest, max(canvas.width - _NUMBERS - _SHORTEST_BAR, len("Queue")))
-
-
-def _queue_line(queue: QueueSummary, names: int, length: int, canvas: Canvas) -> str:
-    state = "" if queue.state == "Open" else f", {queue.state}"
-    weight = f", weight {queue.weight}" if canvas.roomy else ""
-    numbers = f"{queue.share:4.0%}  {_dominant(queue)}{weight}{state}"
-    return f"{canvas.shortened(queue.name, names):<{names}}  {canvas.bar_of(queue.share, length)} {numbers}"
-
-
 def _dominant(queue: QueueSummary) -> str:
     """The resource of which it uses the largest part of what it deserves: `4 of 8 cpu`."""
-    used, deserved = amounts(queue.allocated), amounts(queue.deserved)
+    used, deserved = offered(queue.allocated), offered(queue.deserved)
     wanted = [name for name in deserved if deserved[name]]
     if not wanted:  # nothing is asked for in it, or Muster has not decided yet
         return f"{show(CPU, used.get(CPU, 0))} cpu"
-    name = max(
-        wanted, key=lambda resource: (used.get(resource, 0) / (deserved.get(resource) or 1), resource == CPU)
-    )
+    name = max(wanted, key=lambda name: (used.get(name, 0) / deserved[name], name == CPU))
     return f"{show(name, used.get(name, 0))} of {show(name, deserved.get(name, 0))} {name}"
 
 
-# ---- The table of gangs: a row for each, as wide as the canvas allows.
+# ---- the table of gangs
 #
-# On a wide canvas the reason stands in the last column. On a narrow one that column has its code only,
-# and the reasons stand below the table.
-
-_TITLES = ("Gang", "Queue", "State", "Pods", "Waited", "In line", "Waits for")
-_INDISPENSABLE = ("Gang", "State", "Pods", "Waits for")
-_STYLES = {"runs": "green", "starts": "green", "waits": "yellow", "pending": "dim", "ended": "dim"}
-_LONGEST_BRIEF_BAR = 8
-_GAP = 2  # columns between columns
-_SHORTEST_NAME, _LONGEST_QUEUE, _SHORTEST_DETAIL = 8, 24, 24  # columns
+# On a wide canvas the reason stands in the last column. On a narrow one that column has its code only, and
+# the reasons stand below the table.
 
 
 class GangRow(NamedTuple):
@@ -139,36 +127,19 @@ class GangRow(NamedTuple):
 def rows_of(
     gangs: Iterable[Gang], cluster: ClusterState, log: TransitionLog, second: float, canvas: Canvas
 ) -> list[GangRow]:
-    return [
-        GangRow(
-            gang,
-            _pods(gang, canvas),
-            _waited(gang, log, second),
-            cluster.position(gang),
-            f"{waiting_for(gang)}{ahead(gang, cluster)}"
-            if (gang.waits or bool(gang.left_out and gang.summary.reason))
-            else "",
-        )
-        for gang in gangs
-    ]
-
-
-def _pods(gang: Gang, canvas: Canvas) -> str:
-    ended = gang.state == "ended"
-    part = gang.ended - gang.failed if ended else gang.summary.bound
-    size = gang.pods if ended else gang.size
-    counts = f"{part}/{size}"
-    if not canvas.wide or not size:
-        return counts
-    return f"{canvas.bar_of(part / size, min(size, _LONGEST_BRIEF_BAR))} {counts}"
-
-
-def _waited(gang: Gang, log: TransitionLog, second: float) -> str:
-    times = log.times.get(gang.key)
-    return two_units(round(times.wait(second), 1)) if times else ""
-
-
-# ---- tables
+    rows = []
+    for gang in gangs:
+        has_ended, times, why = gang.state == "ended", log.times.get(gang.key), ""
+        part = gang.ended - gang.failed if has_ended else gang.summary.bound
+        size = gang.pods if has_ended else gang.size
+        pods = f"{part}/{size}"
+        if canvas.wide and size:
+            pods = f"{canvas.bar_of(part / size, min(size, _LONGEST_BAR_OF_PODS))} {pods}"
+        waited = two_units(round(times.wait(second), 1)) if times else ""
+        if gang.waits or (gang.left_out and gang.summary.reason):
+            why = f"{waiting_for(gang)}{ahead(gang, cluster)}"
+        rows.append(GangRow(gang, pods, waited, cluster.position(gang), why))
+    return rows
 
 
 def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
@@ -178,7 +149,11 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
         why = row.why if canvas.wide else _code(row)
         table.add_row(*map(Text, _cells(row, canvas)), Text(why), style=_STYLES[row.gang.state])
     lines = _as_lines(table, canvas)
-    return lines if canvas.wide else lines + _reasons(rows, canvas)
+    if canvas.wide:
+        return lines
+    texts = (f"{row.gang.title}: {row.why}" for row in rows if row.why)
+    reasons = [Text(line, "yellow") for text in texts for line in canvas.wrapped(text, "  ")]
+    return [*lines, Text(), *reasons] if reasons else lines
 
 
 def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
@@ -190,7 +165,9 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     detailed = canvas.wide and codes + room - longest >= _SHORTEST_DETAIL
     for row in rows:
         name, *others = _cells(row, canvas)
-        why = _in_brief(row) if detailed else _code(row)
+        why = _code(row)
+        if detailed and why:  # the code and the numbers, without what the code means
+            why = ": ".join(filter(None, (why, row.gang.hint or row.gang.detail)))
         cells = (canvas.shortened(name, max(room, _SHORTEST_NAME)), *others)
         table.add_row(*map(Text, cells), Text(why, no_wrap=True), style=_STYLES[row.gang.state])
     return _as_lines(table, canvas)
@@ -220,19 +197,6 @@ def _code(row: GangRow) -> str:
     return row.gang.summary.reason if row.why else ""
 
 
-def _in_brief(row: GangRow) -> str:
-    """The code and the numbers, without what the code means."""
-    if not row.why:
-        return ""
-    return ": ".join(filter(None, (row.gang.summary.reason, row.gang.hint or row.gang.detail)))
-
-
-def _reasons(rows: Iterable[GangRow], canvas: Canvas) -> list[Text]:
-    texts = (f"{row.gang.title}: {row.why}" for row in rows if row.why)
-    lines = [Text(line, "yellow") for text in texts for line in canvas.wrapped(text, "  ")]
-    return [Text(), *lines] if lines else []
-
-
 # ---- what rich makes of it
 
 
@@ -249,10 +213,8 @@ def _table(canvas: Canvas, overflow: str) -> Table:
 def _as_lines(table: Table, canvas: Canvas) -> list[Text]:
     """Lines that can be counted and cut."""
     console = Console(width=canvas.width, file=io.StringIO(), color_system=None, legacy_windows=False)
-    return [_text(line) for line in console.render_lines(table, pad=False)]
-
-
-def _text(segments: Iterable[Segment]) -> Text:
-    line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
-    line.rstrip()
-    return line
+    lines = []
+    for segments in console.render_lines(table, pad=False):
+        lines.append(Text.assemble(*((segment.text, segment.style or "") for segment in segments)))
+        lines[-1].rstrip()
+    return lines
