@@ -57,7 +57,15 @@ class Kubelets(StoreFollower):
                 self._forget(change.object["metadata"]["uid"])
             elif change.kind is PODS:
                 self._look(change.object)
-        self._end_due()
+        while self._ends and self._ends[0][0] <= self._clock():
+            at, uid, namespace, name = heapq.heappop(self._ends)
+            if self._end_of.get(uid) != at:
+                continue
+            del self._end_of[uid]
+            pod = self._service.store.get(PODS, namespace, name)
+            if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
+                with suppress(StatusError):
+                    self._write_status(pod["metadata"], _ended)
 
     def _forget(self, uid: str) -> None:
         self._running.pop(uid, None)
@@ -89,17 +97,6 @@ class Kubelets(StoreFollower):
         if self._end_of.get(meta["uid"]) != at:
             self._end_of[meta["uid"]] = at
             heapq.heappush(self._ends, (at, meta["uid"], meta["namespace"], meta["name"]))
-
-    def _end_due(self) -> None:
-        while self._ends and self._ends[0][0] <= self._clock():
-            at, uid, namespace, name = heapq.heappop(self._ends)
-            if self._end_of.get(uid) != at:
-                continue
-            del self._end_of[uid]
-            pod = self._service.store.get(PODS, namespace, name)
-            if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
-                with suppress(StatusError):
-                    self._write_status(pod["metadata"], _ended)
 
     def _write_status(self, meta: Json, new_status: Callable[[Json], Json]) -> None:
         def change(pod: Json) -> Json:

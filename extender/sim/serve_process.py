@@ -37,7 +37,18 @@ class ServeProcess:
     def start(self) -> None:
         """Until it is ready. Raises ServeFailed."""
         for _ in range(_TRIES):
-            self._launch()
+            listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
+            alone = ["--leader-elect", "off"]  # there is nobody else
+            options = ["--kubeconfig", str(self._kubeconfig), *listen, *alone, *self._arguments]
+            command = [sys.executable, "-c", _PROGRAM, "serve", *options]
+            with self.log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(WATCHDOG), *command],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
             if self._becomes_ready():
                 return
             self._choose_ports()
@@ -72,20 +83,6 @@ class ServeProcess:
     def last_lines(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(["muster serve ended:", *lines[-5:]])
-
-    def _launch(self) -> None:
-        listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-        alone = ["--leader-elect", "off"]  # there is nobody else
-        options = ["--kubeconfig", str(self._kubeconfig), *listen, *alone, *self._arguments]
-        command = [sys.executable, "-c", _PROGRAM, "serve", *options]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(WATCHDOG), *command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
 
     def _becomes_ready(self) -> bool:
         deadline = time.monotonic() + _START_TIMEOUT

@@ -43,7 +43,10 @@ class Session:
             if not self._cluster.muster.alive():
                 raise ServeFailed(self._cluster.muster.last_lines())
             settled = self._is_settled()  # asked first: what is shown then is final
-            self.state = self._look(time.monotonic() - began, settled)
+            second = time.monotonic() - began
+            state = self.state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
+            new = self.log.observe(state, second)
+            self._view.show(Moment(state, self.log, second, settled), new)
             if settled and not self._stays:
                 return self.state
             self._pause.wait(_PACE)
@@ -55,9 +58,3 @@ class Session:
             return False
         undecided = any(pod.state == "pending" or pod.why.reason in UNSETTLED for pod in self.state.loose)
         return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE
-
-    def _look(self, second: float, settled: bool) -> ClusterState:
-        state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
-        new = self.log.observe(state, second)
-        self._view.show(Moment(state, self.log, second, settled), new)
-        return state

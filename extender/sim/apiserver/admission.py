@@ -193,22 +193,17 @@ def judge(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
     if kind in WORKLOAD_KINDS and (message := too_many_pods(obj)):
         raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
-        _read(kind, obj)
+        match kind.name:  # read as the scheduler will
+            case "Pod":
+                pod_requests(typed(obj, Pod).spec)
+            case "Node":
+                offered(typed(obj, Node).status.allocatable)
+            case "Queue":
+                asked(typed(obj, Queue).spec.capability)
+            case "PodGroup":
+                typed(obj, PodGroup)
     except UNREADABLE as fault:
         raise invalid(kind, name, [wrong_as_stated("spec", str(fault))]) from fault
-
-
-def _read(kind: ResourceKind, obj: Json) -> None:
-    """Read it as the scheduler will. Raises what UNREADABLE lists."""
-    match kind.name:
-        case "Pod":
-            pod_requests(typed(obj, Pod).spec)
-        case "Node":
-            offered(typed(obj, Node).status.allocatable)
-        case "Queue":
-            asked(typed(obj, Queue).spec.capability)
-        case "PodGroup":
-            typed(obj, PodGroup)
 
 
 def updated(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
@@ -220,19 +215,15 @@ def updated(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
     if checked:
         judge(kind, obj, change_errors(kind, before, obj))
     if kind is PODS:
-        _pod_updated(before, obj)
+        old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
+        gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []
+        if any(gate not in gates for gate in kept):
+            raise invalid(PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")])
+        free = (*_FREE, *(_FREE_WHILE_GATED if gates else ()))
+        if _rest(old, free) != _rest(new, free):
+            message = f"pod updates may not change fields other than {', '.join(free)} and images"
+            raise invalid(PODS, name, [forbidden_field("spec", message)])
     return obj
-
-
-def _pod_updated(before: Json, pod: Json) -> None:
-    old, new, name = before["spec"], pod["spec"], pod["metadata"]["name"]
-    gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []
-    if any(gate not in gates for gate in kept):
-        raise invalid(PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")])
-    free = (*_FREE, *(_FREE_WHILE_GATED if gates else ()))
-    if _rest(old, free) != _rest(new, free):
-        message = f"pod updates may not change fields other than {', '.join(free)} and images"
-        raise invalid(PODS, name, [forbidden_field("spec", message)])
 
 
 def _rest(spec: Json, free: Iterable[str]) -> Json:

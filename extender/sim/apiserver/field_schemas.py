@@ -29,8 +29,13 @@ def definitions() -> dict[str, Json]:
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for path in CRDS:
         known |= _of_crd(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
-    for kind in UNSHIPPED_KINDS:
-        known |= _of_crd(_stand_in(kind))
+    for kind in UNSHIPPED_KINDS:  # a CRD that takes everything
+        text = {"type": "string"}
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
+        schema = {"type": "object", "properties": properties}
+        version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
+        known |= _of_crd({"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}})
     return known
 
 
@@ -83,16 +88,6 @@ def _of_crd(crd: Json) -> dict[str, Json]:
             "x-kubernetes-group-version-kind": [named],
         }
     return found
-
-
-def _stand_in(kind: ResourceKind) -> Json:
-    """A CRD that takes everything: those of operators are not shipped here."""
-    text = {"type": "string"}
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
-    schema = {"type": "object", "properties": properties}
-    version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
-    return {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
 
 
 # ---- one value

@@ -36,19 +36,15 @@ def decoded(raw: bytes, content_type: str) -> Any:
     """Raises StatusError 400 for what is not what it says, 415 for forms that are not known."""
     form = content_type.partition(";")[0].strip() or "application/json"
     if form == "application/json" or form.endswith("+json"):
-        return _json(raw)
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise bad_request(f"the body is not JSON: {fault}") from fault
     if form in _YAML_FORMS:
         return _yaml(raw)
     if form == "application/vnd.kubernetes.protobuf":
         return protobuf.decoded(raw)
     raise unsupported()
-
-
-def _json(raw: bytes) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise bad_request(f"the body is not JSON: {fault}") from fault
 
 
 def _yaml(raw: bytes) -> Any:

@@ -6,7 +6,7 @@ status alone may have changed the pods are not compared again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -48,22 +48,19 @@ class WorkloadControllers(StoreFollower):
 
     def _take(self, changes: Sequence[Change]) -> None:
         if changes:
-            self._look(changes)
+            gone, remade, restated = set[str](), set[str](), set[str]()
+            for change in changes:
+                self._endings.see(change)
+                uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
+                if change.type == "DELETED":
+                    gone.add(uid)
+                if change.kind in WORKLOAD_KINDS and _asks_for_more(change):
+                    remade.add(uid)
+                leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
+                (remade if leaves or has_ended(change.object) else restated).add(owner)
+            collect(self._service, gone)
+            self._work(remade, restated)
             self._stopping.wait(_PACE)
-
-    def _look(self, changes: Iterable[Change]) -> None:
-        gone, remade, restated = set[str](), set[str](), set[str]()
-        for change in changes:
-            self._endings.see(change)
-            uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
-            if change.type == "DELETED":
-                gone.add(uid)
-            if change.kind in WORKLOAD_KINDS and _asks_for_more(change):
-                remade.add(uid)
-            leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
-            (remade if leaves or has_ended(change.object) else restated).add(owner)
-        collect(self._service, gone)
-        self._work(remade, restated)
 
     def _work(self, remade: set[str], restated: set[str]) -> None:
         """By UID, which workloads' offspring to compare, and whose statuses to write as well, with those of

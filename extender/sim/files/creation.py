@@ -48,20 +48,16 @@ class Creation:
 
     def _create(self, given: Json, where: str) -> None:
         kind = BY_NAME.get((given["apiVersion"], given["kind"]))
-        self._name_owners(given)
+        for owner in given["metadata"].get("ownerReferences") or ():
+            if not owner.get("uid"):  # it is known only now
+                key = owner["apiVersion"], owner["kind"], namespace_of(given), owner["name"]
+                owner["uid"] = self._uids.get(key) or _uid(key)
         made = self._service.create(kind, "", given) if kind else self._born(given)
         self._uids[_key(made)] = made["metadata"]["uid"]
         self.objects.append(Created(made, where))
         if kind_of(made) is not None:
             for child in children_of(made):
                 self._create(child, where)
-
-    def _name_owners(self, obj: Json) -> None:
-        """Put in the UIDs that are known only now."""
-        for owner in obj["metadata"].get("ownerReferences") or ():
-            if not owner.get("uid"):
-                key = owner["apiVersion"], owner["kind"], namespace_of(obj), owner["name"]
-                owner["uid"] = self._uids.get(key) or _uid(key)
 
     def _born(self, given: Json) -> Json:
         """What the server would give it."""

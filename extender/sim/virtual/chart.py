@@ -14,8 +14,7 @@ from extender.api.durations import two_units
 from extender.domain.model.resources import PODS, show
 from extender.sim.virtual import svg
 from extender.sim.virtual.bars import Bar, Change, Piece, Scene, averages, bars, pack
-from extender.sim.virtual.measurements import GroupTimeline, Measurements
-from extender.sim.virtual.report import SimulationReport
+from extender.sim.virtual.measurements import GroupTimeline
 from extender.sim.virtual.runner import Result
 from extender.sim.virtual.svg import WIDTH, Panel
 from extender.terminal.text import many
@@ -38,7 +37,20 @@ Changes = Callable[[GroupTimeline], Iterable[Change]]
 def chart(result: Result) -> str:
     """The whole file."""
     report, measured, end, _ = result
-    scene = _scene(measured, report, end)
+    used = report.utilisation
+    resource = max(used, key=lambda name: used[name], default=PODS)
+    timelines = sorted(measured.timelines.values(), key=lambda timeline: (timeline.came or 0.0, timeline.key))
+    begin = measured.first or 0.0
+    last = max(end, begin + 1.0)
+    scene = Scene(
+        timelines=timelines,
+        bars=bars(timelines, resource, last),
+        resource=resource,
+        most=measured.capacity[resource],
+        begin=begin,
+        end=last,
+        colours={queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)},
+    )
     few = len(scene.timelines) <= _MOST_ROWS
     parts = [*_rows(scene)] if few else [*_room(scene)]
     height = _top(scene) + _AXIS + (len(scene.timelines) * ROW if few else _ROOM + _GAP + _WAITING)
@@ -48,23 +60,6 @@ def chart(result: Result) -> str:
         drawn.append(svg.box(entry.x, 36 + entry.row * _LINE, 12, 12, entry.colour))
         drawn.append(svg.text(entry.x + 17, 46 + entry.row * _LINE, entry.queue))
     return svg.document(WIDTH, height, title, [*drawn, *parts])
-
-
-def _scene(measured: Measurements, report: SimulationReport, end: float) -> Scene:
-    used = report.utilisation
-    resource = max(used, key=lambda name: used[name], default=PODS)
-    timelines = sorted(measured.timelines.values(), key=lambda timeline: (timeline.came or 0.0, timeline.key))
-    begin = measured.first or 0.0
-    last = max(end, begin + 1.0)
-    return Scene(
-        timelines=timelines,
-        bars=bars(timelines, resource, last),
-        resource=resource,
-        most=measured.capacity[resource],
-        begin=begin,
-        end=last,
-        colours={queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)},
-    )
 
 
 class LegendEntry(NamedTuple):

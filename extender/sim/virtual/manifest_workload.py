@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.configuration import Configuration
 from extender.api.keys import GATE, QUEUE, ROOT_QUEUE
-from extender.api.objects.base import Meta
 from extender.api.objects.cluster import (
     ElasticQuota,
     ElasticQuotaTree,
@@ -182,7 +182,12 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
     creation.create(manifests.objects)
     quotas = make_queues(creation)
     let_go(creation, quotas.namespaces)
-    made = _by_kind(creation)
+    made: dict[KindName, list[Made]] = defaultdict(list)
+    for obj, where in creation.objects:
+        try:
+            made[obj["apiVersion"], obj["kind"]].append(Made(obj, _arrival(obj)))
+        except ValueError as fault:
+            creation.faults.append(f"{where}: {fault}")
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
     groups = [_coming(group) for group in made[_name(POD_GROUPS)]]
@@ -199,16 +204,6 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
         members=tuple(_member(pod, comes) for pod in made[_name(PODS)]),
         notes=(*manifests.notes, *quotas.notes, *not_played(creation)),
     )
-
-
-def _by_kind(creation: Creation) -> dict[KindName, list[Made]]:
-    made: dict[KindName, list[Made]] = defaultdict(list)
-    for obj, where in creation.objects:
-        try:
-            made[obj["apiVersion"], obj["kind"]].append(Made(obj, _arrival(obj)))
-        except ValueError as fault:
-            creation.faults.append(f"{where}: {fault}")
-    return made
 
 
 def _name(kind: ResourceKind) -> KindName:
@@ -230,7 +225,7 @@ def _arrival(obj: Json) -> float | None:
 
 def _coming(made: Made) -> GroupArrival:
     group, at = msgspec.convert(made.object, PodGroup), made.at or 0.0
-    return GroupArrival(at, msgspec.structs.replace(group, metadata=_stamped(group.metadata, at)))
+    return GroupArrival(at, replace(group, metadata=replace(group.metadata, creation_timestamp=stamp(at))))
 
 
 def _member(made: Made, comes: Mapping[str, float]) -> PodArrival:
@@ -239,13 +234,9 @@ def _member(made: Made, comes: Mapping[str, float]) -> PodArrival:
     key = f"{pod.metadata.namespace}/{group_name(pod)}"
     at = comes.get(key, 0.0) if made.at is None else made.at
     gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
-    spec = msgspec.structs.replace(pod.spec, scheduling_gates=gates or None)
-    pod = msgspec.structs.replace(pod, metadata=_stamped(pod.metadata, at), spec=spec)
+    spec = replace(pod.spec, scheduling_gates=gates or None)
+    pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=stamp(at)), spec=spec)
     return PodArrival(at, pod, run_seconds(made.object), fails(made.object))
-
-
-def _stamped(meta: Meta, at: float) -> Meta:
-    return msgspec.structs.replace(meta, creation_timestamp=stamp(at))
 
 
 def _all(made: Iterable[Made], kind: type[Thing]) -> tuple[Thing, ...]:

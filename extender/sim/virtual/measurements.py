@@ -194,7 +194,13 @@ class Measurements(Observer):
     def settled(self, decisions: Decisions, now: float) -> None:
         self.pass_time(now)
         self.decisions = decisions
-        self._note_reservations(now)
+        holders: set[GroupKey] = set()  # of reservations that hold from now on; the others have ended
+        if any(queue.reservation for queue in decisions.queues.values()):
+            holders = {key for key, group in decisions.groups.items() if group.reservation}
+        for key in self._reserved.keys() - holders:
+            self.timelines[key].reserved.append(Span(self._reserved.pop(key), now))
+        for key in holders - self._reserved.keys():
+            self._reserved[key] = now
         for timeline in self._nowhere:
             timeline.queue = decisions.groups[timeline.key].queue
         self._nowhere.clear()
@@ -215,16 +221,6 @@ class Measurements(Observer):
             for name, queue in self.decisions.queues.items():
                 self.sums[name].add(queue, seconds)
             self.fairness.add(self.decisions.queues, seconds)
-
-    def _note_reservations(self, now: float) -> None:
-        """Those that hold from now on; the others have ended."""
-        holders: set[GroupKey] = set()
-        if any(queue.reservation for queue in self.decisions.queues.values()):
-            holders = {key for key, group in self.decisions.groups.items() if group.reservation}
-        for key in self._reserved.keys() - holders:
-            self.timelines[key].reserved.append(Span(self._reserved.pop(key), now))
-        for key in holders - self._reserved.keys():
-            self._reserved[key] = now
 
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:

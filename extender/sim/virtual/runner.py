@@ -63,29 +63,25 @@ class Result(NamedTuple):
 def workload(options: SimulationOptions) -> VirtualWorkload:
     """Shows that it is at work. Raises InvalidManifests and InvalidWorkload."""
     with working("reading what to simulate"):
-        return _workload(options)
-
-
-def _workload(options: SimulationOptions) -> VirtualWorkload:
-    made = VirtualWorkload()
-    if options.files:
-        made = from_manifests(load(options.files, options.create_namespaces), options.seed)
-    if not made.nodes:
-        made += options.made_nodes()
-    rows = [row for path in options.traces for row in trace.read(path)]
-    made += from_rows(rows, made.queues, {})
-    if options.synthetic:
-        invented = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
-        made += from_rows(invented, made.queues, synthetic.WEIGHTS)
-    if options.synthetic_jobs:
-        known = {queue.metadata.name for queue in made.queues}
-        tree = [queue for queue in synthetic.team_queues() if queue.metadata.name not in known]
-        made += VirtualWorkload(queues=tuple(tree))
-        invented = synthetic.job_rows(options.synthetic_jobs, _room(made), options.seed)
-        made += from_rows(invented, made.queues, {})
-    if not made.members:
-        raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
-    return made
+        made = VirtualWorkload()
+        if options.files:
+            made = from_manifests(load(options.files, options.create_namespaces), options.seed)
+        if not made.nodes:
+            made += options.made_nodes()
+        rows = [row for path in options.traces for row in trace.read(path)]
+        made += from_rows(rows, made.queues, {})
+        if options.synthetic:
+            invented = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
+            made += from_rows(invented, made.queues, synthetic.WEIGHTS)
+        if options.synthetic_jobs:
+            known = {queue.metadata.name for queue in made.queues}
+            tree = [queue for queue in synthetic.team_queues() if queue.metadata.name not in known]
+            made += VirtualWorkload(queues=tuple(tree))
+            invented = synthetic.job_rows(options.synthetic_jobs, _room(made), options.seed)
+            made += from_rows(invented, made.queues, {})
+        if not made.members:
+            raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
+        return made
 
 
 def _room(made: VirtualWorkload) -> synthetic.ClusterSize:

@@ -46,9 +46,6 @@ class VirtualCluster:
         self._present: dict[GroupKey, list[Uid]] = {}  # by group, ended ones too
         self._left = Counter(key_of_group(member.pod) for member in workload.members)
         self._seen = -1
-        self._load(workload)
-
-    def _load(self, workload: VirtualWorkload) -> None:
         for node in workload.nodes:
             self.ledger.intake.set_node(node)
         for queue in workload.queues:
@@ -198,7 +195,12 @@ class Simulation:
             while self._due and self._due[0][0] <= moment:
                 last = moment
                 heapq.heappop(self._due)[-1]()
-            self._settle()
+            bound, evicted = self.cluster.settle()
+            self._run(claim.pod for claim in bound)
+            for pod in evicted:
+                self._leave(pod)
+            for observer in self._observers:
+                observer.settled(self.cluster.ledger.decisions, self.now)
         return last
 
     def _plan(self, moment: float, act: Act) -> None:
@@ -212,14 +214,6 @@ class Simulation:
             first = self._due[0][0]
             return first if woken is None else min(first, woken)
         return woken if woken is not None and woken <= last + _QUIET else None
-
-    def _settle(self) -> None:
-        bound, evicted = self.cluster.settle()
-        self._run(claim.pod for claim in bound)
-        for pod in evicted:
-            self._leave(pod)
-        for observer in self._observers:
-            observer.settled(self.cluster.ledger.decisions, self.now)
 
     # ---- pods
 

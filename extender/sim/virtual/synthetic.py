@@ -52,22 +52,18 @@ def _gangs(pods: int, room: ClusterSize, dice: random.Random) -> Iterator[Row]:
         cpus = dice.choice([count for count in _CPUS if count <= room.cpus] or [1])
         most = max(1, min(left, room.total // cpus // _LARGEST_PART))
         size = min(dice.choice(_SIZES), most)
-        yield _gang(f"gang-{number}", size, cpus, dice)
+        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
+        memory = cpus * dice.choice(_GIB_PER_CPU)
+        yield Row(
+            arrival=0.0,
+            group=f"gang-{number}",
+            members=size,
+            min_member=size,
+            seconds=float(round(seconds)),
+            requests={"cpu": str(cpus), "memory": f"{memory}Gi"},
+            queue=dice.choice(list(WEIGHTS)),
+        )
         left, number = left - size, number + 1
-
-
-def _gang(name: str, size: int, cpus: int, dice: random.Random) -> Row:
-    seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
-    memory = cpus * dice.choice(_GIB_PER_CPU)
-    return Row(
-        arrival=0.0,
-        group=name,
-        members=size,
-        min_member=size,
-        seconds=float(round(seconds)),
-        requests={"cpu": str(cpus), "memory": f"{memory}Gi"},
-        queue=dice.choice(list(WEIGHTS)),
-    )
 
 
 # ---- jobs of 20 teams

@@ -40,7 +40,9 @@ def job_change_errors(before: Json, job: Json) -> FieldErrors:
         if old.get(name) != new.get(name):
             yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
     kept, wanted = old.get("template") or {}, new.get("template") or {}
-    if _is_at_rest(before):
+    status, reported = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
+    at_rest = reported == "True" or "startTime" not in status  # its controller knows, or never started it
+    if old.get("suspend") and at_rest and not status.get("active"):
         kept, wanted = _without_free_parts(kept), _without_free_parts(wanted)
     if kept != wanted:
         yield wrong("spec.template", new.get("template"), _IMMUTABLE)
@@ -55,14 +57,6 @@ def _completions(old: Json, new: Json) -> FieldErrors:
         yield wrong("spec.completions", given, _IMMUTABLE)
     elif given is not None and given != new.get("parallelism"):
         yield wrong("spec.completions", given, "can only be modified in tandem with spec.parallelism")
-
-
-def _is_at_rest(job: Json) -> bool:
-    """Whether it is suspended, its controller knows that or has never started it, and no pod is left."""
-    status = job.get("status") or {}
-    reported = find_stored_condition(job, "Suspended").get("status") == "True"
-    suspended = bool((job.get("spec") or {}).get("suspend"))
-    return suspended and (reported or "startTime" not in status) and not status.get("active")
 
 
 def _without_free_parts(template: Json) -> Json:

@@ -49,7 +49,16 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
     for side, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in sorted(amounts.items()):
             field = f"{at}.{side}[{name}]"
-            yield from _name_errors(name, field)
+            bad = label_key(name)
+            for message in bad:
+                yield wrong(field, name, message)
+            if "/" not in name:
+                if not bad and not _is_standard(name) and name not in _OF_OTHERS:
+                    yield wrong(field, name, "must be a standard resource type or fully qualified")
+                if not _is_standard(name):
+                    yield wrong(field, name, "must be a standard resource for containers")
+            elif not _is_native(name) and not _is_extended(name):
+                yield wrong(field, name, "doesn't follow extended resource name standard")
             yield from amount_errors(name, amount, field)
             if side == "requests":
                 yield from _against_limit(name, amount, limits, at)
@@ -67,19 +76,6 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
         yield wrong(field, str(amount), "must be greater than or equal to 0")
     if (_is_extended(name) or name == "pods") and value % _NANO:
         yield wrong(field, _written(value), "must be an integer")
-
-
-def _name_errors(name: str, field: str) -> FieldErrors:
-    bad = label_key(name)
-    for message in bad:
-        yield wrong(field, name, message)
-    if "/" not in name:
-        if not bad and not _is_standard(name) and name not in _OF_OTHERS:
-            yield wrong(field, name, "must be a standard resource type or fully qualified")
-        if not _is_standard(name):
-            yield wrong(field, name, "must be a standard resource for containers")
-    elif not _is_native(name) and not _is_extended(name):
-        yield wrong(field, name, "doesn't follow extended resource name standard")
 
 
 def _against_limit(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
