@@ -36,7 +36,7 @@ class Kubelets(StoreFollower):
 
     @property
     def busy(self) -> bool:
-        """Whether a pod will end by itself, or something is not looked at yet."""
+        """Whether a pod will end by itself, or some changes have not been handled yet."""
         return bool(self._end_of) or self.behind
 
     def _begin(self) -> int:
@@ -87,7 +87,7 @@ class Kubelets(StoreFollower):
                 self._plan_end(pod)
 
     def _plan_end(self, pod: Json) -> None:
-        """Known again after each change, since a change may be what tells it."""
+        """Worked out again after each change, since annotations may change while a pod runs."""
         meta = pod["metadata"]
         runs = run_seconds(pod)
         since = self._running.setdefault(meta["uid"], self._clock())

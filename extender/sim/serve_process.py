@@ -68,7 +68,7 @@ class ServeProcess:
 
     @property
     def pid(self) -> int:
-        """That of the process that was started; it has children."""
+        """Of the process that was started; it has children."""
         assert self._process is not None
         return self._process.pid
 

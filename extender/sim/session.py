@@ -52,8 +52,8 @@ class Session:
             self._pause.wait(_PACE)
 
     def _is_settled(self) -> bool:
-        """Groups say in their status whether they go on. Of other pods that wait a reason has to be known, as
-        long as it may still come."""
+        """Groups say in their status whether they go on. Other pods that wait need a reason, as long as one
+        may still come."""
         if self.state is None or not self._cluster.settled():
             return False
         undecided = any(pod.state == "pending" or pod.why.reason in UNSETTLED for pod in self.state.loose)

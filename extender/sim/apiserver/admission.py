@@ -1,7 +1,7 @@
 """What the API server makes of objects before it stores them: defaults, admission, what may not change.
 
 The scheduling gate of our pods is put on here, as the policy in manifests/gates/admission-policy.yaml does.
-What a pod may ask of a real cluster and nobody plays here is refused, rather than taken and not heeded.
+What a real cluster would give a pod and this one cannot is refused rather than ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def with_defaults(kind: ResourceKind, spec: Json) -> Json:
 
 
 def label_as_its_pods(job: Json) -> None:
-    """A Job without labels has those of its pods."""
+    """A Job without labels gets those of its pod template."""
     template = job["spec"].get("template") or {}
     if labels := (template.get("metadata") or {}).get("labels"):
         job["metadata"]["labels"] = job["metadata"].get("labels") or {**labels}
@@ -58,7 +58,7 @@ MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a us
 
 
 def too_many_pods(workload: Json) -> str:
-    """Empty where they are not, or cannot be counted."""
+    """Why a workload is refused for its size; empty if it is not, or its pods cannot be counted."""
     try:
         pods = count_pods(workload)
     except MALFORMED:
@@ -67,7 +67,7 @@ def too_many_pods(workload: Json) -> str:
 
 
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
-    """Fields of a pod's spec, and what of them the embedded cluster has not."""
+    """The fields of a pod's spec that the embedded cluster cannot honour, and what in them."""
     constraints = spec.get("topologySpreadConstraints") or []
     if any(constraint.get("whenUnsatisfiable", HARD) == HARD for constraint in constraints):
         yield "topologySpreadConstraints", f"{HARD}; ScheduleAnyway is allowed"
@@ -90,7 +90,7 @@ _FREE_WHILE_GATED = ("nodeSelector", "affinity")
 
 
 def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
-    """Make a new object what the server makes of it, in place. Raises StatusError."""
+    """Default, admit and validate a new object, in place. Raises StatusError."""
     if kind.status and kind is not NODES:
         obj.pop("status", None)
     if kind.custom:
@@ -151,7 +151,7 @@ def _gate(pod: Json) -> None:
 
 
 def _prioritize(pod: Json, store: Store) -> None:
-    """The number behind the pod's priority class, or behind the default one."""
+    """Set the priority that the pod's class stands for, or the default class. Raises StatusError."""
     spec, classes = pod["spec"], store.all(PRIORITY_CLASSES)
     if not (name := spec.get("priorityClassName")):
         name = next(
@@ -182,7 +182,7 @@ def _prioritize(pod: Json, store: Store) -> None:
 
 
 def judge(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
-    """Raises StatusError for `errors`, and for what nobody plays or could read here."""
+    """Raises StatusError for `errors`, and for what the embedded cluster does not play or cannot read."""
     name = obj["metadata"].get("name", "")
     if found := [*errors]:
         raise invalid(kind, name, found)
@@ -227,7 +227,7 @@ def updated(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
 
 
 def _rest(spec: Json, free: Iterable[str]) -> Json:
-    """Of a pod's spec what may not change. Images may, so they are left out."""
+    """The part of a pod's spec that may not change. Images may, so they are left out."""
     rest = {name: value for name, value in spec.items() if name not in free and value}
     for name in ("containers", "initContainers"):
         rest[name] = [{**container, "image": ""} for container in spec.get(name) or []]

@@ -67,7 +67,7 @@ def too_long(field: str, longest: int, unit: str = "bytes") -> FieldError:
 
 
 def joined_errors(errors: Iterable[FieldError]) -> str:
-    """One as it is, several in brackets; the same is said once."""
+    """One as it is, several in brackets, without duplicates."""
     texts = list(dict.fromkeys(map(str, errors)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 

@@ -155,7 +155,7 @@ def _compare(before: Any, after: Any, schema: FieldSchema, at: Path, put: set[Pa
 
 
 def _everything(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
-    """A place and all below it, without lists that are no more than their items."""
+    """A place and everything below it, except lists, which are only the sum of their items."""
     inside = parts(value, schema) if schema.splits(value) else {}
     if not inside or isinstance(value, dict):
         yield at
@@ -196,7 +196,7 @@ def entries_of(obj: Json) -> dict[Manager, Entry]:
 
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
-    """`obj` with these entries; whoever owns nothing any more is left out."""
+    """`obj` with these entries, except those that own nothing any more."""
     items = [
         {
             "manager": manager.name,
@@ -249,7 +249,7 @@ def noted(kind: ResourceKind, before: Json | None, after: Json, manager: Manager
 
 
 def without(entries: dict[Manager, Entry], change: Difference, writer: Manager) -> dict[Manager, Entry]:
-    """The entries after a change: what is gone is nobody's, what was set is not the others'."""
+    """The entries after a change: nobody owns what is gone, and only the writer owns what was set."""
 
     def gone(path: Path) -> bool:
         return any(path[:end] in change.gone for end in range(1, len(path) + 1))

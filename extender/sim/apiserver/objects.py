@@ -28,7 +28,7 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
 
 
 def set_condition(status: Json, new: Json) -> bool:
-    """Put a condition in the place of the one of its type; false when it says the same already."""
+    """Replace the condition of the same type; false if it says the same already."""
     before = status.get("conditions", [])
     old = next((held for held in before if held["type"] == new["type"]), None)
     if old and _meaning(old) == _meaning(new):
@@ -57,7 +57,7 @@ def typed(obj: Json, kind: type[T]) -> T:
 
 
 class ObjectLoader(yaml.SafeLoader):
-    """Of YAML, in which times stay the texts that they are in JSON."""
+    """Reads YAML; times stay strings, as in JSON."""
 
 
 ObjectLoader.yaml_implicit_resolvers = {
@@ -103,7 +103,7 @@ def other_namespace() -> StatusError:
 
 
 def named_by(obj: Json) -> Json:
-    """What a writer of status may say about whom it means."""
+    """The fields by which a writer says which object, and which version of it, it means."""
     meta = obj.get("metadata") or {}
     return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
 

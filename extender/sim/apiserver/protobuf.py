@@ -126,7 +126,7 @@ _NUMBERS: dict[str, Callable[[int], Any]] = {"bool": bool, "int32": _signed, "in
 
 
 def _time(parts: dict[int, Any]) -> str | None:
-    """None for no time: seconds are always written for one."""
+    """None for the zero time, which has no seconds."""
     if 1 not in parts:
         return None
     return datetime.fromtimestamp(_signed(parts[1]), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -138,7 +138,7 @@ def _micro_time(parts: dict[int, Any]) -> str | None:
 
 
 def _number_or_text(parts: dict[int, Any]) -> int | str:
-    """The first field says which of both it is."""
+    """The first field says which of the two it is."""
     return _value(parts.get(3, b""), "string") if parts.get(1) else _signed(parts.get(2, 0))
 
 

@@ -83,7 +83,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Watch:
-    """Iterate over `lines`; `listening` is asked now and then whether that is still worth it.
+    """Iterate over `lines`; `listening` says, now and then, whether the client is still there.
 
     `shape` makes of an object what the client wants to see of it.
     """
@@ -153,7 +153,7 @@ class Watch:
 
 
 def seen_as(change: Change, test: Test) -> str:
-    """What a change is to somebody who looks at matching objects only; empty: nothing."""
+    """The event that a watcher of matching objects sees; empty for none."""
     before = change.before is not None and test(change.before)
     after = change.type != "DELETED" and test(change.object)
     if before:
@@ -227,7 +227,7 @@ def _change(service: Service, request: Request) -> Json:
 
 
 def _replacing(kind: ResourceKind, name: str, body: Json) -> Patch:
-    """A client that replaces an object of a CRD has to give its version."""
+    """A client that replaces a custom object has to give its version."""
 
     def change(_before: Json) -> Json:
         meta = body.get("metadata") or {}

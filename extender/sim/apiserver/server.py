@@ -33,7 +33,7 @@ _YAML_FORMS = ("application/yaml", "application/apply-patch+yaml")
 
 
 def decoded(raw: bytes, content_type: str) -> Any:
-    """Raises StatusError 400 for what is not what it says, 415 for forms that are not known."""
+    """The object in a body. Raises StatusError 400 if it is malformed, 415 if its media type is unknown."""
     form = content_type.partition(";")[0].strip() or "application/json"
     if form == "application/json" or form.endswith("+json"):
         try:
@@ -109,7 +109,7 @@ class _Http(ThreadingHTTPServer):
         self.service = service
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no error of ours."""
+        """A client that hangs up is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
         return lambda found: table(kind, found, include)
 
     def _listening(self) -> bool:
-        """Nothing comes from a client that watches, but its end."""
+        """A client that watches sends nothing more until it hangs up."""
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)
         return not poll.poll(0)

@@ -49,7 +49,7 @@ def delete(store: Store, kind: ResourceKind, obj: Json, options: Json) -> Json:
 
 
 def _release(store: Store, owner: Json) -> None:
-    """What it owns is its own no more, and stays."""
+    """Objects that it owns stay, without it as an owner."""
     for kind in KINDS:
         for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
             owners = obj["metadata"].get("ownerReferences") or []
@@ -62,7 +62,7 @@ Amend = Callable[[Json], Json]
 
 
 class Service:
-    """`gating`: whether the policy is in force that our pods are born with a gate."""
+    """`gating`: whether our pods are created with a scheduling gate, as under the admission policy."""
 
     def __init__(self, store: Store, dice: random.Random | None = None, gating: bool = True) -> None:
         self.store = store
@@ -183,5 +183,5 @@ class Service:
             self.store.put(PODS, bound(pod, node, (binding.get("metadata") or {}).get("uid")))
 
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
-        """A deletion that disruption budgets could forbid; there are none here."""
+        """A deletion; there are no disruption budgets here that could forbid it."""
         self.delete(PODS, namespace, name, eviction.get("deleteOptions") or {})

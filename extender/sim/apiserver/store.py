@@ -115,7 +115,7 @@ class Store:
         return self._closed
 
     def close(self) -> None:
-        """Let go of all who follow."""
+        """Wake all followers: nothing comes any more."""
         with self:
             self._closed = True
             self._changed.notify_all()
@@ -152,7 +152,7 @@ class StoreFollower(ABC):
 
     @property
     def behind(self) -> bool:
-        """Whether something is not looked at yet."""
+        """Whether some changes have not been handled yet."""
         return self._version < self._store.version
 
     @abstractmethod

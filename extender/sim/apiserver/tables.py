@@ -256,7 +256,7 @@ def _containers(field: str, *path: str) -> Callable[[Json], str]:
 
 
 def _template(*path: str) -> tuple[TableColumn, ...]:
-    """Of the pods; `path` leads to the object with the template."""
+    """The columns of the pod template; `path` leads to the object that has it."""
     return (
         TableColumn("Containers", _containers("name", *path), wide=True),
         TableColumn("Images", _containers("image", *path), wide=True),

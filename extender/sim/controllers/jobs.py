@@ -65,7 +65,7 @@ class JobEndings:
             self._by_job[owner_uid(pod)].setdefault(uid, ending)
 
     def _is_of_job(self, pod: Json) -> bool:
-        """Of one that is there: what is left of others goes with them."""
+        """Whether its Job still exists: pods of a deleted Job go with it."""
         owners = pod["metadata"].get("ownerReferences") or ()
         names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
         found = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
@@ -146,7 +146,7 @@ class JobPods:
         return min(max(int(completions) - self.succeeded, 0), parallel)
 
     def _kept_and_surplus(self) -> tuple[list[Json], list[Json]]:
-        """Pods to keep, and those whose index another one has, or nobody asks for any more."""
+        """Pods to keep, and those whose index is taken by another or no longer wanted."""
         if not self.indexed:
             return self.active, []
         kept: list[Json] = []
@@ -210,7 +210,7 @@ def _holds(obj: Json, type_: str) -> bool:
 
 
 def _count(status: Json, pods: JobPods) -> None:
-    """Of what is 0 only the number of ready pods is written."""
+    """Counts of 0 are left out, except that of ready pods."""
     counts = {"active": len(pods.active), "succeeded": pods.succeeded, "failed": pods.failed}
     for name, number in counts.items():
         status.pop(name, None)

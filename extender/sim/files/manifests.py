@@ -227,5 +227,5 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
 
 
 def fault_text(fault: Exception) -> str:
-    """What Python says of a field of another form than its kind has helps nobody."""
+    """Python's own words for a field of the wrong type would help nobody."""
     return str(fault) if type(fault) is ValueError else "a field has a form that this kind does not know"

@@ -90,7 +90,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
 
 
 def _text(path: Path) -> str:
-    """In JSON tabs are spaces, as readers of YAML do not know. Raises OSError and UnicodeDecodeError."""
+    """Tabs become spaces in JSON, where YAML readers refuse them. Raises OSError and UnicodeDecodeError."""
     data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
     text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     is_json = path.suffix == ".json" or text.lstrip().startswith("{")
@@ -137,7 +137,7 @@ def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]
 
 
 def _doubled(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
-    """Keys that stand twice: YAML takes the last, which nobody means. What has aliases is looked at once."""
+    """Duplicate keys: YAML takes the last, which is never meant. An aliased node is visited once."""
     if isinstance(node, yaml.ScalarNode) or id(node) in seen:
         return
     seen.add(id(node))

@@ -25,7 +25,7 @@ class ExtenderError(Exception):
 
 
 class Filtered:
-    """What filter left over, and what it said against nodes; it may leave nodes out without a word."""
+    """The nodes that filter kept, and why it rejected others; it may drop nodes without a reason."""
 
     def __init__(self, answer: Json) -> None:
         self.nodes: list[str] = answer.get("NodeNames") or []
@@ -65,7 +65,7 @@ class Extender:
         return {score["Host"]: score["Score"] for score in answer or []}
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """UIDs of victims by node: those that the scheduler would evict, and those that it may."""
+        """Victims' UIDs by node: takes those that the scheduler would evict, returns those that it may."""
         asked = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
             for node, uids in victims.items()

@@ -122,7 +122,7 @@ _SCORE_WEIGHT = 15  # of the extender's scores; that much outweighs the loop's o
 
 
 class Unschedulable(Exception):
-    """No node does. `by_extender`: it had a say, so that more kinds of event may help."""
+    """No node fits. `by_extender`: the extender had a say, so more kinds of event may help."""
 
     def __init__(self, rejections: Mapping[str, Rejection], by_extender: bool) -> None:
         super().__init__()
@@ -298,7 +298,7 @@ class Scheduler:
             self._recorder.scheduled(pod, node)
 
     def _unassume(self, item: QueuedPod, error: str) -> None:
-        """The room is free again, which all who wait hear; a pod that was bound all the same is let be."""
+        """The room is free again, which wakes waiting pods; a pod that was bound after all is left alone."""
         meta = item.pod["metadata"]
         found = self._service.store.get(PODS, meta["namespace"], meta["name"])
         if found is None or found["metadata"]["uid"] != item.uid or found["spec"].get("nodeName"):

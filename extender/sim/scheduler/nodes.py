@@ -20,7 +20,7 @@ _NOT_STARTED = "~"  # after every time
 
 
 class PodInfo(NamedTuple):
-    """A pod as far as others care. `started` is a time; `leaving`: it makes room for somebody already."""
+    """A pod as others see it. `started` is a time; `leaving`: it is being preempted already."""
 
     uid: str
     namespace: str
@@ -71,14 +71,14 @@ class Nodes:
         self._node_of[standing.uid] = node
 
     def remove(self, uid: str) -> bool:
-        """False where the pod stood nowhere and was to stand nowhere."""
+        """False if the pod was neither on a node nor nominated to one."""
         nominated = self._nominated.pop(uid, None)
         if node := self._node_of.pop(uid, None):
             del self._on[node][uid]
         return bool(node or nominated)
 
     def nominate(self, pod: Json, node: str = "") -> None:
-        """Note where a pod without a node is planned to go, if anywhere."""
+        """Remember the node that a pod is nominated to, if any."""
         node, standing = node or pod["status"].get("nominatedNodeName", ""), self.standing(pod)
         self._nominated.pop(standing.uid, None)
         if node and standing.uid not in self._node_of:
@@ -125,13 +125,13 @@ class Nodes:
                 yield name, standing
 
     def guests(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
-        """Those nominated to a node whose room is theirs already, as this pod sees it."""
+        """Pods nominated to a node whose room this pod may not take: those of at least its priority."""
         for node, guest in self._nominated.values():
             if node == name and guest.uid != pod.uid and guest.priority >= pod.priority:
                 yield guest
 
     def lesser_guests(self, pod: PodInfo, name: str) -> list[str]:
-        """The UIDs of those nominated to a node who are less important than this pod."""
+        """The UIDs of pods of lower priority that are nominated to a node."""
         of_node = [guest for node, guest in self._nominated.values() if node == name]
         return [guest.uid for guest in of_node if guest.priority < pod.priority]
 
@@ -168,7 +168,7 @@ def used_by(pods: Iterable[PodInfo]) -> dict[str, int]:
 
 
 class Rejection(NamedTuple):
-    """What speaks against a node. `lasting`: it would even if others went."""
+    """Why a node does not fit. `lasting`: preemption would not help."""
 
     reasons: tuple[str, ...] = ()
     lasting: bool = False
@@ -184,7 +184,7 @@ REPELLED = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
-    """The nodes where a pod may go, and what speaks against each of the others."""
+    """The nodes that fit, and why each of the others does not."""
     judged = {name: rejection_of(nodes, pod, name) for name in among}
     fit = [name for name, fault in judged.items() if fault is None]
     return fit, {name: fault for name, fault in judged.items() if fault is not None}

@@ -37,7 +37,7 @@ class Preemption:
         self._extender = extender
 
     def ineligible(self, pod: Json, standing: PodInfo, rejections: Mapping[str, Rejection]) -> str:
-        """Why a pod may evict nobody at all; empty when it may."""
+        """Why a pod may not preempt at all; empty if it may."""
         if pod["spec"].get("preemptionPolicy") == "Never":
             return "not eligible due to preemptionPolicy=Never."
         node = pod["status"].get("nominatedNodeName", "")
@@ -49,7 +49,7 @@ class Preemption:
     def candidates(
         self, pod: PodInfo, rejections: Mapping[str, Rejection]
     ) -> tuple[dict[str, Victims], dict[str, Rejection]]:
-        """Whom to evict on each node where that would help, and what speaks against others."""
+        """The victims on each node where preemption would help, and why it would not on others."""
         found: dict[str, Victims] = {}
         against: dict[str, Rejection] = {}
         for name in [node for node, fault in rejections.items() if not fault.lasting]:
@@ -82,7 +82,7 @@ class Preemption:
                 self._nodes.put(other, name)
 
     def agreed(self, pod: Json, candidates: Mapping[str, Victims], asks: bool) -> Mapping[str, Victims]:
-        """What the extender leaves of them. Raises ExtenderError."""
+        """The candidates that the extender agrees to. Raises ExtenderError."""
         if not asks:
             return candidates
         given = {name: [victim.uid for victim in victims] for name, victims in candidates.items()}
@@ -110,7 +110,7 @@ def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
 
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
-    """The least important victims, the fewest, those that have run shortest."""
+    """Victims of the lowest priority, then the fewest, then those that have run for the shortest time."""
     highest = max(pod.priority for pod in victims)
     earliest = min(pod.started for pod in victims if pod.priority == highest)
     latest_first = tuple(-ord(letter) for letter in earliest)

@@ -1,4 +1,5 @@
-"""The pods that wait for the scheduler, when each is tried again, and what it hears that gives them hope.
+"""The pods that wait for the scheduler, when each is tried again, and the events that may make them
+schedulable.
 
     gated ──► active ──► (being tried) ──► parked ──► backoff ──► active
                                       └───► error ───────────────► active
@@ -91,7 +92,7 @@ class SchedulingQueue:
                 item.ticket = -1
 
     def wake(self, *, concerns_all: bool = True, but: QueuedPod | None = None) -> None:
-        """Something has happened that lets others hope: all of them, or those that the extender refused."""
+        """An event may have made others schedulable: all of them, or those that the extender refused."""
         with self._changed:
             for item in list(self._pods.values()):
                 if item is not but:
@@ -172,7 +173,7 @@ class SchedulingQueue:
                     self._move(item, SubQueue.ACTIVE)
 
     def _after(self, failures: int) -> float:
-        """The end of a backoff: full seconds, as those of the stock scheduler are looked at once a second."""
+        """The end of a backoff, in whole seconds: the stock scheduler looks for those once a second."""
         backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
         return (self._clock() + backoff) // 1.0 + 1.0
 

@@ -59,7 +59,7 @@ class Scene(NamedTuple):
 
 
 def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[Bar]:
-    """What runs still does so until the `end`."""
+    """Runs that have not ended last until `end`."""
     found: list[Bar] = []
     for timeline in timelines:
         amounts: Counter[tuple[float, float]] = Counter()

@@ -74,7 +74,7 @@ class QuotaQueues(NamedTuple):
 
 
 def make_queues(creation: Creation) -> QuotaQueues:
-    """Of the quotas among the objects; a queue that is there by the name of one stays as it is."""
+    """Make the queues that quotas among the objects stand for; a queue of the same name stays as it is."""
     quotas = Quotas(
         _all_quotas(creation, ELASTIC_QUOTA_TREES, ElasticQuotaTree),
         _all_quotas(creation, ELASTIC_QUOTAS, ElasticQuota),
@@ -144,7 +144,7 @@ def _start(creation: Creation, place: int, group: Json) -> None:
 
 
 def not_played(creation: Creation) -> Iterator[str]:
-    """What controllers would make of jobs later: nobody is there for that in virtual time."""
+    """Notes on what controllers would make of jobs later, which virtual time does not play."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
         if suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME:

@@ -184,7 +184,7 @@ class Measurements(Observer):
         timeline.reclaimed[now] += 1
 
     def _note_run(self, pod: PodRecord, now: float) -> GroupTimeline:
-        """A member runs no longer, if it did."""
+        """Close the run of a member that was running."""
         timeline, since = self.timelines[pod.group], self._since.pop(pod.uid, None)
         if since is not None:
             timeline.runs_of_members[MemberRun(since, None, pod.shape)] -= 1
@@ -214,7 +214,7 @@ class Measurements(Observer):
                 self.timelines[key] = GroupTimeline(key, str(key), needed, decision.queue)
 
     def pass_time(self, now: float) -> None:
-        """What was settled last held until now."""
+        """What was decided last has held until now."""
         seconds, self._now = now - self._now, now
         if self._at_work and seconds > 0:
             self.busy += seconds

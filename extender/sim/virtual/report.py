@@ -58,7 +58,7 @@ class QueueReport(Part, frozen=True):
 
 
 class Unstarted(Part, frozen=True):
-    """A group that waits still when nothing changes any more, and why. `hint`: the name that was probably
+    """A group that still waits when nothing changes any more, and why. `hint`: the name that was probably
     meant, if the group or its queue does not exist."""
 
     group: str
@@ -113,7 +113,7 @@ def report(measured: Measurements, nodes: int, decisions: int, end: float) -> Si
 
 
 def _sizes(timelines: Sequence[GroupTimeline]) -> list[SizeReport]:
-    """Four times as large each, without those of which there are none."""
+    """In classes, each four times as large as the one before; empty ones are left out."""
     by_size: dict[int, list[GroupTimeline]] = {}
     for timeline in timelines:
         by_size.setdefault((max(timeline.present, 1).bit_length() - 1) // 2, []).append(timeline)

@@ -116,7 +116,7 @@ class VirtualCluster:
         return bound, evicted
 
     def _take(self) -> list[Claim]:
-        """The scheduler asks for every planned pod and binds it to the planned node; the barrier lets go."""
+        """The scheduler asks for each planned pod and binds it to its node; the barrier releases it."""
         planned = self.ledger.to_release()
         for claim in planned:
             if isinstance(self.ledger.assumed.assume(claim.pod.uid, [claim.node]), list):
@@ -149,7 +149,7 @@ _QUIET = 3600.0  # seconds without any event after which nothing is expected to 
 
 
 class Observer:
-    """Is called as things happen; what measures or draws overrides what it needs."""
+    """Called as things happen; measuring and drawing override what they need."""
 
     def came(self, pod: PodRecord, now: float) -> None:
         """A pod has come; the empty group is that of pods that are not ours."""

@@ -39,11 +39,15 @@ class ClusterSize(NamedTuple):
 def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
     """As many pods, in order of arrival."""
     dice = random.Random(seed)
-    gangs = list(_gangs(pods, room, dice))
-    work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in gangs)
-    span = work / room.total / _LOAD
-    arrivals = sorted(float(int(dice.uniform(0, span))) for _ in gangs)
-    return [row._replace(arrival=at) for row, at in zip(gangs, arrivals, strict=True)]
+    return _arriving(list(_gangs(pods, room, dice)), room, _LOAD, 1.0, dice)
+
+
+def _arriving(rows: list[Row], room: ClusterSize, load: float, step: float, dice: random.Random) -> list[Row]:
+    """Arriving at multiples of `step` seconds, as fast as makes `load` times the work that `room` can do."""
+    work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
+    span = work / room.total / load
+    arrivals = sorted(dice.uniform(0, span) // step * step for _ in rows)
+    return [row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)]
 
 
 def _gangs(pods: int, room: ClusterSize, dice: random.Random) -> Iterator[Row]:
@@ -95,10 +99,7 @@ def job_rows(jobs: int, room: ClusterSize, seed: int) -> list[Row]:
     """As many jobs, in order of arrival."""
     dice = random.Random(seed)
     made = [_job(number, room, dice) for number in range(jobs)]
-    work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in made)
-    span = work / room.total / _JOB_LOAD
-    arrivals = sorted(dice.uniform(0, span) // _STEP * _STEP for _ in made)
-    return [row._replace(arrival=at) for row, at in zip(made, arrivals, strict=True)]
+    return _arriving(made, room, _JOB_LOAD, _STEP, dice)
 
 
 def _job(number: int, room: ClusterSize, dice: random.Random) -> Row:

@@ -11,7 +11,7 @@ Cells = tuple[object, ...]
 
 
 def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]:
-    """Numbers are never cut; names get what they leave."""
+    """Numbers are never cut; names get the rest of the width."""
     made = columns(head, rows, right=len(head) - 1)
     over = max(map(len, made)) - width
     if not width or over <= 0:

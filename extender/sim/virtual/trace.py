@@ -112,7 +112,7 @@ def read(path: Path) -> list[Row]:
 
 
 def _content(lines: Iterable[str]) -> Iterator[TraceLine]:
-    """What is neither empty nor a comment."""
+    """Lines that are neither empty nor a comment."""
     reader = csv.reader(lines, skipinitialspace=True)
     for given in reader:
         cells = [cell.strip() for cell in given]
@@ -213,7 +213,7 @@ def _group(key: str, rows: Sequence[Row]) -> GroupArrival:
 
 
 def _members(key: str, rows: Iterable[Row]) -> Iterator[PodArrival]:
-    """Numbered through; those of one row share all that they have in common."""
+    """Numbered across rows; those of one row share their spec and annotations."""
     first = 0
     for row in rows:
         container = Container(ResourceRequirements(dict(row.requests)))
