@@ -46,7 +46,7 @@ def test_a_gated_pod_waits_until_its_last_gate_is_gone(queue: SchedulingQueue) -
 def test_a_refused_pod_is_parked_until_an_event_concerns_it(queue: SchedulingQueue) -> None:
     queue.see(named("a"))
     item = popped(queue)
-    queue.park(item, by_extender=False)
+    queue.add_unschedulable(item, by_extender=False)
     queue.wake(concerns_all=False)
     assert is_idle(queue)
     queue.wake()
@@ -57,7 +57,7 @@ def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
     queue.see(named("a"))
     item = popped(queue)
     queue.wake()
-    queue.park(item, by_extender=True)
+    queue.add_unschedulable(item, by_extender=True)
     assert popped(queue) is item
 
 
@@ -67,7 +67,7 @@ def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: Sch
         queue.see(named(name))
         item = popped(queue)
         queue.wake(concerns_all=False)
-        queue.park(item, by_extender=by_extender)
+        queue.add_unschedulable(item, by_extender=by_extender)
         assert is_idle(queue) is not by_extender
         queue.forget(name)
 
@@ -75,7 +75,7 @@ def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: Sch
 def test_a_change_of_status_wakes_only_pods_that_the_extender_refused(queue: SchedulingQueue) -> None:
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
-        queue.park(popped(queue), by_extender=by_extender)
+        queue.add_unschedulable(popped(queue), by_extender=by_extender)
         queue.see(named(name), concerns_all=False)
         assert is_idle(queue) is not by_extender
         queue.forget(name)
@@ -85,7 +85,7 @@ def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) 
     for name in ("a", "b"):
         queue.see(named(name))
     refused = popped(queue)
-    queue.park(refused, by_extender=True)
+    queue.add_unschedulable(refused, by_extender=True)
     queue.wake()
     assert popped(queue).uid == "b"
     assert popped(queue) is refused
@@ -93,7 +93,7 @@ def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) 
 
 def test_a_pods_own_change_wakes_it(queue: SchedulingQueue) -> None:
     queue.see(named("a"))
-    queue.park(popped(queue), by_extender=True)
+    queue.add_unschedulable(popped(queue), by_extender=True)
     queue.see(named("a", nodeSelector={"zone": "b"}))
     assert popped(queue).pod["spec"]["nodeSelector"] == {"zone": "b"}
 
@@ -104,7 +104,7 @@ def test_nothing_shortens_the_backoff_after_an_error(queue: SchedulingQueue, clo
     ends = []
     for _ in range(6):
         item = popped(queue)
-        queue.punish(item)
+        queue.add_failed(item)
         queue.wake()
         queue.see(named("a"))
         ends.append(item.ready_at)
@@ -115,9 +115,9 @@ def test_nothing_shortens_the_backoff_after_an_error(queue: SchedulingQueue, clo
 def test_errors_are_forgotten_with_the_first_refusal(queue: SchedulingQueue, clock: Clock) -> None:
     queue.see(named("a"))
     item = popped(queue)
-    queue.punish(item)
+    queue.add_failed(item)
     clock.now = item.ready_at
-    queue.park(popped(queue), by_extender=True)
+    queue.add_unschedulable(popped(queue), by_extender=True)
     assert (item.errors, item.refusals) == (0, 1)
 
 
@@ -128,7 +128,7 @@ def test_what_is_gone_is_not_tried(queue: SchedulingQueue) -> None:
     tried = popped(queue)
     assert tried.uid == "b"
     queue.forget("b")
-    queue.punish(tried)
+    queue.add_failed(tried)
     assert is_idle(queue)
 
 

@@ -86,10 +86,10 @@ _FREE = ("schedulingGates", "tolerations", "activeDeadlineSeconds", "termination
 _FREE_WHILE_GATED = ("nodeSelector", "affinity")
 
 
-# ---- birth
+# ---- create
 
 
-def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
+def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
     """Default, admit and validate a new object, in place. Raises StatusError."""
     if kind.status and kind is not NODES:
         obj.pop("status", None)
@@ -100,7 +100,7 @@ def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
         obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
-            _pod_born(obj, store, gating)
+            _prepare_pod(obj, store, gating)
         case "jobs" | "deployments" | "replicasets" | "statefulsets":
             obj["spec"] = with_defaults(kind, obj.get("spec") or {})
             if kind is JOBS:
@@ -110,7 +110,7 @@ def born(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
             obj["status"] = {"phase": "Active"}
         case "nodes":
             _label(obj, "kubernetes.io/hostname")
-    judge(kind, obj, creation_errors(kind, obj))
+    validate(kind, obj, creation_errors(kind, obj))
 
 
 def _has_generations(kind: ResourceKind) -> bool:
@@ -123,7 +123,7 @@ def _label(obj: Json, key: str) -> None:
     meta["labels"] = {key: meta.get("name", ""), **(meta.get("labels") or {})}
 
 
-def _pod_born(pod: Json, store: Store, gating: bool) -> None:
+def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
     spec = pod["spec"] = pod.get("spec") or {}
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("restartPolicy", "Always")
@@ -181,7 +181,7 @@ def _prioritize(pod: Json, store: Store) -> None:
 # ---- what is not allowed
 
 
-def judge(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
+def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
     """Raises StatusError for `errors`, and for what the embedded cluster does not play or cannot read."""
     name = obj["metadata"].get("name", "")
     if found := [*errors]:
@@ -206,14 +206,14 @@ def judge(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
         raise invalid(kind, name, [wrong_as_stated("spec", str(fault))]) from fault
 
 
-def updated(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
+def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
     """`obj`, completed. Raises StatusError for a change that is not allowed, if it is to be `checked`."""
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
     if _has_generations(kind) and before.get("spec") != obj.get("spec"):
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
     if checked:
-        judge(kind, obj, change_errors(kind, before, obj))
+        validate(kind, obj, change_errors(kind, before, obj))
     if kind is PODS:
         old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
         gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []

@@ -214,8 +214,8 @@ def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
     return {**obj, "metadata": metadata | ({"managedFields": items} if items else {})}
 
 
-def kept_account(before: Json, after: Json, subresource: str) -> Json:
-    """`after` with the account that was there, unless the writer has set another or wiped it out.
+def kept_managers(before: Json, after: Json, subresource: str) -> Json:
+    """`after` with the managers that were there, unless the writer has set others or wiped them out.
 
     Through a subresource nobody can.
     """
@@ -227,10 +227,10 @@ def kept_account(before: Json, after: Json, subresource: str) -> Json:
     return with_entries(after, entries_of(before).values())
 
 
-def noted(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
+def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
     """`after`, with what is new or changed in it as the writer's own and nobody else's.
 
-    An object that nobody kept account of when it was made is not accounted for later either.
+    An object that was made without managed fields never gets any.
     """
     schema = schema_of(kind)
     if before is None:

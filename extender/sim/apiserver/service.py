@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from copy import deepcopy
 
-from extender.sim.apiserver.admission import FIRST_OBJECTS, born, grace, updated
+from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
 from extender.sim.apiserver.errors import conflict, exists, not_found
 from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
-from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_account, noted
+from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_managers, with_changes_of
 from extender.sim.apiserver.objects import identify, now, refuse_another
 from extender.sim.apiserver.patches import applied, refuse_untyped
 from extender.sim.apiserver.store import Store, key_of
@@ -88,7 +88,7 @@ class Service:
         manager: Manager | None = None,
         strict: bool = False,
     ) -> Json:
-        """`manager`: whose fields these are; without one nobody keeps account of this object's fields.
+        """`manager`: whose fields these are; without one its fields are not tracked.
 
         `strict`: fields that the kind does not have are refused, not dropped.
         """
@@ -98,8 +98,8 @@ class Service:
             if kind.namespaced:
                 self.get(NAMESPACES, "", obj["metadata"]["namespace"])
             if manager is not None:
-                obj = noted(kind, None, obj, manager)
-            born(kind, obj, self.store, self._gating)
+                obj = with_changes_of(kind, None, obj, manager)
+            prepare_for_create(kind, obj, self.store, self._gating)
             meta = obj["metadata"]
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
                 raise exists(kind, meta["name"])
@@ -129,11 +129,11 @@ class Service:
                 wanted = read(kind, wanted, strict)
             after = merged_parts(kind, before, wanted, subresource)
             refuse_another(kind, before, after)
-            if manager is not None and manager.operation != APPLY:  # who applies has kept account
-                after = noted(kind, before, kept_account(before, after, subresource), manager)
+            if manager is not None and manager.operation != APPLY:  # applying has tracked them already
+                after = with_changes_of(kind, before, kept_managers(before, after, subresource), manager)
             if after == before:
                 return before
-            after = updated(kind, before, after, checked=manager is not None)
+            after = prepare_for_update(kind, before, after, checked=manager is not None)
             if dry:
                 return after
             meta = after["metadata"]

@@ -178,10 +178,6 @@ def _last_seen(event: Json) -> str:
     return _since(event, "lastTimestamp", "firstTimestamp", "eventTime")
 
 
-def _count(event: Json) -> str:
-    return str((event.get("series") or {}).get("count") or event.get("count") or 1)
-
-
 def _object(event: Json) -> str:
     about = event.get("involvedObject") or {}
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
@@ -203,14 +199,14 @@ OF_EVENTS = (
     TableColumn("Source", _source, wide=True),
     TableColumn("Message", lambda event: str(event.get("message") or "").strip()),
     TableColumn("First Seen", lambda event: _since(event, "firstTimestamp", "eventTime"), wide=True),
-    TableColumn("Count", _count, wide=True),
+    TableColumn(
+        "Count", lambda event: str(at("series", "count")(event) or event.get("count") or 1), wide=True
+    ),
     TableColumn("Name", meta("name"), wide=True),
 )
 
 
 # ---- Kubernetes' own workloads
-
-_JOB_STATES = ("Complete", "Failed", "Suspended")
 
 
 def _number(*path: str) -> Callable[[Json], int]:
@@ -222,7 +218,8 @@ def _ready_pods(workload: Json) -> str:
 
 
 def _state(job: Json) -> str:
-    held = (type_ for type_ in _JOB_STATES if find_stored_condition(job, type_).get("status") == "True")
+    types = ("Complete", "Failed", "Suspended")
+    held = (type_ for type_ in types if find_stored_condition(job, type_).get("status") == "True")
     return next(held, "Running")
 
 
@@ -244,10 +241,6 @@ def _duration(job: Json) -> str:
 def _last_run(cron_job: Json) -> str:
     last = (cron_job.get("status") or {}).get("lastScheduleTime")
     return age(last) if last else "<none>"
-
-
-def _active_pods(cron_job: Json) -> int:
-    return len((cron_job.get("status") or {}).get("active") or ())
 
 
 def _containers(field: str, *path: str) -> Callable[[Json], str]:
@@ -292,7 +285,7 @@ OF_WORKLOADS: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Schedule", at("spec", "schedule")),
         TableColumn("Timezone", at("spec", "timeZone", default="<none>")),
         TableColumn("Suspend", lambda obj: str(bool(obj["spec"].get("suspend")))),
-        TableColumn("Active", _active_pods),
+        TableColumn("Active", lambda cron_job: len(at("status", "active")(cron_job))),
         TableColumn("Last Schedule", _last_run),
         *_template("spec", "jobTemplate"),
         TableColumn("Selector", lambda _: "<none>", wide=True),

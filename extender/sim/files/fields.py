@@ -211,19 +211,15 @@ def _form(schema: FieldSchema) -> Form:
     if "properties" in published:
         return _fields(schema)
     if "additionalProperties" in published:
-        return _map_of(schema.field(""))
+        value = schema.field("")  # of objects by any name, or of values that are told of together
+        form = _form(value)
+        if form is QUANTITY or value.published.get("x-kubernetes-int-or-string"):
+            return QUANTITIES
+        return _MAPS.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}
     if published.get("type") == "array":
         return [_form(schema.items)]
     type_name: str = published.get("type", "")
     return COUNT if type_name == "integer" and published.get("minimum") == 0 else _LEAVES.get(type_name, ANY)
-
-
-def _map_of(schema: FieldSchema) -> Form:
-    """Of objects by any name, or of values that are told of together."""
-    form = _form(schema)
-    if form is QUANTITY or schema.published.get("x-kubernetes-int-or-string"):
-        return QUANTITIES
-    return _MAPS.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}
 
 
 # ---- fields of workloads

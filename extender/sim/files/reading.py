@@ -47,7 +47,10 @@ def value_of(node: yaml.MappingNode, name: str) -> yaml.Node | None:
 def documents(path: Path, faults: list[str]) -> Iterator[Document]:
     """All in a file, or in the files of a folder."""
     try:
-        files = _files(path)
+        files = [path]
+        if path.is_dir():  # without those of folders inside it
+            inside = (file for file in path.iterdir() if not file.is_dir())
+            files = sorted(file for file in inside if file.suffix.lower() in _SUFFIXES)
     except OSError as fault:
         faults.append(f"{shown(path)}: cannot be read: {fault.strerror}")
         return
@@ -57,29 +60,27 @@ def documents(path: Path, faults: list[str]) -> Iterator[Document]:
         yield from _read(file, faults)
 
 
-def _files(path: Path) -> list[Path]:
-    """Not those of folders inside a folder. Raises OSError."""
-    if not path.is_dir():
-        return [path]
-    return sorted(file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES and not file.is_dir())
-
-
 def _read(path: Path, faults: list[str]) -> Iterator[Document]:
     file = shown(path)
     try:
         text = _text(path)
     except OSError as fault:
-        faults.append(f"{file}: cannot be read: {_why(path, fault)}")
+        there = "" if "\\" not in str(path) or path.exists() else "; paths are written with / here"
+        faults.append(f"{file}: cannot be read: {fault.strerror or fault}{there}")
         return
     except UnicodeDecodeError as fault:
         line = fault.object[: fault.start].count(b"\n") + 1
         faults.append(f"{file}:{line}: cannot be read: not UTF-8")
         return
     try:
-        yield from _parsed(file, text, faults)
+        loader = ObjectLoader(text)
+        while loader.check_node():
+            if (node := loader.get_node()) is not None:
+                yield from _of_node(file, loader, node, faults)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1
-        faults.append(f"{file}:{line}: not YAML: {fault.problem}{_advice(str(fault.problem))}")
+        advice = next((advice for sign, advice in _ADVICE.items() if sign in str(fault.problem)), "")
+        faults.append(f"{file}:{line}: not YAML: {fault.problem}{advice}")
     except yaml.reader.ReaderError as fault:
         line = text.count("\n", 0, fault.position) + 1
         faults.append(f"{file}:{line}: not YAML: it has a character that is not text")
@@ -97,22 +98,6 @@ def _text(path: Path) -> str:
     return text.replace("\t", " ") if is_json else text
 
 
-def _why(path: Path, fault: OSError) -> str:
-    there = "" if "\\" not in str(path) or path.exists() else "; paths are written with / here"
-    return f"{fault.strerror or fault}{there}"
-
-
-def _advice(problem: str) -> str:
-    return next((advice for sign, advice in _ADVICE.items() if sign in problem), "")
-
-
-def _parsed(file: str, text: str, faults: list[str]) -> Iterator[Document]:
-    loader = ObjectLoader(text)
-    while loader.check_node():
-        if (node := loader.get_node()) is not None:
-            yield from _of_node(file, loader, node, faults)
-
-
 def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
     """One document, or the items of a list of objects. Empty documents are usual."""
     if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
@@ -120,19 +105,18 @@ def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]
     if not isinstance(node, yaml.MappingNode):
         faults.append(f"{where(file, node)}: a document must be an object with apiVersion and kind")
         return
-    items = value_of(node, "items")
-    if isinstance(items, yaml.SequenceNode) and _is_list(node):
+    items, kind = value_of(node, "items"), value_of(node, "kind")
+    is_list = isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List")  # also PodList, JobList
+    if isinstance(items, yaml.SequenceNode) and is_list:
         for item in items.value:
             yield from _of_node(file, loader, item, faults)
         return
     if _size(node, {}) > _MOST_NODES:
-        faults.append(
-            f"{where(file, node)}: more than {_MOST_NODES} values, once its aliases are written out"
-        )
+        why = f"more than {_MOST_NODES} values, once its aliases are written out"
+        faults.append(f"{where(file, node)}: {why}")
         return
-    faults.extend(
-        f"{where(file, key)}: {key.value} stands twice in one object" for key in _doubled(node, set())
-    )
+    doubled = _doubled(node, set())
+    faults.extend(f"{where(file, key)}: {key.value} stands twice in one object" for key in doubled)
     yield Document(file, node, loader.construct_document(node))
 
 
@@ -160,9 +144,3 @@ def _size(node: yaml.Node, known: dict[int, float]) -> float:
         parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
         known[id(node)] = 1 + sum(_size(part, known) for part in parts)
     return known[id(node)]
-
-
-def _is_list(node: yaml.MappingNode) -> bool:
-    """List, and what a server answers with: PodList, JobList."""
-    kind = value_of(node, "kind")
-    return isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List")

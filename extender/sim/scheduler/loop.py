@@ -182,7 +182,7 @@ class Scheduler:
             except Unschedulable as fault:
                 self._refuse(item, fault)
             except ExtenderError as fault:
-                self.queue.punish(item)
+                self.queue.add_failed(item)
                 self._recorder.failed(item.pod, "SchedulerError", str(fault))
             else:
                 with self._lock:
@@ -194,10 +194,10 @@ class Scheduler:
         with self._lock:
             count = self._nodes.count
         if not count:
-            self.queue.park(item, by_extender=False)
+            self.queue.add_unschedulable(item, by_extender=False)
             return self._recorder.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
         outcome = self._preempt(item.pod, fault.rejections, count)
-        self.queue.park(item, by_extender=fault.by_extender)
+        self.queue.add_unschedulable(item, by_extender=fault.by_extender)
         message = f"{fault.message(count)} {outcome.message}".rstrip()
         self._recorder.failed(item.pod, "Unschedulable", message, outcome.node)
         if outcome.node and outcome.victims:
@@ -272,7 +272,7 @@ class Scheduler:
         """Pods of lower priority that were nominated to that node look for another."""
         with self._lock:
             self._nodes.nominate(pod, node)
-            lesser = self._nodes.lesser_guests(self._nodes.standing(pod), node)
+            lesser = self._nodes.lower_nominated(self._nodes.standing(pod), node)
         known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
         for uid in lesser:
             if uid in known:
@@ -306,5 +306,5 @@ class Scheduler:
         with self._lock:
             self._nodes.remove(item.uid)
         self.queue.wake(but=item)
-        self.queue.punish(item)
+        self.queue.add_failed(item)
         self._recorder.failed(item.pod, "SchedulerError", f"binding rejected: {error}")

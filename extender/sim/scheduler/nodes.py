@@ -119,18 +119,18 @@ class Nodes:
         """Who is bound to a node, or assumed there."""
         return list(self._on.get(name, {}).values())
 
-    def everybody(self) -> Iterator[tuple[str, PodInfo]]:
+    def pods(self) -> Iterator[tuple[str, PodInfo]]:
         for name, there in self._on.items():
             for standing in there.values():
                 yield name, standing
 
-    def guests(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
+    def nominated(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
         """Pods nominated to a node whose room this pod may not take: those of at least its priority."""
         for node, guest in self._nominated.values():
             if node == name and guest.uid != pod.uid and guest.priority >= pod.priority:
                 yield guest
 
-    def lesser_guests(self, pod: PodInfo, name: str) -> list[str]:
+    def lower_nominated(self, pod: PodInfo, name: str) -> list[str]:
         """The UIDs of pods of lower priority that are nominated to a node."""
         of_node = [guest for node, guest in self._nominated.values() if node == name]
         return [guest.uid for guest in of_node if guest.priority < pod.priority]
@@ -193,7 +193,7 @@ def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str
 def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
-    beside = [*nodes.on(name), *nodes.guests(pod, name)]
+    beside = [*nodes.on(name), *nodes.nominated(pod, name)]
     taken = (port for other in beside for port in other.shape.constraints.ports)
     if clashing(pod.shape.constraints.ports, taken):
         return PORTS_TAKEN
@@ -214,5 +214,5 @@ def _affinity_rejection(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | No
     terms = pod.shape.constraints.anti_affinity
     if any(any(nodes.selected(term, nodes.domain(term, name))) for term in terms):
         return KEEPS_APART
-    repelling = ((node, term) for node, other in nodes.everybody() for term in other.repels(pod))
+    repelling = ((node, term) for node, other in nodes.pods() for term in other.repels(pod))
     return REPELLED if any(node in nodes.domain(term, name) for node, term in repelling) else None

@@ -1,12 +1,13 @@
 """The pods that wait for the scheduler, when each is tried again, and the events that may make them
 schedulable.
 
-    gated ──► active ──► (being tried) ──► parked ──► backoff ──► active
-                                      └───► error ───────────────► active
+    gated ──► active ──► in flight ──► unschedulable ──► backoff ──► active
+                                  └──► error ──────────────────────► active
 
-A pod that was refused is parked until an event concerns it, and then may have to back off: 1, 2, 4, 8, 10 s,
-cut short whenever nobody else is to be tried. One that met an error waits as long, and nothing shortens that.
-An event that comes while a pod is being tried counts for that try: should it fail, the pod is not parked.
+A pod that was refused stays unschedulable until an event concerns it, and then may have to back off: 1, 2, 4,
+8, 10 s, cut short whenever no other pod is to be tried. One that met an error waits as long, and nothing
+shortens that. An event that comes while a pod is in flight counts for that try: should it fail, the pod backs
+off at once.
 
 A pod that the extender refused is woken by everything that happens to a pod on a node or to a node, and by
 any change of its own; one that failed the scheduler's own filters only by what makes room, or by wanting
@@ -32,8 +33,8 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 class SubQueue(Enum):
     GATED = auto()
     ACTIVE = auto()
-    TRIED = auto()
-    PARKED = auto()
+    IN_FLIGHT = auto()
+    UNSCHEDULABLE = auto()
     BACKOFF = auto()
     ERROR = auto()
 
@@ -99,10 +100,10 @@ class SchedulingQueue:
                     self._wake(item, concerns_all)
 
     def _wake(self, item: QueuedPod, concerns_all: bool) -> None:
-        if item.place is SubQueue.TRIED:
+        if item.place is SubQueue.IN_FLIGHT:
             item.missed = item.missed or concerns_all
             item.missed_if_refused = True
-        elif item.place is SubQueue.PARKED and (concerns_all or item.by_extender):
+        elif item.place is SubQueue.UNSCHEDULABLE and (concerns_all or item.by_extender):
             self._move(item, SubQueue.BACKOFF if self._clock() < item.ready_at else SubQueue.ACTIVE)
 
     # ---- what the loop does
@@ -113,21 +114,21 @@ class SchedulingQueue:
             while not self._closed:
                 self._release_ready()
                 if item := self._first(SubQueue.ACTIVE) or self._first(SubQueue.BACKOFF):
-                    item.place, item.missed, item.missed_if_refused = SubQueue.TRIED, False, False
+                    item.place, item.missed, item.missed_if_refused = SubQueue.IN_FLIGHT, False, False
                     return item
                 errors = self._heaps[SubQueue.ERROR]
                 self._changed.wait(max(0.0, errors[0][0] - self._clock()) if errors else None)
         return None
 
-    def park(self, item: QueuedPod, *, by_extender: bool) -> None:
+    def add_unschedulable(self, item: QueuedPod, *, by_extender: bool) -> None:
         """It was refused."""
         with self._changed:
             item.refusals, item.errors, item.by_extender = item.refusals + 1, 0, by_extender
             item.ready_at = self._after(item.refusals)
             missed = item.missed or (by_extender and item.missed_if_refused)
-            self._move(item, SubQueue.BACKOFF if missed else SubQueue.PARKED)
+            self._move(item, SubQueue.BACKOFF if missed else SubQueue.UNSCHEDULABLE)
 
-    def punish(self, item: QueuedPod) -> None:
+    def add_failed(self, item: QueuedPod) -> None:
         """Trying it failed."""
         with self._changed:
             item.errors += 1
@@ -143,7 +144,8 @@ class SchedulingQueue:
     def busy(self) -> bool:
         """Whether a pod is tried, or will be without another event."""
         with self._changed:
-            return any(item.place not in (SubQueue.GATED, SubQueue.PARKED) for item in self._pods.values())
+            idle = (SubQueue.GATED, SubQueue.UNSCHEDULABLE)
+            return any(item.place not in idle for item in self._pods.values())
 
     # ---- inside
 
