@@ -101,9 +101,6 @@ NAMESPACE = Leaf(
 
 def faults_of(document: Document, form: Form) -> Iterator[str]:
     yield from _faults(document.file, document.node, document.object, form, "")
-
-
-def nameless(document: Document) -> Iterator[str]:
     meta = document.object.get("metadata")
     if not isinstance(meta, dict) or not (meta.get("name") or meta.get("generateName")):
         yield f"{document.where()}: metadata.name: missing; every object has one"

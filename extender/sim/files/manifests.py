@@ -13,7 +13,7 @@ from extender.api.workloads.shape import KindName
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
 from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
-from extender.sim.files.fields import faults_of, fields_of, form_of, nameless
+from extender.sim.files.fields import faults_of, fields_of, form_of
 from extender.sim.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
 
@@ -176,7 +176,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     elif name in BY_NAME and not wrong:
         form = fields_of(BY_NAME[name])
     if form is not None:
-        wrong = [*faults_of(document, form), *nameless(document)]
+        wrong = list(faults_of(document, form))
     elif not wrong:
         notes.append(left_out_note(document))
     faults.extend(wrong)

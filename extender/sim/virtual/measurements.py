@@ -47,19 +47,14 @@ class Fairness:
                 siblings.setdefault(queue.parent, []).append(queue.share)
         for parent, shares in siblings.items():
             if len(shares) > 1:
-                level = _depth(parent, queues) + 1
+                level, above = 1, parent
+                while above != ROOT_QUEUE and above in queues:
+                    level, above = level + 1, queues[above].parent
                 self._sums[level] += jain(shares) * seconds
                 self._seconds[level] += seconds
 
     def means(self) -> dict[int, float]:
         return {level: self._sums[level] / self._seconds[level] for level in sorted(self._sums)}
-
-
-def _depth(name: str, queues: Mapping[str, QueueDecision]) -> int:
-    depth = 0
-    while name != ROOT_QUEUE and name in queues:
-        name, depth = queues[name].parent, depth + 1
-    return depth
 
 
 # ---- timelines and sums

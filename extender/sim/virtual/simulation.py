@@ -236,7 +236,10 @@ class Simulation:
             return self._note_end(pod)
         for observer in self._observers:
             observer.reclaimed(pod, self.now)
-        self._plan(self.now, partial(self._add, _again(member)))
+        # its controller creates another pod, which has all of its work ahead
+        metadata = replace(member.pod.metadata, uid=f"{member.pod.metadata.uid}+")
+        again = replace(member.pod, metadata=metadata, status=PodStatus())
+        self._plan(self.now, partial(self._add, member._replace(pod=again)))
 
     def _run(self, pods: Iterable[PodRecord]) -> None:
         """Pods run from now on. Those that end together are one event."""
@@ -261,10 +264,3 @@ class Simulation:
     def _note_end(self, pod: PodRecord) -> None:
         for observer in self._observers:
             observer.ended(pod, self.now)
-
-
-def _again(member: PodArrival) -> PodArrival:
-    """A pod that its controller creates again after an eviction: another one, with all of its work ahead."""
-    pod = member.pod
-    meta = replace(pod.metadata, uid=f"{pod.metadata.uid}+")
-    return member._replace(pod=replace(pod, metadata=meta, status=PodStatus()))
