@@ -1,4 +1,8 @@
-"""The view's port: one event loop in one thread, and the connections of its clients."""
+"""The view's port: one event loop in one thread, and the connections of its clients.
+
+The socket is opened before the worker process is forked, and the parent keeps it: connections made while a
+worker restarts wait in its backlog instead of being refused.
+"""
 
 import asyncio
 import socket
@@ -21,13 +25,15 @@ from extender.view.relay import Handlers, Relay
 from extender.view.target import refusal
 from extender.view.upstream import LARGEST, Upstream
 
-# ---- The connections of the view's clients: how many, and how long an incomplete request may take.
+log = logger(__name__)
 
 _IDLE = 120.0  # seconds; above the 90 of Go's transport: if the server closes first, a POST may fail
 _LONGEST_TARGET = 64 * 1024  # bytes: selectors and continue tokens are long
 _LONGEST_HEADER = 16 * 1024
 _MOST_HEADERS = 64
 _LINGERING = 2.0  # seconds to read the rest of a body that is refused, so that the client reads the answer
+_LAST_ANSWERS = 0.2  # seconds to finish requests when stopping; streams end then
+_STOPPED = 2.0  # seconds until the thread is left alone
 
 
 class ViewLimits(NamedTuple):
@@ -73,7 +79,7 @@ class _Caller(RequestHandler):
 
 
 class Callers:
-    """All connections."""
+    """All connections: how many, and how long an incomplete request may take."""
 
     def __init__(self, relay: Relay, limits: ViewLimits) -> None:
         self._relay = relay
@@ -148,17 +154,6 @@ def _request(
 ) -> web.BaseRequest:
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST)
-
-
-# ---- The view's port: one event loop in one thread, on a socket that is listening already.
-#
-# The socket is opened before the worker process is forked, and the parent keeps it: connections made
-# while a worker restarts wait in its backlog instead of being refused.
-
-_LAST_ANSWERS = 0.2  # seconds to finish requests when stopping; streams end then
-_STOPPED = 2.0  # seconds until the thread is left alone
-
-log = logger(__name__)
 
 
 class ViewServer:

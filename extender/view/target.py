@@ -1,5 +1,11 @@
-"""What a request to the view asks for, whether a kube-scheduler may ask it, and refusals as Status
-objects.
+"""What a request to the view asks for, whether a kube-scheduler may ask it, and refusals as Status objects.
+
+The view adds Muster's credentials, so the API server cannot tell who asks. What is allowed is what a
+kube-scheduler does, and nothing that goes behind the barrier: the rules of the roles system:kube-scheduler
+and system:volume-scheduler, less what binds, deletes or enters pods.
+
+Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and the API
+server refuses what its role does not have. Secrets are refused here, since Muster's own role may have one.
 """
 
 import hmac
@@ -11,12 +17,53 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 import msgspec
 from aiohttp import hdrs, web
 
-# ---- What a request asks for: below the secret first segment of its path.
-
 # No percent signs, empty segments or dots: what is judged here has to be what the API server reads.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
 _QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII without '#'
 _ABSOLUTE = re.compile(r"https?://[^/?#]+")  # as clients write it that take us for a proxy
+
+_READ = frozenset({"GET", "HEAD"})
+_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # the last two are old prefixes of paths
+_PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # besides /api and /apis
+_REVIEWED = frozenset({"POST"})
+
+# By group, then resource and subresource.
+WRITES: dict[str, dict[str, frozenset[str]]] = {
+    "": {
+        "events": frozenset({"POST", "PUT", "PATCH"}),
+        "pods/status": frozenset({"PATCH"}),
+        "persistentvolumeclaims": frozenset({"PUT", "PATCH"}),  # volumes that bind late
+        "persistentvolumes": frozenset({"PUT", "PATCH"}),
+    },
+    "events.k8s.io": {"events": frozenset({"POST", "PUT", "PATCH"})},
+    "coordination.k8s.io": {
+        "leases": frozenset({"POST", "PUT", "PATCH"}),
+        "leasecandidates": frozenset({"POST", "PUT", "PATCH"}),
+    },
+    "resource.k8s.io": {
+        # Created for extended resources that devices provide, and deleted if the pod is not bound after all.
+        "resourceclaims": frozenset({"POST", "PUT", "PATCH", "DELETE"}),
+        "resourceclaims/status": frozenset({"PUT", "PATCH"}),
+    },
+    "scheduling.k8s.io": {"podgroups/status": frozenset({"PUT", "PATCH"})},  # Kubernetes' own groups
+    # The scheduler's own port asks who calls it, and whether that is allowed; kubectl asks what it may do.
+    "authentication.k8s.io": {"tokenreviews": _REVIEWED, "selfsubjectreviews": _REVIEWED},
+    "authorization.k8s.io": {
+        "subjectaccessreviews": _REVIEWED,
+        "selfsubjectaccessreviews": _REVIEWED,
+        "selfsubjectrulesreviews": _REVIEWED,
+    },
+}
+
+_REASONS = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.NOT_FOUND: "NotFound",
+    HTTPStatus.REQUEST_TIMEOUT: "Timeout",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+}
 
 
 class MalformedTarget(ValueError):
@@ -62,51 +109,6 @@ def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
     return ViewTarget(method, f"/{rest}", query)
 
 
-# ---- What may be asked through the view: what a kube-scheduler does, and nothing that goes behind the
-# barrier.
-#
-# The view adds Muster's credentials, so the API server cannot tell who asks. Its rules for the
-# scheduler are those of the roles system:kube-scheduler and system:volume-scheduler, less what binds,
-# deletes or enters pods.
-#
-# Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and
-# the API server refuses what its role does not have. Secrets are refused here, since Muster's own role
-# may have one.
-
-_READ = frozenset({"GET", "HEAD"})
-_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # the last two are old prefixes of paths
-_PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # besides /api and /apis
-_REVIEWED = frozenset({"POST"})
-
-# By group, then resource and subresource.
-WRITES: dict[str, dict[str, frozenset[str]]] = {
-    "": {
-        "events": frozenset({"POST", "PUT", "PATCH"}),
-        "pods/status": frozenset({"PATCH"}),
-        "persistentvolumeclaims": frozenset({"PUT", "PATCH"}),  # volumes that bind late
-        "persistentvolumes": frozenset({"PUT", "PATCH"}),
-    },
-    "events.k8s.io": {"events": frozenset({"POST", "PUT", "PATCH"})},
-    "coordination.k8s.io": {
-        "leases": frozenset({"POST", "PUT", "PATCH"}),
-        "leasecandidates": frozenset({"POST", "PUT", "PATCH"}),
-    },
-    "resource.k8s.io": {
-        # Created for extended resources that devices provide, and deleted if the pod is not bound after all.
-        "resourceclaims": frozenset({"POST", "PUT", "PATCH", "DELETE"}),
-        "resourceclaims/status": frozenset({"PUT", "PATCH"}),
-    },
-    "scheduling.k8s.io": {"podgroups/status": frozenset({"PUT", "PATCH"})},  # Kubernetes' own groups
-    # The scheduler's own port asks who calls it, and whether that is allowed; kubectl asks what it may do.
-    "authentication.k8s.io": {"tokenreviews": _REVIEWED, "selfsubjectreviews": _REVIEWED},
-    "authorization.k8s.io": {
-        "subjectaccessreviews": _REVIEWED,
-        "selfsubjectaccessreviews": _REVIEWED,
-        "selfsubjectrulesreviews": _REVIEWED,
-    },
-}
-
-
 class AskedResource(NamedTuple):
     """What a path means."""
 
@@ -140,21 +142,6 @@ def is_allowed(method: str, path: str) -> bool:
     return named and method in WRITES.get(resource.group, {}).get(resource.name, ())
 
 
-# ---- Answers of the view's own, as the API server writes its refusals: Status objects.
-
-_AGAIN = {hdrs.RETRY_AFTER: "1"}  # seconds
-
-_REASONS = {
-    HTTPStatus.BAD_REQUEST: "BadRequest",
-    HTTPStatus.FORBIDDEN: "Forbidden",
-    HTTPStatus.NOT_FOUND: "NotFound",
-    HTTPStatus.REQUEST_TIMEOUT: "Timeout",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
-    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
-}
-
-
 def refusal(code: HTTPStatus, message: str) -> web.Response:
     """An answer that refuses a request."""
     status: dict[str, object] = {
@@ -168,7 +155,7 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
     }
     headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
     if code is HTTPStatus.TOO_MANY_REQUESTS:
-        headers |= _AGAIN
+        headers[hdrs.RETRY_AFTER] = "1"  # seconds
     return web.Response(status=code, headers=headers, body=msgspec.json.encode(status))
 
 
