@@ -1,4 +1,9 @@
-"""Requests to the API server on behalf of the scheduler, and requests passed on as they are."""
+"""Requests to the API server on behalf of the scheduler, by aiohttp, and requests passed on as they are.
+
+A few connections are shared by all requests, however many arrive at once: a scheduler posts each Event in a
+goroutine of its own. Watches have connections of their own, so that they cannot fill the pool. Small bodies
+are read whole, larger ones pass through in pieces.
+"""
 
 import asyncio
 import socket
@@ -18,132 +23,11 @@ from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view.target import ViewTarget
 
-# ---- Which headers are passed on. All others go through as they came, repeated ones too.
+log = logger(__name__)
 
-_OF_ONE_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-# Who asks is Muster, whatever the client says; aiohttp writes Host. A compressed answer could not be edited,
-# and would only cost time on loopback.
-_OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
-_CLAIMS = ("impersonate-", "x-remote-")
-
-
-def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
-    """The headers of a request, with the credentials that Muster has."""
-    dropped = _OF_THE_CLIENT | _named_by(sent)
-    passed = CIMultiDict[str]()
-    for name, value in sent.items():
-        lower = name.lower()
-        if lower not in dropped and not lower.startswith(_CLAIMS):
-            passed.add(name, value)
-    if authorization:
-        passed[hdrs.AUTHORIZATION] = authorization
-    return passed
-
-
-def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """The headers of an answer."""
-    dropped = _OF_ONE_HOP | _named_by(answered)
-    passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
-    passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
-    return passed
-
-
-def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
-    """What the header Connection declares to be of one hop."""
-    named = headers.getall(hdrs.CONNECTION, ())
-    return frozenset(each.strip().lower() for line in named for each in line.split(","))
-
-
-# ---- The body of a request: small ones are read whole, larger ones pass through in pieces.
-
-LARGEST = 16 * 1024 * 1024  # bytes
-_SMALL_BODY = 64 * 1024  # bytes
-_PATIENCE = 30.0  # seconds for the next piece
-
-
-class BadBody(Exception):
-    """The client's fault, as a status and a message."""
-
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class Upload:
-    """The pieces of a large body, for one sending only: what was sent is gone."""
-
-    def __init__(self, request: web.BaseRequest) -> None:
-        self._request = request
-        self._begun = False
-        self.fault: BadBody | None = None  # why it ended before its end
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._begun:
-            raise OSError("the body has been sent already")
-        self._begun = True
-        return self._pieces()
-
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        size = 0
-        try:
-            while piece := await _in_time(self._request.content.readany()):
-                if (size := size + len(piece)) > LARGEST:
-                    raise _too_large()
-                yield piece
-        except BadBody as fault:
-            self.fault = fault
-            raise
-
-
-async def read_body(request: web.BaseRequest) -> bytes | Upload:
-    """Raises BadBody."""
-    if not request.body_exists:
-        return b""
-    length = request.content_length
-    if length is not None and length > LARGEST:
-        raise _too_large()
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer has not begun
-    if length is None or length > _SMALL_BODY:
-        return Upload(request)
-    if request.content.is_eof():
-        return await request.read()
-    return await _in_time(request.read())
-
-
-async def _in_time(reading: Awaitable[bytes]) -> bytes:
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            return await reading
-    except TimeoutError:
-        raise BadBody(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
-    except web.RequestPayloadError as fault:
-        raise BadBody(HTTPStatus.BAD_REQUEST, f"malformed body: {fault}") from fault
-
-
-def _too_large() -> BadBody:
-    return BadBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have {LARGEST} bytes")
-
-
-# ---- Requests to the API server on behalf of the scheduler, by aiohttp.
-#
-# A few connections are shared by all requests, however many arrive at once: a scheduler posts each
-# Event in a goroutine of its own. Watches have connections of their own, so that they cannot fill the
-# pool.
-
+LARGEST = 16 * 1024 * 1024  # bytes of a body
+_SMALL = 64 * 1024  # bytes
+_PATIENCE = 30.0  # seconds for the next piece of a body
 POOL = 32  # connections for requests; further requests wait for one
 STREAMS = 256  # connections for watches
 _LONGEST_HEADER = 64 * 1024  # bytes
@@ -153,8 +37,27 @@ _DIAL = 5.0  # seconds
 _TURN = 30.0  # seconds to wait for a connection of the pool
 _ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 
-log = logger(__name__)
+# The headers that are not passed on; all others go through as they came, repeated ones too.
+_OF_ONE_HOP = frozenset(
+    [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+# Who asks is Muster, whatever the client says; aiohttp writes Host. A compressed answer could not be edited,
+# and would only cost time on loopback.
+_OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
+_CLAIMS = ("impersonate-", "x-remote-")
+
 Body = bytes | AsyncIterable[bytes]
 
 
@@ -245,9 +148,6 @@ class Upstream:
             self._authorization = await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
-_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
-
-
 def _session(limit: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_OLDEST_IDLE, socket_factory=_dialled)
     return aiohttp.ClientSession(
@@ -278,9 +178,96 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
     return route
 
 
-# ---- A request passed on as it is, and its answer.
+def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
+    """The headers of a request, with the credentials that Muster has."""
+    dropped = _OF_THE_CLIENT | _named_by(sent)
+    passed = CIMultiDict[str]()
+    for name, value in sent.items():
+        lower = name.lower()
+        if lower not in dropped and not lower.startswith(_CLAIMS):
+            passed.add(name, value)
+    if authorization:
+        passed[hdrs.AUTHORIZATION] = authorization
+    return passed
 
-_SMALL = 64 * 1024  # bytes
+
+def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """The headers of an answer."""
+    dropped = _OF_ONE_HOP | _named_by(answered)
+    passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
+    passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
+    return passed
+
+
+def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
+    """What the header Connection declares to be of one hop."""
+    named = headers.getall(hdrs.CONNECTION, ())
+    return frozenset(name.strip().lower() for line in named for name in line.split(","))
+
+
+class BadBody(Exception):
+    """The client's fault, as a status and a message."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Upload:
+    """The pieces of a large body, for one sending only: what was sent is gone."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._begun = False
+        self.fault: BadBody | None = None  # why it ended before its end
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._begun:
+            raise OSError("the body has been sent already")
+        self._begun = True
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            while piece := await _in_time(self._request.content.readany()):
+                if (size := size + len(piece)) > LARGEST:
+                    raise _too_large()
+                yield piece
+        except BadBody as fault:
+            self.fault = fault
+            raise
+
+
+async def read_body(request: web.BaseRequest) -> bytes | Upload:
+    """Raises BadBody."""
+    if not request.body_exists:
+        return b""
+    length = request.content_length
+    if length is not None and length > LARGEST:
+        raise _too_large()
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer has not begun
+    if length is None or length > _SMALL:
+        return Upload(request)
+    if request.content.is_eof():
+        return await request.read()
+    return await _in_time(request.read())
+
+
+async def _in_time(reading: Awaitable[bytes]) -> bytes:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await reading
+    except TimeoutError:
+        raise BadBody(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
+    except web.RequestPayloadError as fault:
+        raise BadBody(HTTPStatus.BAD_REQUEST, f"malformed body: {fault}") from fault
+
+
+def _too_large() -> BadBody:
+    return BadBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have {LARGEST} bytes")
 
 
 class CutOff(Exception):
@@ -309,18 +296,15 @@ async def hand_over(
     upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
 ) -> web.StreamResponse:
     """An answer as it is. Raises UpstreamGone, Unanswered, CutOff."""
+    headers = for_client(answer.headers)
     if answer.content_length is not None and answer.content_length <= _SMALL:
         try:
             body = await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise upstream.failure(target, fault) from fault
-        return web.Response(
-            status=answer.status, reason=answer.reason, headers=for_client(answer.headers), body=body
-        )
+        return web.Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
     # Piece by piece, each as soon as it is there, and not faster than the client reads.
-    response = web.StreamResponse(
-        status=answer.status, reason=answer.reason, headers=for_client(answer.headers)
-    )
+    response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
     await response.prepare(request)
     async for piece in pieces(answer):
         await response.write(piece)

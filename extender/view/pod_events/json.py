@@ -1,4 +1,7 @@
-"""Pods in JSON: one event a line."""
+"""Pods in JSON: one event a line.
+
+A change takes the object apart as far as the changed field, and everything else is copied as it came.
+"""
 
 import re
 
@@ -18,8 +21,6 @@ from extender.view.pod_events.codec import (
     pod_facts,
     version_number,
 )
-
-# ---- What is read of pods in JSON: the facts, and where each pod begins and ends.
 
 # msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)
@@ -84,7 +85,102 @@ _read_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _read_list = msgspec.json.Decoder(_List).decode
 _read_list_meta = msgspec.json.Decoder(_ListMeta).decode
 
+Parts = dict[str, Raw]
+
+_encode = msgspec.json.Encoder().encode
+_parts = msgspec.json.Decoder(Parts).decode
+_elements = msgspec.json.Decoder(list[Raw] | None).decode
+
+_ASKED = {ASK_MARK: "1"}
+_AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
+_MARK = Raw(_encode({"name": MARK_NAME, "resources": _AMOUNTS}))
+_POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
 _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
+
+
+class JsonPods:
+    """The codec of application/json."""
+
+    content_type = "application/json"
+    stream_type = "application/json"
+
+    def events(self) -> PodEvents:
+        return Lines()
+
+    def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
+        return _frame(type_, _changed(pod, appearance, str(version), _POD_KIND))
+
+    def deleted(self, facts: PodFacts, version: int) -> bytes:
+        named = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid}
+        meta = {**named, "resourceVersion": str(version)}
+        spec = {"containers": None, "schedulerName": facts.scheduler}
+        return _frame("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
+
+    def page(self, body: bytes) -> PodPage:
+        try:
+            found = _read_list(_on_one_line(body))
+            meta = _read_list_meta(found.metadata)
+        except UNREADABLE as fault:
+            raise BrokenPods(f"this is no list of pods: {fault}") from fault
+        if found.kind != "PodList":
+            raise BrokenPods("this is a list of another kind")
+        pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
+        return PodPage(version_number(meta.resource_version), meta.continue_, bytes(found.metadata), pods)
+
+    def list_metadata(self, version: int) -> bytes:
+        return _encode({"resourceVersion": str(version)})
+
+    def list_writer(self, metadata: bytes) -> PodListWriter:
+        return _ListWriter(metadata)
+
+
+class _ListWriter:
+    def __init__(self, metadata: bytes) -> None:
+        self._metadata = metadata
+        self._comma = b""
+
+    def start(self) -> bytes:
+        return b'{"kind":"PodList","apiVersion":"v1","metadata":' + self._metadata + b',"items":['
+
+    def item(self, pod: bytes, appearance: Appearance) -> bytes:
+        changed = pod if appearance == AS_IT_IS else _changed(pod, appearance, "", {})
+        written = self._comma + changed
+        self._comma = b","
+        return written
+
+    def end(self) -> bytes:
+        return b"]}\n"
+
+
+def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
+    """Empty version, empty kind: as they are."""
+    try:
+        parts = {**kind, **_parts(pod)}
+        if version:
+            _put(parts, "metadata", "resourceVersion", version)
+        if appearance.node:
+            _put(parts, "status", "nominatedNodeName", appearance.node)
+        if appearance.asks:
+            spec = _parts(parts.get("spec", b"{}"))
+            _put(
+                parts,
+                "spec",
+                "initContainers",
+                [*(_elements(spec.get("initContainers", b"null")) or []), _MARK],
+            )
+        return _encode(parts)
+    except UNREADABLE as fault:
+        raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
+
+
+def _put(parts: Parts, part: str, field: str, value: object) -> None:
+    inside = _parts(parts.get(part, b"{}"))
+    inside[field] = Raw(_encode(value))
+    parts[part] = Raw(_encode(inside))
+
+
+def _frame(type_: str, pod: bytes) -> bytes:
+    return b'{"type":"' + type_.encode() + b'","object":' + pod + b"}\n"
 
 
 class Lines:
@@ -102,18 +198,6 @@ class Lines:
         lines = [bytes(self._begun), *more[:-1]]
         self._begun = bytearray(more[-1])
         return [_event(line) for line in lines if line.strip()]
-
-
-def page(body: bytes) -> PodPage:
-    try:
-        found = _read_list(_on_one_line(body))
-        meta = _read_list_meta(found.metadata)
-    except UNREADABLE as fault:
-        raise BrokenPods(f"this is no list of pods: {fault}") from fault
-    if found.kind != "PodList":
-        raise BrokenPods("this is a list of another kind")
-    pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
-    return PodPage(version_number(meta.resource_version), meta.continue_, bytes(found.metadata), pods)
 
 
 def _on_one_line(body: bytes) -> bytes:
@@ -170,96 +254,3 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
         return 0, False
     annotations = meta.annotations or {}
     return version_number(meta.resource_version), annotations.get(INITIAL_EVENTS_END) == "true"
-
-
-# ---- Pods in JSON: one event a line.
-#
-# A change takes the object apart as far as the changed field, and everything else is copied as it came.
-
-Parts = dict[str, Raw]
-
-_encode = msgspec.json.Encoder().encode
-_parts = msgspec.json.Decoder(Parts).decode
-_elements = msgspec.json.Decoder(list[Raw] | None).decode
-
-_ASKED = {ASK_MARK: "1"}
-_AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
-_MARK = Raw(_encode({"name": MARK_NAME, "resources": _AMOUNTS}))
-_POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
-
-
-class JsonPods:
-    """The codec of application/json."""
-
-    content_type = "application/json"
-    stream_type = "application/json"
-
-    def events(self) -> PodEvents:
-        return Lines()
-
-    def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        return _frame(type_, _changed(pod, appearance, str(version), _POD_KIND))
-
-    def deleted(self, facts: PodFacts, version: int) -> bytes:
-        named = {"name": facts.name, "namespace": facts.namespace, "uid": facts.uid}
-        meta = {**named, "resourceVersion": str(version)}
-        spec = {"containers": None, "schedulerName": facts.scheduler}
-        return _frame("DELETED", _encode({**_POD_KIND, "metadata": meta, "spec": spec, "status": {}}))
-
-    def page(self, body: bytes) -> PodPage:
-        return page(body)
-
-    def list_metadata(self, version: int) -> bytes:
-        return _encode({"resourceVersion": str(version)})
-
-    def list_writer(self, metadata: bytes) -> PodListWriter:
-        return _ListWriter(metadata)
-
-
-class _ListWriter:
-    def __init__(self, metadata: bytes) -> None:
-        self._metadata = metadata
-        self._comma = b""
-
-    def start(self) -> bytes:
-        return b'{"kind":"PodList","apiVersion":"v1","metadata":' + self._metadata + b',"items":['
-
-    def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        changed = pod if appearance == AS_IT_IS else _changed(pod, appearance, "", {})
-        written = self._comma + changed
-        self._comma = b","
-        return written
-
-    def end(self) -> bytes:
-        return b"]}\n"
-
-
-def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
-    """Empty version, empty kind: as they are."""
-    try:
-        parts = {**kind, **_parts(pod)}
-        if version:
-            _put(parts, "metadata", "resourceVersion", version)
-        if appearance.node:
-            _put(parts, "status", "nominatedNodeName", appearance.node)
-        if appearance.asks:
-            spec = _parts(parts.get("spec", b"{}"))
-            _put(
-                parts,
-                "spec",
-                "initContainers",
-                [*(_elements(spec.get("initContainers", b"null")) or []), _MARK],
-            )
-        return _encode(parts)
-    except UNREADABLE as fault:
-        raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
-
-
-def _put(parts: Parts, part: str, field: str, value: object) -> None:
-    inside = _parts(parts.get(part, b"{}"))
-    inside[field] = Raw(_encode(value))
-    parts[part] = Raw(_encode(inside))
-
-
-def _frame(type_: str, pod: bytes) -> bytes:
-    return b'{"type":"' + type_.encode() + b'","object":' + pod + b"}\n"

@@ -1,4 +1,8 @@
-"""Pods in Kubernetes' protobuf: each frame has its length before it."""
+"""Pods in Kubernetes' protobuf: each frame has its length before it.
+
+A change is appended: where a message has a field twice, messages are merged, lists are joined, and of texts
+the last one counts. Messages are walked over to be read, and what is not needed is skipped.
+"""
 
 from collections import defaultdict
 
@@ -17,9 +21,8 @@ from extender.view.pod_events.codec import (
     version_number,
 )
 
-# ---- The numbers of the protobuf fields that are read or changed, by message: from the generated.proto
-# files of k8s.io/api/core/v1, k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime.
-
+# The numbers of the protobuf fields that are read or changed, by message: from the generated.proto files of
+# k8s.io/api/core/v1, k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime.
 WATCH_EVENT_TYPE, WATCH_EVENT_OBJECT = 1, 2
 RAW_EXTENSION_RAW = 1
 UNKNOWN_TYPE_META, UNKNOWN_RAW = 1, 2
@@ -39,8 +42,7 @@ ENTRY_KEY, ENTRY_VALUE = 1, 2  # of every map
 QUANTITY_TEXT = 1
 
 
-# ---- What is read of pods in protobuf: messages are walked over, and what is not needed is skipped.
-
+_UNKNOWN_END = b"\x1a\0\x22\0"  # contentEncoding and contentType, empty: Go writes both
 LENGTH = 4  # bytes before each frame, the highest first
 
 _OF_TYPE = frozenset({TYPE_META_KIND})
@@ -50,6 +52,104 @@ _OF_STATUS = frozenset({STATUS_PHASE})
 _OF_LIST = frozenset({LIST_META_VERSION, LIST_META_CONTINUE})
 _OF_ENTRY = frozenset({ENTRY_KEY, ENTRY_VALUE})
 _END_NOTE = {ENTRY_KEY: INITIAL_EVENTS_END, ENTRY_VALUE: "true"}
+
+
+class ProtobufPods:
+    """The codec of application/vnd.kubernetes.protobuf."""
+
+    content_type = "application/vnd.kubernetes.protobuf"
+    stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
+
+    def events(self) -> PodEvents:
+        return Frames()
+
+    def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
+        versioned = pod + field(POD_METADATA, _text(META_VERSION, str(version)))
+        return _frame(type_, _changed(versioned, appearance))
+
+    def deleted(self, facts: PodFacts, version: int) -> bytes:
+        named = _text(META_NAME, facts.name) + _text(META_NAMESPACE, facts.namespace)
+        meta = named + _text(META_UID, facts.uid) + _text(META_VERSION, str(version))
+        spec = _text(SPEC_SCHEDULER, facts.scheduler)
+        pod = field(POD_METADATA, meta) + field(POD_SPEC, spec) + field(POD_STATUS, b"")
+        return _frame("DELETED", pod)
+
+    def page(self, body: bytes) -> PodPage:
+        try:
+            kind, raw = _opened(body)
+            parts = [(number, value) for number, value in fields(raw) if isinstance(value, bytes)]
+            metadata = b"".join(value for number, value in parts if number == LIST_METADATA)
+            text_of = texts(metadata, _OF_LIST).get
+        except BrokenMessage as fault:
+            raise BrokenPods(f"this is no list of pods: {fault}") from fault
+        if kind != "PodList":
+            raise BrokenPods("this is a list of another kind")
+        pods = [ListedPod(_facts(value), value) for number, value in parts if number == LIST_ITEMS]
+        version = version_number(text_of(LIST_META_VERSION, ""))
+        return PodPage(version, text_of(LIST_META_CONTINUE, ""), metadata, pods)
+
+    def list_metadata(self, version: int) -> bytes:
+        return _text(LIST_META_VERSION, str(version))
+
+    def list_writer(self, metadata: bytes) -> PodListWriter:
+        return _ListWriter(metadata)
+
+
+class _ListWriter:
+    """The length of a list comes before its items, so it is kept until its end."""
+
+    def __init__(self, metadata: bytes) -> None:
+        self._parts = [field(LIST_METADATA, metadata)]
+
+    def start(self) -> bytes:
+        return b""
+
+    def item(self, pod: bytes, appearance: Appearance) -> bytes:
+        self._parts.append(field(LIST_ITEMS, _changed(pod, appearance)))
+        return b""
+
+    def end(self) -> bytes:
+        return _closed("PodList", b"".join(self._parts))
+
+
+def _text(number: int, value: str) -> bytes:
+    return field(number, value.encode())
+
+
+def _quantity(kind: int, resource: str, amount: str) -> bytes:
+    value = field(ENTRY_VALUE, _text(QUANTITY_TEXT, amount))
+    return field(kind, _text(ENTRY_KEY, resource) + value)
+
+
+def _mark() -> bytes:
+    """Of a Pod: its spec with one init container, which is appended to those that it has."""
+    amounts = _quantity(RESOURCES_LIMITS, ASK_MARK, "1")
+    for resource, amount in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0")):
+        amounts += _quantity(RESOURCES_REQUESTS, resource, amount)
+    container = _text(CONTAINER_NAME, MARK_NAME) + field(CONTAINER_RESOURCES, amounts)
+    return field(POD_SPEC, field(SPEC_INIT_CONTAINERS, container))
+
+
+_MARK = _mark()
+
+
+def _changed(pod: bytes, appearance: Appearance) -> bytes:
+    if appearance.node:
+        pod += field(POD_STATUS, _text(STATUS_NOMINATED_NODE, appearance.node))
+    return pod + _MARK if appearance.asks else pod
+
+
+def _closed(kind: str, raw: bytes) -> bytes:
+    """An object of the core group as a body."""
+    type_meta = _text(TYPE_META_API_VERSION, "v1") + _text(TYPE_META_KIND, kind)
+    unknown = field(UNKNOWN_TYPE_META, type_meta) + field(UNKNOWN_RAW, raw) + _UNKNOWN_END
+    return KUBERNETES_PREFIX + unknown
+
+
+def _frame(type_: str, pod: bytes) -> bytes:
+    obj = field(RAW_EXTENSION_RAW, _closed("Pod", pod))
+    event = _text(WATCH_EVENT_TYPE, type_) + field(WATCH_EVENT_OBJECT, obj)
+    return len(event).to_bytes(LENGTH) + event
 
 
 class Frames:
@@ -85,21 +185,6 @@ class Frames:
         frame = bytes(self._begun[:end])
         del self._begun[:end]
         return frame
-
-
-def page(body: bytes) -> PodPage:
-    try:
-        kind, raw = _opened(body)
-        parts = [(number, value) for number, value in fields(raw) if isinstance(value, bytes)]
-        metadata = b"".join(value for number, value in parts if number == LIST_METADATA)
-        text_of = texts(metadata, _OF_LIST).get
-    except BrokenMessage as fault:
-        raise BrokenPods(f"this is no list of pods: {fault}") from fault
-    if kind != "PodList":
-        raise BrokenPods("this is a list of another kind")
-    pods = [ListedPod(_facts(value), value) for number, value in parts if number == LIST_ITEMS]
-    version = version_number(text_of(LIST_META_VERSION, ""))
-    return PodPage(version, text_of(LIST_META_CONTINUE, ""), metadata, pods)
 
 
 def _type_and_object(frame: bytes) -> tuple[str, bytes]:
@@ -164,98 +249,3 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     except BrokenMessage:
         return 0, False
     return version, _END_NOTE in pairs
-
-
-# ---- Pods in Kubernetes' protobuf: each frame has its length before it.
-#
-# A change is appended: where a message has a field twice, messages are merged, lists are joined, and of
-# texts the last one counts.
-
-_UNKNOWN_END = b"\x1a\0\x22\0"  # contentEncoding and contentType, empty: Go writes both
-
-
-class ProtobufPods:
-    """The codec of application/vnd.kubernetes.protobuf."""
-
-    content_type = "application/vnd.kubernetes.protobuf"
-    stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
-
-    def events(self) -> PodEvents:
-        return Frames()
-
-    def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
-        versioned = pod + field(POD_METADATA, _text(META_VERSION, str(version)))
-        return _frame(type_, _changed(versioned, appearance))
-
-    def deleted(self, facts: PodFacts, version: int) -> bytes:
-        named = _text(META_NAME, facts.name) + _text(META_NAMESPACE, facts.namespace)
-        meta = named + _text(META_UID, facts.uid) + _text(META_VERSION, str(version))
-        spec = _text(SPEC_SCHEDULER, facts.scheduler)
-        pod = field(POD_METADATA, meta) + field(POD_SPEC, spec) + field(POD_STATUS, b"")
-        return _frame("DELETED", pod)
-
-    def page(self, body: bytes) -> PodPage:
-        return page(body)
-
-    def list_metadata(self, version: int) -> bytes:
-        return _text(LIST_META_VERSION, str(version))
-
-    def list_writer(self, metadata: bytes) -> PodListWriter:
-        return _ListWriter(metadata)
-
-
-class _ListWriter:
-    """The length of a list comes before its items, so it is kept until its end."""
-
-    def __init__(self, metadata: bytes) -> None:
-        self._parts = [field(LIST_METADATA, metadata)]
-
-    def start(self) -> bytes:
-        return b""
-
-    def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        self._parts.append(field(LIST_ITEMS, _changed(pod, appearance)))
-        return b""
-
-    def end(self) -> bytes:
-        return _closed("PodList", b"".join(self._parts))
-
-
-def _text(number: int, value: str) -> bytes:
-    return field(number, value.encode())
-
-
-def _quantity(kind: int, resource: str, amount: str) -> bytes:
-    value = field(ENTRY_VALUE, _text(QUANTITY_TEXT, amount))
-    return field(kind, _text(ENTRY_KEY, resource) + value)
-
-
-def _mark() -> bytes:
-    """Of a Pod: its spec with one init container, which is appended to those that it has."""
-    amounts = _quantity(RESOURCES_LIMITS, ASK_MARK, "1")
-    for resource, amount in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0")):
-        amounts += _quantity(RESOURCES_REQUESTS, resource, amount)
-    container = _text(CONTAINER_NAME, MARK_NAME) + field(CONTAINER_RESOURCES, amounts)
-    return field(POD_SPEC, field(SPEC_INIT_CONTAINERS, container))
-
-
-_MARK = _mark()
-
-
-def _changed(pod: bytes, appearance: Appearance) -> bytes:
-    if appearance.node:
-        pod += field(POD_STATUS, _text(STATUS_NOMINATED_NODE, appearance.node))
-    return pod + _MARK if appearance.asks else pod
-
-
-def _closed(kind: str, raw: bytes) -> bytes:
-    """An object of the core group as a body."""
-    type_meta = _text(TYPE_META_API_VERSION, "v1") + _text(TYPE_META_KIND, kind)
-    unknown = field(UNKNOWN_TYPE_META, type_meta) + field(UNKNOWN_RAW, raw) + _UNKNOWN_END
-    return KUBERNETES_PREFIX + unknown
-
-
-def _frame(type_: str, pod: bytes) -> bytes:
-    obj = field(RAW_EXTENSION_RAW, _closed("Pod", pod))
-    event = _text(WATCH_EVENT_TYPE, type_) + field(WATCH_EVENT_OBJECT, obj)
-    return len(event).to_bytes(LENGTH) + event
