@@ -126,7 +126,9 @@ class NewPod(Pod, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        return next((each for each in self.metadata.owner_references or () if each.controller), None)
+        return next(
+            (reference for reference in self.metadata.owner_references or () if reference.controller), None
+        )
 
 
 class Topology(Wire, frozen=True):

@@ -276,7 +276,7 @@ def as_document(configuration: Configuration) -> dict[str, Any]:
     """`configuration` as the file that would set it."""
     values: dict[str, Any] = {each.key: each.written(getattr(configuration, each.field)) for each in SETTINGS}
     if configuration.job_kinds:
-        values[JOB_KINDS] = [each.written for each in configuration.job_kinds]
+        values[JOB_KINDS] = [kind.written for kind in configuration.job_kinds]
     return {"apiVersion": API_VERSION, "kind": KIND, **values}
 
 

@@ -100,8 +100,8 @@ class Controllers:
         )
 
     def start(self) -> None:
-        for each in self.all_writers:
-            each.start()
+        for writer in self.all_writers:
+            writer.start()
         self.volcano.start()
         self.mark_trust.start()
         self.kueue_presence.start()
@@ -110,5 +110,5 @@ class Controllers:
         self.volcano.stop()
         self.mark_trust.stop()
         self.kueue_presence.stop()
-        for each in self.all_writers:
-            each.stop()
+        for writer in self.all_writers:
+            writer.stop()

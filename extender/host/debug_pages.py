@@ -119,7 +119,7 @@ class Views:
                 "name": name,
                 "allocatable": allocatable,
                 "idle": idle,
-                "claims": [_claim(each) for each in claims],
+                "claims": [_claim(claim) for claim in claims],
             }
             for name, allocatable, idle, claims in self._ledger.nodes()
         ]
@@ -160,8 +160,8 @@ class Views:
             },
             "namespaces": plan.namespaces,
             "faults": [
-                {"quota": str(each.source), "where": each.where, "why": each.why}
-                for each in self._quotas.faults()
+                {"quota": str(fault.source), "where": fault.where, "why": fault.why}
+                for fault in self._quotas.faults()
             ],
         }
 

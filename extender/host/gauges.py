@@ -46,7 +46,7 @@ class Gauges:
             self.show(decisions)
 
     def show(self, decisions: Decisions) -> None:
-        metrics.write_queue_depth.set(sum(each.depth for each in self._writers))
+        metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
         for outcome, count in self._outcomes().items():
             metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
         for reflector in self._feed.reflectors:
@@ -57,7 +57,9 @@ class Gauges:
             if reflector.last_contact is not None:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_contact)
         metrics.view_detours.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
-        metrics.show_groups(Counter((each.verdict, each.reason or "") for each in decisions.groups.values()))
+        metrics.show_groups(
+            Counter((group.verdict, group.reason or "") for group in decisions.groups.values())
+        )
         metrics.show_queues(_sample(queue) for queue in decisions.queues.values() if queue.uid)
         states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:
@@ -66,7 +68,7 @@ class Gauges:
 
     def _outcomes(self) -> Counter[str]:
         """The sum of copies, since the writers go on counting."""
-        return sum((Counter(dict(each.outcomes)) for each in self._writers), Counter())
+        return sum((Counter(dict(writer.outcomes)) for writer in self._writers), Counter())
 
     def _more(self, kind: str, name: str, count: int) -> int:
         """By how much a count has grown since the last call."""

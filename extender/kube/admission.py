@@ -108,8 +108,8 @@ class AdmissionApi(Requests):
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},
             "webhooks": [
-                {"name": each.name, "clientConfig": {"caBundle": ca_bundle}}
-                for each in configuration.webhooks
+                {"name": webhook.name, "clientConfig": {"caBundle": ca_bundle}}
+                for webhook in configuration.webhooks
             ],
         }
         self._patch(resource.path(name=meta.name), patch, kind=STRATEGIC)

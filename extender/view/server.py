@@ -120,7 +120,7 @@ class Callers:
 
     async def close(self, grace: float) -> None:
         """End all connections; requests have `grace` seconds to end by themselves, streams too."""
-        transports = [each.transport for each in self._server.connections]
+        transports = [connection.transport for connection in self._server.connections]
         await self._server.shutdown(grace)
         for transport in transports:
             if transport:

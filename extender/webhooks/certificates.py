@@ -62,7 +62,7 @@ class _Authority:
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         made = _builder(_name(name), self._name, key.public_key(), self._begin, self._end)
-        if alternatives := [_alternative(each) for each in names]:
+        if alternatives := [_alternative(name) for name in names]:
             made = made.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         made = made.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         made = made.add_extension(_usage(signs=False), critical=True)

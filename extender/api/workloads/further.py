@@ -148,7 +148,7 @@ class FurtherKind(msgspec.Struct, frozen=True):
 
 def with_further(kinds: Sequence[FurtherKind]) -> Kinds:
     """The whole table."""
-    return {**WORKLOADS, **{each.row.key: each.row for each in kinds}}
+    return {**WORKLOADS, **{kind.row.key: kind.row for kind in kinds}}
 
 
 def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list[str]]:
@@ -161,7 +161,7 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
             name = " ".join(row.key)
             given.faults.append(f"{where}[{number}]: got {name}; allowed is a kind that Muster lacks, once")
         known.add(row.key)
-    return tuple(FurtherKind(*each) for each in rows), given.faults
+    return tuple(FurtherKind(*row) for row in rows), given.faults
 
 
 def _row(given: Written) -> WorkloadRow:

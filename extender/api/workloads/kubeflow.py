@@ -135,7 +135,7 @@ _MANAGER = "kube-muster.io/muster"
 
 def patched(jobs: list[Json], train_job: Json) -> list[Json]:
     """The replicated Jobs of a runtime, as the TrainJob wants them."""
-    by_name = {str(each.get("name")): each for each in jobs}
+    by_name = {str(job.get("name")): job for job in jobs}
     for name, patch in _patches(train_job):
         if name in by_name:
             by_name[name] = merged_by_name(by_name[name], patch)
@@ -217,7 +217,7 @@ def with_job_set(train_job: Json) -> Json:
     given = at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
     jobs = patched(list(given.get("replicatedJobs") or []), train_job)
     policy, group = at(runtime, ("mlPolicy",)) or {}, _naming_group(train_job, runtime)
-    whole = [_for_train_job(each, train_job, policy, group) for each in jobs]
+    whole = [_for_train_job(job, train_job, policy, group) for job in jobs]
     return with_spec(train_job, jobSet={**given, "replicatedJobs": whole})
 
 
@@ -236,9 +236,9 @@ def annotated(train_job: Json, name: str, text: str) -> Json:
     """The fields of its spec by which all its pods have this annotation; none if they have it."""
     jobs = with_job_set(train_job)["spec"]["jobSet"]["replicatedJobs"]
     path = (*_POD, "metadata", "annotations", name)
-    if all(at(each, path) == text for each in jobs):
+    if all(at(job, path) == text for job in jobs):
         return {}
-    return annotating(train_job, [str(each.get("name")) for each in jobs], {name: text})
+    return annotating(train_job, [str(job.get("name")) for job in jobs], {name: text})
 
 
 def _bare_job_set(train_job: Json) -> Json:

@@ -55,10 +55,10 @@ def volcano_tasks(job: Json) -> Json:
         }
         for number, each in enumerate(items_of(job, "tasks"))
     ]
-    total = sum(1 if each.get("replicas") is None else each["replicas"] for each in tasks)
+    total = sum(1 if task.get("replicas") is None else task["replicas"] for task in tasks)
     needed = spec.get("minAvailable")
     # By task, where any says a number.
-    least = {each["name"]: each["minAvailable"] for each in tasks if each.get("minAvailable") is not None}
+    least = {task["name"]: task["minAvailable"] for task in tasks if task.get("minAvailable") is not None}
     return with_spec(
         job, tasks=tasks, minAvailable=total if needed is None else needed, minTaskMember=least or None
     )
@@ -131,7 +131,7 @@ def with_ray_group(cluster: Json) -> Json:
     counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
     groups = spec.get("workerGroupSpecs") or []
     gang = {
-        "minMember": 1 + sum(counted.of(each) for each in groups),
+        "minMember": 1 + sum(counted.of(group) for group in groups),
         "queue": labels.get(_QUEUE),
         "priorityClassName": labels.get("ray.io/priority-class-name"),
     }
@@ -141,7 +141,7 @@ def with_ray_group(cluster: Json) -> Json:
     made = {
         "headGroupSpec": {**head, "template": member_of(head.get("template"), name, queue)},
         "workerGroupSpecs": [
-            {**each, "template": member_of(each.get("template"), name, queue)} for each in groups
+            {**group, "template": member_of(group.get("template"), name, queue)} for group in groups
         ],
     }
     return {**cluster, "spec": {**spec, **made, "gangs": [gang]}}

@@ -1,21 +1,82 @@
-"""The table of all kinds whose controllers make pods, by apiVersion and kind."""
+"""The table of all kinds whose controllers make pods, by apiVersion and kind: those of Kubernetes itself,
+Argo's Workflow, and the rows of the other modules.
+"""
 
 from collections.abc import Iterator
 
 from extender.api.workloads.kubeflow import KUBEFLOW, TRAIN_JOB
 from extender.api.workloads.operators import RAY, SPARK_APPLICATION, VOLCANO_JOB
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
-from extender.api.workloads.shape import CORE, POD, Count, Json, Offspring, WorkloadRow, at
+from extender.api.workloads.shape import (
+    JOB,
+    POD,
+    REPLICA_SET,
+    TEMPLATE,
+    Count,
+    Json,
+    Offspring,
+    Sign,
+    WorkloadRow,
+    at,
+)
 
-# ---- A Workflow makes its pods one step after another. Those that it begins with can be told: the pod
-# of its entrypoint, the first parallel steps of it, or the tasks that depend on no other.
-
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_REPLICAS = Count(path=("spec", "replicas"))
+_PARALLEL = Count(path=("spec", "parallelism"), at_most=("spec", "completions"))
+_OF_JOB = {
+    "batch.kubernetes.io/controller-uid": "{uid}",
+    "batch.kubernetes.io/job-name": "{owner}",
+    "controller-uid": "{uid}",
+    "job-name": "{owner}",
+}
 FIRST = ("spec", "first")
 _MOST_NESTED = 20
 _IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "tolerations", "volumes")
 
 
+def _with_claimed_volumes(stateful_set: Json) -> Json:
+    """Its controller gives each pod the volumes that are claimed for it: here empty ones, as no claims are
+    made."""
+    claims = at(stateful_set, ("spec", "volumeClaimTemplates")) or []
+    template = at(stateful_set, TEMPLATE)
+    if not claims or not isinstance(template, dict):
+        return stateful_set
+    names = [claim["metadata"]["name"] for claim in claims]
+    given = template.get("spec") or {}
+    kept = [each for each in given.get("volumes") or [] if each.get("name") not in names]
+    spec = {**given, "volumes": [*kept, *({"name": name, "emptyDir": {}} for name in names)]}
+    return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
+
+
+def _what_is_left(job: Json) -> Json:
+    """Of a Job that ran before and was suspended: pods, or indexes, that ended are not made again."""
+    completions, status = at(job, ("spec", "completions")), job.get("status")
+    if completions is None or not isinstance(status, dict):
+        return job
+    ended = Count(path=("succeeded",), default=0).of(status)
+    for indexes in filter(None, (status.get("failedIndexes") or "").split(",")):  # in 1,3-5,7 there are five
+        bounds = indexes.split("-")
+        ended += int(bounds[-1]) - int(bounds[0]) + 1
+    return {**job, "spec": {**job["spec"], "completions": max(completions - ended, 0)}}
+
+
+def _in_order(stateful_set: Json) -> str:
+    """A gang of such pods never completes in a real cluster."""
+    ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
+    if not ordered or _REPLICAS.of(stateful_set) < 2:
+        return ""
+    return "its pods are made at once; a real cluster makes each when the one before is ready (OrderedReady)"
+
+
+def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
+    """Replicas that differ in nothing but their random letters."""
+    pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
+    return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
+
+
 def with_first_pods(workflow: Json) -> Json:
+    """A Workflow makes its pods one step after another. Those that it begins with can be told: the pod of its
+    entrypoint, the first parallel steps of it, or the tasks that depend on no other."""
     spec = workflow.get("spec") or {}
     templates = {
         str(each.get("name")): each for each in spec.get("templates") or () if isinstance(each, dict)
@@ -38,16 +99,16 @@ def _first(templates: dict[str, Json], name: str | None, depth: int) -> Iterator
     template = templates.get(name or "")
     if template is None or depth == 0:
         return
-    steps = (template.get("steps") or [[]])[0] or _roots(at(template, ("dag", "tasks")) or [])
+    steps = (template.get("steps") or [[]])[0] or [
+        task
+        for task in at(template, ("dag", "tasks")) or []
+        if not (task.get("dependencies") or task.get("depends"))
+    ]
     for step in steps:
         for inner, found, count in _first(templates, step.get("template"), depth - 1):
             yield inner, found, count * _repeats(step)
     if template.get("container") or template.get("script"):
         yield str(name), template, 1
-
-
-def _roots(tasks: list[Json]) -> list[Json]:
-    return [each for each in tasks if not each.get("dependencies") and not each.get("depends")]
 
 
 def _repeats(step: Json) -> int:
@@ -71,6 +132,85 @@ def _pod(spec: Json, template: Json) -> Json:
     return {"metadata": meta, "spec": {"restartPolicy": "Never", **in_pod, "containers": [container, *sides]}}
 
 
+_CORE = (
+    WorkloadRow(
+        api_version="batch/v1",
+        kind="Job",
+        offspring=(
+            Offspring(
+                made=POD,
+                name="{owner}-",
+                when={("spec", "completionMode"): (None, "NonIndexed")},
+                template=TEMPLATE,
+                count=_PARALLEL,
+                labels=_OF_JOB,
+            ),
+            Offspring(
+                made=POD,
+                name="{owner}-{index}-",
+                when={("spec", "completionMode"): ("Indexed",)},
+                template=TEMPLATE,
+                count=_PARALLEL,
+                labels=_OF_JOB | {_INDEX: "{index}"},
+                annotations={_INDEX: "{index}"},
+            ),
+        ),
+        manageable=True,
+        parallelism=("spec", "parallelism"),
+        completions=("spec", "completions"),
+        succeeded=(Sign(condition="Complete"),),
+        failed=(Sign(condition="Failed"),),
+        counted=_what_is_left,
+    ),
+    WorkloadRow(
+        api_version="batch/v1",
+        kind="CronJob",
+        short=("cj",),
+        offspring=(Offspring(made=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
+        remark=lambda _: "one run of it is made, as if it were due now",
+    ),
+    WorkloadRow(
+        api_version="apps/v1",
+        kind="Deployment",
+        short=("deploy",),
+        offspring=(
+            Offspring(
+                made=REPLICA_SET,
+                name="{owner}-{hash}",
+                spec={name: ("spec", name) for name in ("replicas", "selector", "template")},
+                labels={"pod-template-hash": "{hash}"},
+                inherits=True,
+                on_pods=True,
+            ),
+        ),
+        suspend=(),
+    ),
+    _same_pods(*REPLICA_SET, "rs"),
+    _same_pods("v1", "ReplicationController"),
+    WorkloadRow(
+        api_version="apps/v1",
+        kind="StatefulSet",
+        short=("sts",),
+        offspring=(
+            Offspring(
+                made=POD,
+                name="{owner}-{index}",
+                prefix="{owner}-",
+                template=TEMPLATE,
+                count=_REPLICAS,
+                first=("spec", "ordinals", "start"),
+                labels={
+                    "apps.kubernetes.io/pod-index": "{index}",
+                    "controller-revision-hash": "{owner}-{hash}",
+                    "statefulset.kubernetes.io/pod-name": "{owner}-{index}",
+                },
+            ),
+        ),
+        suspend=(),
+        complete=_with_claimed_volumes,
+        remark=_in_order,
+    ),
+)
 WORKFLOW = WorkloadRow(
     api_version="argoproj.io/v1alpha1",
     kind="Workflow",
@@ -88,12 +228,8 @@ WORKFLOW = WorkloadRow(
     complete=with_first_pods,
     remark=remark,
 )
-
-
-# ---- All kinds whose controllers make pods, by apiVersion and kind.
-
 _ROWS = (
-    *CORE,
+    *_CORE,
     JOB_SET,
     LEADER_WORKER_SET,
     *RAY,
@@ -103,4 +239,4 @@ _ROWS = (
     VOLCANO_JOB,
     WORKFLOW,
 )
-WORKLOADS = {each.key: each for each in _ROWS}
+WORKLOADS = {row.key: row for row in _ROWS}
