@@ -1,5 +1,5 @@
-"""What the controller of a workload makes of it, read from the table: objects as they are created, with
-their names, labels and owners.
+"""What the controller of a workload makes of it, read from the table: objects as they are created, with their
+names, labels and owners, and their number.
 """
 
 import json
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from extender.api.workloads.shape import (
     POD,
     Json,
-    KindName,
     Kinds,
     Offspring,
     Path,
@@ -21,10 +20,11 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 
-# ---- One object as the controller of another creates it: its name, labels and owner around a template.
-
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes writes hashes with
 _NO_UID = "00000000-0000-0000-0000-000000000000"
+
+# What reading an object of an odd form raises.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class WorkloadPart(NamedTuple):
@@ -47,15 +47,39 @@ def values_of(obj: Json, part: WorkloadPart) -> dict[str, Any]:
     }
 
 
+def applies(obj: Json, offspring: Offspring) -> bool:
+    return all(at(obj, path) in values for path, values in offspring.when.items())
+
+
+def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
+    """What some objects are made of: `obj` itself, or of lists the items, named by `name` or `groupName`, and
+    of mappings the values, named by their keys."""
+    if not offspring.each:
+        yield WorkloadPart("", obj)
+        return
+    found = at(obj, offspring.each) or {}
+    if isinstance(found, dict):
+        named = [(name, name, body) for name, body in found.items()]
+    else:
+        named = [
+            (str(body.get("name") or body.get("groupName") or number), str(number), body)
+            for number, body in enumerate(found)
+        ]
+    for name, key, body in named:
+        if isinstance(body, dict) and (not offspring.roles or name.lower() in offspring.roles):
+            yield WorkloadPart(name.lower(), body, (*offspring.each, key))
+
+
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
-    given = body_of(part.body, offspring)
+    """One object as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
+    given, meta_of_obj = body_of(part.body, offspring), obj.get("metadata") or {}
     values = values | {"hash": _hash(at(given, ("spec", "template")) or given)}
-    labels, annotations = (
-        {name: text.format_map(values) for name, text in each.items()}
-        for each in (offspring.labels, offspring.annotations)
-    )
+    labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
+    annotations = {name: text.format_map(values) for name, text in offspring.annotations.items()}
+    inherited = (meta_of_obj.get("annotations") or {}) if offspring.inherits else {}
+    kept = {name: text for name, text in inherited.items() if not name.startswith("kubectl.kubernetes.io/")}
     made = deepcopy(given)
-    _put_on(made, labels, (_annotations_of(obj) if offspring.inherits else {}) | annotations)
+    _put_on(made, labels, kept | annotations)
     if offspring.on_pods and isinstance(template := at(made, ("spec", "template")), dict):
         _put_on(template, labels, annotations)
     meta = made["metadata"]
@@ -64,33 +88,29 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
     meta["generateName" if name.endswith("-") else "name"] = name
     if offspring.prefix:
         meta["generateName"] = offspring.prefix.format_map(values)
-    if namespace := (obj.get("metadata") or {}).get("namespace"):
+    if namespace := meta_of_obj.get("namespace"):
         meta["namespace"] = namespace
-    meta["ownerReferences"] = [_owner(obj, offspring, values)]
+    if offspring.owner is None:
+        owner, owner_name, uid = (obj["apiVersion"], obj["kind"]), values["owner"], values["uid"]
+    else:
+        owner, owner_name, uid = offspring.owner[0], offspring.owner[1].format_map(values), ""
+    reference = {"apiVersion": owner[0], "kind": owner[1], "name": owner_name, "uid": uid}
+    meta["ownerReferences"] = [{**reference, "controller": True, "blockOwnerDeletion": True}]
     api_version, kind = offspring.made
     return {"apiVersion": api_version, "kind": kind, **made}
 
 
 def body_of(part: Json, offspring: Offspring) -> Json:
-    """Its metadata and spec."""
+    """Its metadata and spec. A ReplicaSet has the labels of its pods."""
     if offspring.template:
         template = at(part, offspring.template) or {}
         return {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     if isinstance(offspring.spec, Mapping):
         found = ((name, at(part, path)) for name, path in offspring.spec.items())
         spec = {name: value for name, value in found if value is not None}
-        return {"metadata": {"labels": _labels_of(spec)}, "spec": spec}
+        labels = at(spec, ("template", "metadata", "labels")) or {}
+        return {"metadata": {"labels": labels}, "spec": spec}
     return {"metadata": {}, "spec": at(part, offspring.spec) or {}}
-
-
-def _labels_of(spec: Json) -> Json:
-    """A ReplicaSet has those of its pods."""
-    return at(spec, ("template", "metadata", "labels")) or {}
-
-
-def _annotations_of(obj: Json) -> dict[str, str]:
-    given = (obj.get("metadata") or {}).get("annotations") or {}
-    return {name: text for name, text in given.items() if not name.startswith("kubectl.kubernetes.io/")}
 
 
 def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> None:
@@ -98,25 +118,6 @@ def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> N
     for field, more in (("labels", labels), ("annotations", annotations)):
         if more:
             meta[field] = {**(meta.get(field) or {}), **more}
-
-
-def _owner(obj: Json, offspring: Offspring, values: dict[str, Any]) -> Json:
-    if offspring.owner is None:
-        return _owner_reference((obj["apiVersion"], obj["kind"]), values["owner"], values["uid"])
-    kind, pattern = offspring.owner
-    return _owner_reference(kind, pattern.format_map(values), "")
-
-
-def _owner_reference(kind: KindName, name: str, uid: str) -> Json:
-    """Of the controller. Without a UID it is to be put in when that is known."""
-    return {
-        "apiVersion": kind[0],
-        "kind": kind[1],
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def _hash(template: Json) -> str:
@@ -130,39 +131,6 @@ def _hash(template: Json) -> str:
     return "".join(letters)
 
 
-# ---- What of an object pods are made of: the object itself, or the items of a list or mapping in it.
-
-
-def applies(obj: Json, offspring: Offspring) -> bool:
-    return all(at(obj, path) in values for path, values in offspring.when.items())
-
-
-def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
-    """Of lists the items, named by `name` or `groupName`; of mappings the values, named by their keys."""
-    if not offspring.each:
-        yield WorkloadPart("", obj)
-        return
-    for name, key, body in _items(at(obj, offspring.each) or {}):
-        if isinstance(body, dict) and (not offspring.roles or name.lower() in offspring.roles):
-            yield WorkloadPart(name.lower(), body, (*offspring.each, key))
-
-
-def _items(found: Any) -> Iterator[tuple[str, str, Any]]:
-    """The name of each, and its key or number."""
-    if isinstance(found, dict):
-        yield from ((name, name, each) for name, each in found.items())
-        return
-    for number, each in enumerate(found):
-        yield str(each.get("name") or each.get("groupName") or number), str(number), each
-
-
-# ---- What the controller of a workload makes of it, read from the table: objects as they are created,
-# and their number.
-
-# What reading an object of an odd form raises.
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
-
 def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
     """None where no controller makes pods of it."""
     return kinds.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
@@ -174,22 +142,19 @@ def suspended(obj: Json) -> bool:
 
 
 def count_pods(obj: Json) -> int:
-    """How many pods there will be, without making them. Raises MALFORMED."""
+    """How many pods there will be, without making them: those of one part are alike. Raises MALFORMED."""
     kind = kind_of(obj)
     if kind is None:
         return 1 if (obj.get("apiVersion"), obj.get("kind")) == POD else 0
     if suspended(obj):
         return 0
-    complete = kind.complete(obj)
-    return sum(_pods_of(complete, each) for each in kind.offspring if applies(complete, each))
-
-
-def _pods_of(obj: Json, offspring: Offspring) -> int:
-    """Those of one part are alike."""
-    counted = 0
-    for part in parts_of(obj, offspring):
-        count = offspring.count.of(part.body)
-        counted += count and count * count_pods(made_of(obj, offspring, part, values_of(obj, part)))
+    complete, counted = kind.complete(obj), 0
+    for offspring in kind.offspring:
+        for part in parts_of(complete, offspring) if applies(complete, offspring) else ():
+            count = offspring.count.of(part.body)
+            if count:
+                made = made_of(complete, offspring, part, values_of(complete, part))
+                counted += count * count_pods(made)
     return counted
 
 

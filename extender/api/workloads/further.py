@@ -1,5 +1,5 @@
 """Kinds of jobs that a configuration adds to the table, as data. All faults of it are told, each with the
-place where it stands.
+place, the value and what is allowed there.
 """
 
 import re
@@ -12,16 +12,30 @@ import msgspec
 from extender.api.workloads.shape import MOST, POD, Count, Json, Kinds, Offspring, Path, Sign, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 
-# ---- A value of a file, where it stands, and the faults that are found in it.
-
 _LONGEST = 200  # characters of a value that a fault repeats
-
+_NAME = r"[A-Za-z0-9_-]+"
+_GRAMMAR = re.compile(rf"(?P<first>{_NAME}(?:\.{_NAME})*)(?:\[\*\]\.(?P<inside>{_NAME}(?:\.{_NAME})*))?")
+_LONGEST_PATH = 500  # characters
+NEVER = "never"
+_DNS = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_API_VERSION = rf"{_DNS}(?:\.{_DNS})*/v[0-9]+(?:(?:alpha|beta)[0-9]+)?"
+_VERSION_FORM = "an API group and version such as example.com/v1"
+_KIND_FORM = "a kind such as TrainingRun"
+_NAME_FORM = "lower-case letters, digits and '-'"
+_SUSPEND_FORM = "a path in the spec such as spec.suspend"
+_TEMPLATE_FORM = "a path in the spec such as spec.template or spec.workers[*].template"
+_COUNT_FORM = f"a whole number from 1 to {MOST}, or a path in the spec, in the same items as the template"
+_STATUS_FORM = "a path in the status such as status.phase"
+_SETS_FORM = "a list of sets of pods, each with a template, perhaps count and role"
+_SIGN_FORM = f"{NEVER}, or conditions, or field and values"
+_TEXTS_FORM = "a list of texts"
 
 T = TypeVar("T")
 
 
 class Written(NamedTuple):
-    """Reading goes on after a fault, with what stands for the value, so that all faults are found."""
+    """A value of a file, where it stands, and the faults that are found in it. Reading goes on after a fault,
+    with what stands for the value, so that all faults are found."""
 
     where: str
     value: Any
@@ -52,7 +66,7 @@ class Written(NamedTuple):
         return self.read(matching, "", allowed)
 
     def texts(self, allowed: str) -> list[str]:
-        return [each.text(r"\S(?:.*\S)?", "a text") for each in self.items(allowed)]
+        return [item.text(r"\S(?:.*\S)?", "a text") for item in self.items(allowed)]
 
     def items(self, allowed: str) -> "list[Written]":
         """Those of a list that is not empty."""
@@ -73,36 +87,29 @@ class Written(NamedTuple):
         if given is not self.value and self.value is not None:
             self.refused(f"fields: {', '.join(known)}")
         elif self.value is not None:
-            self._check_names(given, known, needed)
+            for name in given:
+                if name not in known:
+                    self.faults.append(f"{self.where}.{name}: unknown; allowed are {', '.join(known)}")
+            for name, allowed in needed.items():
+                if given.get(name) is None:
+                    self.faults.append(f"{self.where}.{name}: got nothing; allowed is {allowed}")
         return {
             name: Written(f"{self.where}.{name}", given.get(name), self.faults)
             for name in known
             if name in needed or name in given
         }
 
-    def _check_names(self, given: dict[str, Any], known: tuple[str, ...], needed: dict[str, str]) -> None:
-        for name in given:
-            if name not in known:
-                self.faults.append(f"{self.where}.{name}: unknown; allowed are {', '.join(known)}")
-        for name, allowed in needed.items():
-            if given.get(name) is None:
-                self.faults.append(f"{self.where}.{name}: got nothing; allowed is {allowed}")
-
-
-# ---- Paths of fields as a configuration writes them.
-#
-# path = name, and further names after dots name = letters, digits, - and _
-#
-# Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list,
-# or in each value of that mapping. spec.replicaSpecs[*].template is such a path.
-
-_NAME = r"[A-Za-z0-9_-]+"
-_GRAMMAR = re.compile(rf"(?P<first>{_NAME}(?:\.{_NAME})*)(?:\[\*\]\.(?P<inside>{_NAME}(?:\.{_NAME})*))?")
-_LONGEST_PATH = 500  # characters
-
 
 class FieldPath(NamedTuple):
-    """`each`: the list or mapping whose items are meant; empty where there is no [*]. `path`: in the object,
+    """A path of fields as a configuration writes it.
+
+        path  = name, and further names after dots
+        name  = letters, digits, - and _
+
+    Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list, or
+    in each value of that mapping. spec.replicaSpecs[*].template is such a path.
+
+    `each`: the list or mapping whose items are meant; empty where there is no [*]. `path`: in the object,
     or in each item."""
 
     each: Path
@@ -119,24 +126,6 @@ def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
         raise ValueError(text)
     inside = found["inside"]
     return FieldPath(first, tuple(inside.split("."))) if inside else FieldPath((), first)
-
-
-# ---- Kinds of jobs that a configuration adds to the table, as data. All faults of it are told, each
-# with the place, the value and what is allowed there.
-
-NEVER = "never"
-_DNS = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-_API_VERSION = rf"{_DNS}(?:\.{_DNS})*/v[0-9]+(?:(?:alpha|beta)[0-9]+)?"
-_VERSION_FORM = "an API group and version such as example.com/v1"
-_KIND_FORM = "a kind such as TrainingRun"
-_NAME_FORM = "lower-case letters, digits and '-'"
-_SUSPEND_FORM = "a path in the spec such as spec.suspend"
-_TEMPLATE_FORM = "a path in the spec such as spec.template or spec.workers[*].template"
-_COUNT_FORM = f"a whole number from 1 to {MOST}, or a path in the spec, in the same items as the template"
-_STATUS_FORM = "a path in the status such as status.phase"
-_SETS_FORM = "a list of sets of pods, each with a template, perhaps count and role"
-_SIGN_FORM = f"{NEVER}, or conditions, or field and values"
-_TEXTS_FORM = "a list of texts"
 
 
 class FurtherKind(msgspec.Struct, frozen=True):

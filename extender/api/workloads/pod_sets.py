@@ -1,5 +1,7 @@
 """The pods that a controller will make of an object, as sets of like pods; the fewer pods with which a job
 may start; and where the templates of its pods are.
+
+The cost is that of the object, never that of its counts. `children` makes the same pods one by one.
 """
 
 from collections import Counter
@@ -24,74 +26,10 @@ from extender.api.workloads.children import (
 from extender.api.workloads.shape import MOST, POD, Json, Kinds, Offspring, Path, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS
 
-# ---- Jobs that may start with fewer pods than they ask for: what their annotations say.
-#
-# asked ──a start with fewer──► given, and noted ──suspended──► asked
-
 _MINIMUM_KEYS = (keys.MIN_PARALLELISM, keys.KUEUE_MIN_PARALLELISM)
+_ANNOTATIONS = ("metadata", "annotations")
 
-
-class PartialStart(NamedTuple):
-    """With how many pods a job was started, and how many its author asks for."""
-
-    given: int
-    asked: int
-
-    def __str__(self) -> str:
-        return f"{self.given}/{self.asked}"
-
-
-def least_of(row: WorkloadRow, obj: Json) -> int:
-    """With how few pods a job may start, 0 if it does not say. Raises ValueError for what is no such
-    number."""
-    annotations = _annotations(obj)
-    key = next((key for key in _MINIMUM_KEYS if key in annotations), "")
-    if not (row.parallelism and key):
-        return 0
-    text = annotations[key]
-    if not _is_count(text):
-        raise ValueError(f"annotation {key}: got {text!r:.50}; allowed is a whole number from 1")
-    return int(text)
-
-
-def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
-    """That of an object which has fewer pods now than its author asks for; None for one that has not, or
-    whose number has been changed since."""
-    given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
-    if not (row.parallelism and _is_count(given) and _is_count(asked)):
-        return None
-    return PartialStart(int(given), int(asked)) if at(obj, row.parallelism) == int(given) else None
-
-
-def as_asked(row: WorkloadRow, obj: Json) -> Json:
-    """As its author wrote it, whatever it was started with."""
-    noted = partial_start(row, obj)
-    return obj if noted is None else _put(obj, row.parallelism, noted.asked)
-
-
-def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
-    """Whether its next start may change the number of its pods."""
-    marks = {*_MINIMUM_KEYS, keys.PARTIAL_START}
-    return bool(row.parallelism) and not marks.isdisjoint(_annotations(obj))
-
-
-def _annotations(obj: Json) -> Json:
-    return at(obj, ("metadata", "annotations")) or {}
-
-
-def _is_count(text: object) -> bool:
-    return isinstance(text, str) and text.isascii() and text.isdigit() and 0 < int(text[:11]) <= MOST
-
-
-def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
-    name, *rest = path
-    return {**obj, name: _put(obj.get(name) or {}, tuple(rest), value) if rest else value}
-
-
-# ---- The pods that a controller will make of an object, as sets of like pods: of suspended objects,
-# too.
-#
-# The cost is that of the object, never that of its counts. `children` makes the same pods one by one.
+Chosen = Callable[[Offspring, WorkloadPart], Path]
 
 
 class JobPodSet(msgspec.Struct, frozen=True):
@@ -161,14 +99,13 @@ def _template(pod: Json, role: str) -> Json:
     where = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
         read = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
-        spec = read.spec
-        for container in (*spec.containers, *(spec.init_containers or ())):
-            for amount in (container.resources.requests or {}).values():
+        spec, pod_level = read.spec, read.spec.resources
+        requests = [
+            container.resources.requests for container in (*spec.containers, *(spec.init_containers or ()))
+        ]
+        for amounts in (*requests, pod_level and pod_level.requests, spec.overhead):
+            for amount in (amounts or {}).values():
                 at_least(amount)
-        for amount in ((spec.resources and spec.resources.requests) or {}).values():
-            at_least(amount)
-        for amount in (spec.overhead or {}).values():
-            at_least(amount)
     except ValueError as fault:
         raise ValueError(f"{where}: {fault}") from fault
     if not read.spec.containers:
@@ -176,17 +113,72 @@ def _template(pod: Json, role: str) -> Json:
     return template
 
 
-# ---- Where in an object the templates of its pods are, and the annotations of these, to write into
-# them.
+# ---- what the annotations of a job say of fewer pods: asked ──a start with fewer──► given, and noted
+# ──suspended──► asked
 
-Chosen = Callable[[Offspring, WorkloadPart], Path]
 
-_ANNOTATIONS = ("metadata", "annotations")
+class PartialStart(NamedTuple):
+    """With how many pods a job was started, and how many its author asks for."""
+
+    given: int
+    asked: int
+
+    def __str__(self) -> str:
+        return f"{self.given}/{self.asked}"
+
+
+def least_of(row: WorkloadRow, obj: Json) -> int:
+    """With how few pods a job may start, 0 if it does not say. Raises ValueError for what is no such
+    number."""
+    annotations = _annotations(obj)
+    key = next((key for key in _MINIMUM_KEYS if key in annotations), "")
+    if not (row.parallelism and key):
+        return 0
+    text = annotations[key]
+    if not _is_count(text):
+        raise ValueError(f"annotation {key}: got {text!r:.50}; allowed is a whole number from 1")
+    return int(text)
+
+
+def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
+    """That of an object which has fewer pods now than its author asks for; None for one that has not, or
+    whose number has been changed since."""
+    given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
+    if not (row.parallelism and _is_count(given) and _is_count(asked)):
+        return None
+    return PartialStart(int(given), int(asked)) if at(obj, row.parallelism) == int(given) else None
+
+
+def as_asked(row: WorkloadRow, obj: Json) -> Json:
+    """As its author wrote it, whatever it was started with."""
+    noted = partial_start(row, obj)
+    return obj if noted is None else _put(obj, row.parallelism, noted.asked)
+
+
+def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
+    """Whether its next start may change the number of its pods."""
+    marks = {*_MINIMUM_KEYS, keys.PARTIAL_START}
+    return bool(row.parallelism) and not marks.isdisjoint(_annotations(obj))
+
+
+def _annotations(obj: Json) -> Json:
+    return at(obj, ("metadata", "annotations")) or {}
+
+
+def _is_count(text: object) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isdigit() and 0 < int(text[:11]) <= MOST
+
+
+def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
+    name, *rest = path
+    return {**obj, name: _put(obj.get(name) or {}, tuple(rest), value) if rest else value}
+
+
+# ---- where templates are: keys of mappings, and numbers of items in lists, as in a JSON pointer
 
 
 def template_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
-    """Of those that are in the object: keys of mappings, and numbers of items in lists, as in a JSON pointer.
-    Raises MALFORMED."""
+    """The templates that are in the object. Raises MALFORMED."""
     own = [path for path in row.templates if isinstance(at(obj, path), dict)]
     return list(dict.fromkeys([*_paths(row, obj, kinds, _template_path), *own]))
 
@@ -209,27 +201,17 @@ def _annotation_paths(offspring: Offspring, part: WorkloadPart) -> Path:
 
 
 def _paths(row: WorkloadRow, obj: Json, kinds: Kinds, chosen: Chosen) -> Iterator[Path]:
+    """Also of the pods of what is made of a part: there, a path is one in what is made."""
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
-            for path in _paths_in(part, offspring, kinds, chosen):
-                yield (*part.where, *path)
-
-
-def _paths_in(part: WorkloadPart, offspring: Offspring, kinds: Kinds, chosen: Chosen) -> Iterator[Path]:
-    """Also of the pods of what is made of the part."""
-    if offspring.made == POD:
-        path = chosen(offspring, part)
-        if path:
-            yield path
-    elif inner := kinds.get(offspring.made):
-        for path in _paths(inner, body_of(part.body, offspring), kinds, chosen):
-            yield _as_given(path, offspring)
-
-
-def _as_given(path: Path, offspring: Offspring) -> Path:
-    """Where in the part that is which is at `path` in what is made of it."""
-    if offspring.template:
-        return (*offspring.template, *path)
-    if isinstance(offspring.spec, Mapping):
-        return (*offspring.spec[path[1]], *path[2:])
-    return (*offspring.spec, *path[1:])
+            if offspring.made == POD:
+                if path := chosen(offspring, part):
+                    yield (*part.where, *path)
+            elif inner := kinds.get(offspring.made):
+                for path in _paths(inner, body_of(part.body, offspring), kinds, chosen):
+                    if offspring.template:
+                        yield (*part.where, *offspring.template, *path)
+                    elif isinstance(offspring.spec, Mapping):
+                        yield (*part.where, *offspring.spec[path[1]], *path[2:])
+                    else:
+                        yield (*part.where, *offspring.spec, *path[1:])
