@@ -1,6 +1,8 @@
-"""AdmissionReview v1, and the objects under review with the fields that matter only when they are written.
+"""AdmissionReview v1, the API server's request to a webhook with the fields of the answer that it reads; and
+the objects under review, with the fields that matter only when they are written.
 
-The objects stay undecoded until the rules for their kind have been looked up.
+The objects stay undecoded until the rules for their kind have been looked up. The watches keep a hundred
+thousand objects; fields that only admission reads are not kept with them.
 """
 
 from typing import Any
@@ -10,11 +12,6 @@ import msgspec
 from extender.api.objects.base import Meta, OwnerReference, Wire
 from extender.api.objects.pods import Pod, PodSpec
 from extender.api.objects.queues import PodGroup, PodGroupSpec
-
-# ---- AdmissionReview v1: the API server's request to a webhook, and the fields of the answer that it
-# reads.
-#
-# The objects under review stay undecoded until the rules for their kind have been looked up.
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -112,9 +109,7 @@ def json_patch(operations: list[dict[str, Any]]) -> bytes:
     return _encode(operations)
 
 
-# ---- Objects under admission review, with the fields that matter only when an object is written.
-#
-# The watches keep a hundred thousand objects; fields that only admission reads are not kept with them.
+# ---- the objects under review
 
 
 class NewPodSpec(PodSpec, frozen=True):

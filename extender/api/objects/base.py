@@ -8,8 +8,6 @@ import msgspec
 
 from extender.api.quantities import Quantity
 
-# ---- What all objects have in common.
-
 Quantities = dict[str, Quantity]
 Labels = dict[str, str]
 
@@ -56,19 +54,14 @@ class Reference(Wire, frozen=True):
     uid: str = ""
 
 
-# ---- Finding a condition in a status.
-
-
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
     """The condition of this type; None where the status has none."""
     return next((each for each in conditions or () if each.type == kind), None)
 
 
-# ---- The merge patch of RFC 7386. It takes ten lines, so no library is worth it.
-
-
 def merged(target: Any, patch: Any) -> Any:
-    """A copy: null removes, objects are merged, everything else is replaced."""
+    """The merge patch of RFC 7386, on a copy: null removes, objects are merged, everything else is
+    replaced."""
     if not isinstance(patch, dict):
         return deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}

@@ -1,5 +1,9 @@
 """What a cluster has beside pods and queues: nodes, namespaces, priorities, disruption budgets, requests
 for nodes, leases, the owners of pods, and the quotas of other systems, from which queues are made.
+
+Quotas are reduced to the fields that count: `ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue,
+koord-queue), `ElasticQuota` that of the Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own.
+Amounts are left as they are written, so that one that makes no sense costs its own node only.
 """
 
 from enum import StrEnum
@@ -9,8 +13,6 @@ import msgspec
 
 from extender.api.objects.base import Condition, Meta, Quantities, Wire
 from extender.api.objects.pods import LabelSelector
-
-# ---- Nodes.
 
 
 class Taint(Wire, frozen=True):
@@ -32,9 +34,6 @@ class Node(Wire, frozen=True):
     metadata: Meta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
-
-
-# ---- Namespaces, priority classes, budgets of disruptions, requests for nodes, and leases.
 
 
 class PriorityClass(Wire, frozen=True):
@@ -91,9 +90,6 @@ class Lease(Wire, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-# ---- What makes pods: ReplicaSets, StatefulSets, DaemonSets and Jobs.
-
-
 class WorkloadSpec(Wire, frozen=True):
     replicas: int | None = None
     suspend: bool | None = None
@@ -107,11 +103,8 @@ class Workload(Wire, frozen=True):
     spec: WorkloadSpec = WorkloadSpec()
 
 
-# ---- Quota objects of other systems, from which queues are made: reduced to the fields that count.
-#
-# Sources: `ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue, koord-queue), `ElasticQuota`
-# that of the Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts are left as
-# they are written, so that one that makes no sense costs its own node only.
+# ---- quotas of other systems
+
 
 Amounts = dict[str, Any]
 

@@ -6,8 +6,6 @@ import msgspec
 
 from extender.api.objects.base import Condition, Labels, Meta, Quantities, Wire
 
-# ---- Which pods and nodes are meant: selectors, affinity, tolerations.
-
 
 class Requirement(Wire, frozen=True):
     """One expression of a label selector or a node selector term."""
@@ -63,9 +61,6 @@ class Toleration(Wire, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-
-
-# ---- Pods.
 
 
 class ResourceRequirements(Wire, frozen=True):

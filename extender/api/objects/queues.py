@@ -4,8 +4,6 @@ from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Q
 from extender.api.objects.pods import LabelSelector
 from extender.api.quantities import Quantity
 
-# ---- Queues, the LocalQueues that lead to them, and commands to them.
-
 
 class Guarantee(Wire, frozen=True):
     resource: Quantities | None = None
@@ -143,9 +141,6 @@ class Command(Wire, frozen=True):
     metadata: Meta
     action: str = ""
     target: OwnerReference | None = None
-
-
-# ---- PodGroups of all APIs.
 
 
 class PodGroupSpec(Wire, frozen=True):

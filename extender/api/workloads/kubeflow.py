@@ -1,5 +1,15 @@
-"""The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), MPIJob v2beta1, and the
-TrainJob of Kubeflow Trainer (v2).
+"""The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), MPIJob v2beta1 of
+kubeflow/mpi-operator, and the TrainJob of Kubeflow Trainer (v2).
+
+A TrainJob is a JobSet, made of its runtime and of what it says itself of its nodes. The runtime is another
+object. `with_runtime` puts it in; without it there is what the TrainJob says itself. The field for what it
+changes of the JobSet has changed from release to release of Kubeflow Trainer:
+
+    2.0  podSpecOverrides      of the pods of some Jobs, without their metadata
+    2.1  podTemplateOverrides  the same with labels and annotations
+    2.2  runtimePatches        of the whole JobSet, one for each manager
+
+Later ones come on top of earlier ones.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,8 +34,14 @@ from extender.api.workloads.shape import (
     with_spec,
 )
 
-# ---- The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), and MPIJob v2beta1
-# of kubeflow/mpi-operator.
+_VERSION = "trainer.kubeflow.org/v1alpha1"
+_STEP, _TRAINER = "trainer.kubeflow.org/trainjob-ancestor-step", "trainer"
+_INITIALIZERS = ("dataset-initializer", "model-initializer")
+_NODE = "node"  # the name of the container, and of the Job where no runtime names it
+_NODES, _RESOURCES = ("spec", "trainer", "numNodes"), ("spec", "trainer", "resourcesPerNode")
+_POD = ("template", "spec", "template")
+_NAMES_GROUP = {"volcano": ("annotations", GROUP_ANNOTATION), "coscheduling": ("labels", GROUP_LABEL)}
+_MANAGER = "kube-muster.io/muster"
 
 _LABEL = "training.kubeflow.org"
 _REPLICAS = Count(path=("replicas",))
@@ -122,17 +138,6 @@ KUBEFLOW = (
 )
 
 
-# ---- What a TrainJob changes of the JobSet of its runtime. The field for it has changed from release
-# to release of Kubeflow Trainer:
-#
-# 2.0 podSpecOverrides of the pods of some Jobs, without their metadata 2.1 podTemplateOverrides the
-# same with labels and annotations 2.2 runtimePatches of the whole JobSet, one for each manager
-#
-# Later ones come on top of earlier ones.
-
-_MANAGER = "kube-muster.io/muster"
-
-
 def patched(jobs: list[Json], train_job: Json) -> list[Json]:
     """The replicated Jobs of a runtime, as the TrainJob wants them."""
     by_name = {str(job.get("name")): job for job in jobs}
@@ -146,13 +151,14 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
     """The fields of its spec that put an annotation on the pods of all these Jobs. An API server keeps those
     that its release of the Trainer knows."""
     meta = {"metadata": {"annotations": annotation}}
-    others = [each for each in items_of(train_job, "podTemplateOverrides") if _without_targets(each) != meta]
-    patches = [each for each in items_of(train_job, "runtimePatches") if each.get("manager") != _MANAGER]
+    overrides = items_of(train_job, "podTemplateOverrides")
+    others = [override for override in overrides if _without_targets(override) != meta]
+    patches = [patch for patch in items_of(train_job, "runtimePatches") if patch.get("manager") != _MANAGER]
     on_jobs = [_of_job(name, meta) for name in jobs]
-    patch = {"template": {"spec": {"replicatedJobs": on_jobs}}}
+    own = {"template": {"spec": {"replicatedJobs": on_jobs}}}
     return {
         "podTemplateOverrides": [*others, {"targetJobs": [{"name": name} for name in jobs], **meta}],
-        "runtimePatches": [*patches, {"manager": _MANAGER, "trainingRuntimeSpec": patch}],
+        "runtimePatches": [*patches, {"manager": _MANAGER, "trainingRuntimeSpec": own}],
     }
 
 
@@ -162,26 +168,23 @@ def merged_by_name(base: Any, patch: Any) -> Any:
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged_by_name(base.get(key), value) for key, value in patch.items()}}
     if _is_named(base) and _is_named(patch):
-        by_name = {each["name"]: each for each in base}
-        by_name |= {each["name"]: merged_by_name(by_name.get(each["name"]), each) for each in patch}
+        by_name = {item["name"]: item for item in base}
+        by_name |= {item["name"]: merged_by_name(by_name.get(item["name"]), item) for item in patch}
         return list(by_name.values())
     return patch
 
 
 def _patches(train_job: Json) -> Iterator[tuple[str, Json]]:
     """The name of a replicated Job, and what is to be merged into it."""
-    for each in items_of(train_job, "podSpecOverrides"):
-        yield from _on_targets(each, {"spec": _without_targets(each)})
-    for each in items_of(train_job, "podTemplateOverrides"):
-        yield from _on_targets(each, _without_targets(each))
-    for each in items_of(train_job, "runtimePatches"):
-        for job in at(each, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []:
+    for field in ("podSpecOverrides", "podTemplateOverrides"):
+        for override in items_of(train_job, field):
+            pod = _without_targets(override)
+            for target in override.get("targetJobs") or []:
+                name = target.get("name")
+                yield str(name), _of_job(name, {"spec": pod} if field == "podSpecOverrides" else pod)
+    for patch in items_of(train_job, "runtimePatches"):
+        for job in at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []:
             yield str(job.get("name")), job
-
-
-def _on_targets(override: Json, pod: Json) -> Iterator[tuple[str, Json]]:
-    for target in override.get("targetJobs") or []:
-        yield str(target.get("name")), _of_job(target.get("name"), pod)
 
 
 def _of_job(name: Any, pod: Json) -> Json:
@@ -193,22 +196,7 @@ def _without_targets(override: Json) -> Json:
 
 
 def _is_named(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(each, dict) and "name" in each for each in found)
-
-
-# ---- The TrainJob of Kubeflow Trainer (kubeflow/trainer, v2): a JobSet, made of its runtime and of
-# what it says itself of its nodes.
-#
-# The runtime is another object. `with_runtime` puts it in; without it there is what the TrainJob says
-# itself.
-
-_VERSION = "trainer.kubeflow.org/v1alpha1"
-_STEP, _TRAINER = "trainer.kubeflow.org/trainjob-ancestor-step", "trainer"
-_INITIALIZERS = ("dataset-initializer", "model-initializer")
-_NODE = "node"  # the name of the container, and of the Job where no runtime names it
-_NODES, _RESOURCES = ("spec", "trainer", "numNodes"), ("spec", "trainer", "resourcesPerNode")
-_POD = ("template", "spec", "template")
-_NAMES_GROUP = {"volcano": ("annotations", GROUP_ANNOTATION), "coscheduling": ("labels", GROUP_LABEL)}
+    return isinstance(found, list) and all(isinstance(item, dict) and "name" in item for item in found)
 
 
 def with_job_set(train_job: Json) -> Json:

@@ -1,5 +1,13 @@
 """Kinds whose operators make PodGroups for Volcano: Volcano's own Job, the kinds of Ray, and
 SparkApplication.
+
+What completes an object that asks for such a group puts what the operator says of it into `spec.gangs`, and
+has its pods name it. Names and labels of Ray's pods are those of controllers/ray/common/pod.go in
+ray-project/kuberay, its groups those of controllers/ray/batchscheduler/volcano/volcano_scheduler.go.
+
+A SparkApplication has no templates in the form of others: its pods follow from cores and memory. The sums are
+Spark's own (org.apache.spark.deploy.k8s): memory, and above that a tenth of it for the JVM or two fifths for
+Python and R, at least 384 MiB.
 """
 
 import re
@@ -17,10 +25,6 @@ from extender.api.workloads.shape import (
     items_of,
     with_spec,
 )
-
-# ---- Volcano's own Job (volcano-sh/volcano), and the PodGroups that operators make for Volcano where
-# an object asks for it: what completes that object puts what they say into `spec.gangs`, and has its
-# pods name them.
 
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 VOLCANO = "volcano"
@@ -110,9 +114,7 @@ VOLCANO_JOB = WorkloadRow(
 )
 
 
-# ---- The kinds of Ray (ray-project/kuberay). Names and labels are those of
-# controllers/ray/common/pod.go, groups for Volcano those of
-# controllers/ray/batchscheduler/volcano/volcano_scheduler.go.
+# ---- Ray
 
 _QUEUE = "volcano.sh/queue-name"
 _MANAGED = "v1"  # clusters that serve v1alpha1, too, show the same objects as either
@@ -227,10 +229,7 @@ _ROWS = (_ray_cluster, _ray_job, _ray_service)
 RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)
 
 
-# ---- A SparkApplication has no templates in the form of others: its pods follow from cores and memory.
-#
-# The sums are Spark's own (org.apache.spark.deploy.k8s): memory, and above that a tenth of it for the
-# JVM or two fifths for Python and R, at least 384 MiB.
+# ---- Spark
 
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
