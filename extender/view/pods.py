@@ -202,7 +202,8 @@ class Pods:
 
     def show(self) -> list[dict[str, object]]:
         """Who reads pods, and how many are shown, for the debug page. Any thread."""
-        parts, shown = ("client", "encoding", "path", "fieldSelector", "labelSelector"), []
+        parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
+        shown: list[dict[str, object]] = []
         for key, client in self._clients.copy().items():
             waiting = client.waiting
             visible = sum(trace.shown for trace in waiting.traces.copy().values())
