@@ -5,25 +5,8 @@ from typing import Any, NamedTuple
 
 from extender.api.durations import age, between
 from extender.api.keys import POD_SCHEDULED, SCHEDULED, SCHEDULING_GATED
-from extender.sim.apiserver.kinds import (
-    CRON_JOBS,
-    DEPLOYMENTS,
-    ELASTIC_QUOTA_TREES,
-    EVENTS,
-    JOBS,
-    LEASES,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    NODES,
-    POD_GROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    Json,
-    ResourceKind,
-)
+from extender.sim.apiserver import kinds
+from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.subresources import selector_text
 
@@ -103,7 +86,7 @@ def _kernel(node: Json) -> str:
 
 AGE = TableColumn("Age", age_of)
 AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
-    PODS: (
+    kinds.PODS: (
         TableColumn("Ready", _ready),
         TableColumn("Status", _pod_status),
         TableColumn("Restarts", lambda _: "0"),
@@ -112,8 +95,8 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Nominated Node", at("status", "nominatedNodeName", default="<none>"), wide=True),
         TableColumn("Readiness Gates", lambda _: "<none>", wide=True),
     ),
-    NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
-    NODES: (
+    kinds.NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
+    kinds.NODES: (
         TableColumn("Status", _node_status),
         TableColumn("Roles", _roles),
         AGE,
@@ -126,14 +109,14 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
             "Container-Runtime", at(*_NODE_INFO, "containerRuntimeVersion", default="<unknown>"), wide=True
         ),
     ),
-    PRIORITY_CLASSES: (
+    kinds.PRIORITY_CLASSES: (
         TableColumn("Value", at("value")),
         TableColumn("Global-Default", at("globalDefault", default=False)),
         AGE,
         TableColumn("PreemptionPolicy", at("preemptionPolicy")),
     ),
-    LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
-    QUEUES: (
+    kinds.LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
+    kinds.QUEUES: (
         TableColumn("State", at("status", "state")),
         TableColumn("Weight", at("spec", "weight", default=1)),
         TableColumn("Pending", at("status", "pending")),
@@ -144,7 +127,7 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Used-CPU", at("status", "allocated", "cpu"), wide=True),
         TableColumn("Deserved-CPU", at("status", "deserved", "cpu"), wide=True),
     ),
-    LOCAL_QUEUES: (
+    kinds.LOCAL_QUEUES: (
         TableColumn("Queue", at("spec", "queue")),
         TableColumn("Waiting", at("status", "waiting")),
         TableColumn("Admitted", at("status", "admitted")),
@@ -152,8 +135,8 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         AGE,
         TableColumn("Reason", _in_condition("Active", "reason"), wide=True),
     ),
-    ELASTIC_QUOTA_TREES: (TableColumn("Root", at("spec", "root", "name")),),
-    POD_GROUPS: (
+    kinds.ELASTIC_QUOTA_TREES: (TableColumn("Root", at("spec", "root", "name")),),
+    kinds.POD_GROUPS: (
         TableColumn("Status", at("status", "phase")),
         TableColumn("minMember", at("spec", "minMember")),
         TableColumn("Runnings", at("status", "running")),
@@ -259,29 +242,29 @@ def _template(*path: str) -> tuple[TableColumn, ...]:
 _SELECTOR = TableColumn("Selector", lambda obj: selector_text(obj) or "<none>", wide=True)
 
 OF_WORKLOADS: dict[ResourceKind, tuple[TableColumn, ...]] = {
-    DEPLOYMENTS: (
+    kinds.DEPLOYMENTS: (
         TableColumn("Ready", _ready_pods),
         TableColumn("Up-to-date", _number("status", "updatedReplicas")),
         TableColumn("Available", _number("status", "availableReplicas")),
         *_template(),
         _SELECTOR,
     ),
-    REPLICA_SETS: (
+    kinds.REPLICA_SETS: (
         TableColumn("Desired", _number("spec", "replicas")),
         TableColumn("Current", _number("status", "replicas")),
         TableColumn("Ready", _number("status", "readyReplicas")),
         *_template(),
         _SELECTOR,
     ),
-    STATEFUL_SETS: (TableColumn("Ready", _ready_pods), *_template()),
-    JOBS: (
+    kinds.STATEFUL_SETS: (TableColumn("Ready", _ready_pods), *_template()),
+    kinds.JOBS: (
         TableColumn("Status", _state),
         TableColumn("Completions", _completions),
         TableColumn("Duration", _duration),
         *_template(),
         _SELECTOR,
     ),
-    CRON_JOBS: (
+    kinds.CRON_JOBS: (
         TableColumn("Schedule", at("spec", "schedule")),
         TableColumn("Timezone", at("spec", "timeZone", default="<none>")),
         TableColumn("Suspend", lambda obj: str(bool(obj["spec"].get("suspend")))),
@@ -329,7 +312,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
 
 
 def columns_of(kind: ResourceKind) -> list[TableColumn]:
-    if kind is EVENTS:
+    if kind is kinds.EVENTS:
         return list(OF_EVENTS)
     known = AFTER_NAME.get(kind) or OF_WORKLOADS.get(kind, ())
     narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))

@@ -36,22 +36,9 @@ from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, job_record
+from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import (
-    BY_NAME,
-    ELASTIC_QUOTA_TREES,
-    ELASTIC_QUOTAS,
-    JOBS,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    NODES,
-    POD_GROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    Json,
-    ResourceKind,
-)
+from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.patches import json_patched
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
@@ -76,12 +63,12 @@ class QuotaQueues(NamedTuple):
 def make_queues(creation: Creation) -> QuotaQueues:
     """Make the queues that quotas among the objects stand for; a queue of the same name stays as it is."""
     quotas = Quotas(
-        _all_quotas(creation, ELASTIC_QUOTA_TREES, ElasticQuotaTree),
-        _all_quotas(creation, ELASTIC_QUOTAS, ElasticQuota),
+        _all_quotas(creation, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+        _all_quotas(creation, kinds.ELASTIC_QUOTAS, ElasticQuota),
     )
     plan = plan_of(quotas, Configuration().max_queue_depth)
     wanted = plan.queues.values()
-    taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == QUEUES.name}
+    taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
     left = (queue for queue in wanted if queue.name in taken)
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in left]
@@ -89,7 +76,7 @@ def make_queues(creation: Creation) -> QuotaQueues:
     for queue in wanted:
         if not queue.kept and queue.name not in taken and queue.parent in made:
             made.add(queue.name)
-            kind = {"apiVersion": QUEUES.api_version, "kind": QUEUES.name}
+            kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
             creation.add({**kind, "metadata": meta, "spec": spec_of(queue)}, str(queue.source))
     return QuotaQueues(plan.namespaces, notes)
@@ -115,10 +102,10 @@ def let_go(creation: Creation, by_quota: Mapping[str, str]) -> None:
     queues = {
         obj["metadata"]["name"]: (obj["metadata"].get("annotations") or {}).get(QUEUE, "")
         for obj, _ in creation.objects
-        if obj["kind"] == NAMESPACES.name
+        if obj["kind"] == kinds.NAMESPACES.name
     }
     for place, (obj, where) in enumerate([*creation.objects]):
-        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME):
+        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME):
             continue
         try:
             kind, job = JobKind(obj["apiVersion"], obj["kind"]), msgspec.convert(obj, AnyJob)
@@ -147,9 +134,9 @@ def not_played(creation: Creation) -> Iterator[str]:
     """Notes on what controllers would make of jobs later, which virtual time does not play."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
-        if suspended(obj) and (obj["apiVersion"], obj["kind"]) in BY_NAME:
+        if suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME:
             yield f"{subject}: suspended: no pods are made"
-        elif obj["kind"] == JOBS.name:
+        elif obj["kind"] == kinds.JOBS.name:
             rest = (at(obj, ("spec", "completions")) or 0) - count_pods(obj)
             if rest > 0:
                 yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"
@@ -190,18 +177,18 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
             creation.faults.append(f"{where}: {fault}")
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
-    groups = [_coming(group) for group in made[_name(POD_GROUPS)]]
+    groups = [_coming(group) for group in made[_name(kinds.POD_GROUPS)]]
     comes = {f"{group.metadata.namespace}/{group.metadata.name}": at for at, group in groups}
     return VirtualWorkload(
-        nodes=_all(made[_name(NODES)], Node),
-        queues=_all(made[_name(QUEUES)], Queue),
-        priority_classes=_all(made[_name(PRIORITY_CLASSES)], PriorityClass),
-        namespaces=_all(made[_name(NAMESPACES)], Namespace),
-        local_queues=_all(made[_name(LOCAL_QUEUES)], LocalQueue),
+        nodes=_all(made[_name(kinds.NODES)], Node),
+        queues=_all(made[_name(kinds.QUEUES)], Queue),
+        priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
+        namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),
+        local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(quotas.namespaces.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
         groups=tuple(groups),
-        members=tuple(_member(pod, comes) for pod in made[_name(PODS)]),
+        members=tuple(_member(pod, comes) for pod in made[_name(kinds.PODS)]),
         notes=(*manifests.notes, *quotas.notes, *not_played(creation)),
     )
 
