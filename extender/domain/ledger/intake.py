@@ -3,7 +3,7 @@
 An unchanged object costs only a comparison.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from extender.api import keys
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
@@ -13,7 +13,7 @@ from extender.api.workloads.shape import Json
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
-from extender.domain.model.ownership import owner_record
+from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, Origin, group_of_owner
 from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
@@ -77,16 +77,25 @@ class Intake:
 
     def set_owner(self, workload: Workload) -> bool:
         """A controller of pods. True if anything changed that matters for their group."""
+        record = owner_record(workload)
+        key = group_of_owner(workload.metadata.namespace, record.uid)
         with self._lock:
-            has_changed = self._registry.set_owner(workload.metadata.namespace, owner_record(workload))
-            if has_changed:
-                self._changes.mark()
-            return has_changed
+            if not self._registry.owners.put(key, record):
+                return False
+            self._note_owner(key, record)
+            return True
 
     def drop_owner(self, namespace: str, uid: str) -> None:
+        key = group_of_owner(namespace, uid)
         with self._lock:
-            if self._registry.drop_owner(namespace, uid):
-                self._changes.mark()
+            if self._registry.owners.drop(key):
+                self._note_owner(key, OwnerRecord(uid))
+
+    def _note_owner(self, key: GroupKey, owner: OwnerRecord) -> None:
+        if (group := self._registry.groups.get(key)) is not None:
+            group.owner = owner
+            self._registry.touch(key)
+        self._changes.mark()
 
     def set_job(self, kind: JobKind, job: AnyJob) -> None:
         ownership, key = self._pods.ownership, group_of_owner(job.metadata.namespace, job.metadata.uid)
@@ -95,16 +104,16 @@ class Intake:
             record = job_record(
                 kind, whole, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
             )
-            if self._registry.set_job(record):
+            if self._registry.jobs.put(record):
                 self._pods.forget_old_shapes()
-                self._changes.mark()
+                self._note_turned([record.group])
 
     def drop_job(self, namespace: str, uid: str) -> None:
         key = group_of_owner(namespace, uid)
         with self._lock:
             self._registry.runtimes.forget(key)
-            if self._registry.drop_job(key):
-                self._changes.mark()
+            if self._registry.jobs.drop(key):
+                self._note_turned([key])
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """An object that has the templates of jobs. Returns the jobs that are to be read again."""
@@ -136,52 +145,60 @@ class Intake:
             self._changes.mark()
 
     def set_local_queue(self, local: LocalQueue) -> None:
+        record = local_queue_record(local)
         with self._lock:
-            if self._registry.set_local_queue(local_queue_record(local)):
+            naming = self._registry.routes.local_queues.put(record)
+            if naming is not None:
+                for key in naming:
+                    self._registry.note_arrival(self._registry.groups[key])
                 self._changes.note_freed()
-                self._changes.mark()
+                self._note_turned([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
         """`key`: namespace/name."""
+        namespace, _, name = key.partition("/")
         with self._lock:
-            if self._registry.drop_local_queue(key):
-                self._changes.mark()
+            naming = self._registry.routes.local_queues.drop(key)
+            if naming is not None:
+                self._note_turned([*naming, *self._registry.jobs.naming(namespace, name)])
 
     def note_kueue(self, is_served: bool) -> None:
         """Whether the cluster has Kueue's own LocalQueues, so that its labels may be meant for those."""
         with self._lock:
-            if self._registry.note_kueue(is_served):
-                self._changes.mark()
+            local_queues = self._registry.routes.local_queues
+            if local_queues.kueue_is_served is not is_served:
+                local_queues.kueue_is_served = is_served
+                self._note_turned([*local_queues.naming, *self._registry.jobs.with_label])
 
     def set_namespace(self, namespace: Namespace) -> None:
+        name, labels = namespace.metadata.name, namespace.metadata.labels or {}
         queue = (namespace.metadata.annotations or {}).get(keys.QUEUE, "")
-        labels = namespace.metadata.labels or {}
         with self._lock:
-            if self._registry.set_namespace(namespace.metadata.name, queue, labels):
-                self._changes.mark()
+            if self._registry.routes.set_namespace(name, queue, labels):
+                self._note_turned(self._registry.groups_in(name))
 
     def drop_namespace(self, name: str) -> None:
         with self._lock:
-            if self._registry.drop_namespace(name):
-                self._changes.mark()
+            if self._registry.routes.drop_namespace(name):
+                self._note_turned(self._registry.groups_in(name))
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> None:
         """By namespace: the queue that its quota gives it, which counts where its annotation names none."""
         with self._lock:
-            if self._registry.set_quota_namespaces(queues):
-                self._changes.mark()
+            if changed := self._registry.routes.set_quota_namespaces(queues):
+                self._note_turned(key for name in changed for key in self._registry.groups_in(name))
 
     # ---- what else decides for whom there is room
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
-            if self._registry.set_priority_class(priority):
-                self._changes.mark()
+            if self._registry.priorities.put(priority):
+                self._note_turned(self._registry.groups)
 
     def drop_priority_class(self, name: str) -> None:
         with self._lock:
-            if self._registry.drop_priority_class(name):
-                self._changes.mark()
+            if self._registry.priorities.drop(name):
+                self._note_turned(self._registry.groups)
 
     def set_disruption_budget(self, budget: PodDisruptionBudget) -> None:
         record = disruption_budget(budget)
@@ -215,5 +232,12 @@ class Intake:
         """Whether marks on PodGroups count: only if `kept`, that is, if the API server lets only Muster write
         them."""
         with self._lock:
-            if self._registry.trust_marks(kept):
-                self._changes.mark()
+            if self._registry.marks_count is not kept:
+                self._registry.marks_count = kept
+                self._note_turned(self._registry.groups)
+
+    def _note_turned(self, groups: Iterable[GroupKey]) -> None:
+        """Something changed that the views of these groups depend on."""
+        for key in groups:
+            self._registry.touch(key)
+        self._changes.mark()

@@ -1,6 +1,6 @@
 """Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -12,12 +12,9 @@ from extender.domain.ledger.routes import Routes
 from extender.domain.model.ownership import OwnerRecord
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
-from extender.domain.model.selectors import Labels
-from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import Flavor, allows_namespace
 from extender.domain.queues.tree import Orphan, Queues, TakenInGroups, orphan
-from extender.domain.snapshot.jobs import JobRecord
 
 
 class Owners:
@@ -126,8 +123,8 @@ class Registry:
         self.routes = Routes()
         self.queues = Queues()
         self._taken_in = TakenInGroups()
-        self._owners = Owners()
-        self._priorities = Priorities()
+        self.owners = Owners()
+        self.priorities = Priorities()
         self.marks_count = False  # whether only Muster can have written the marks on PodGroups
         self._dirty: dict[GroupKey, None] = {}  # touched groups, in the order in which they were touched
 
@@ -136,7 +133,7 @@ class Registry:
     def group(self, key: GroupKey) -> Group:
         if key not in self.groups:
             self.groups[key] = Group(key)
-            self.groups[key].owner = self._owners.get(key)
+            self.groups[key].owner = self.owners.get(key)
         return self.groups[key]
 
     def touch(self, key: GroupKey) -> None:
@@ -160,7 +157,7 @@ class Registry:
         self._taken_in.note(before, now)
         group.put_record(now, version)
         self.routes.follow(group)
-        self._note_arrival(group)
+        self.note_arrival(group)
         self.touch(group.key)
         return True
 
@@ -168,29 +165,6 @@ class Registry:
         group = self.groups.get(key)
         if group is not None and group.records.pop(origin, None) is not None:
             self._settle_record(group, version)
-
-    def set_owner(self, namespace: str, record: OwnerRecord) -> bool:
-        """True if anything that matters changed."""
-        key = group_of_owner(namespace, record.uid)
-        return self._owners.put(key, record) and self._update_owner(key, record)
-
-    def drop_owner(self, namespace: str, uid: str) -> bool:
-        key = group_of_owner(namespace, uid)
-        return self._owners.drop(key) and self._update_owner(key, OwnerRecord(uid))
-
-    def _update_owner(self, key: GroupKey, owner: OwnerRecord) -> bool:
-        if key in self.groups:
-            self.groups[key].owner = owner
-            self.touch(key)
-        return True
-
-    def set_job(self, record: JobRecord) -> bool:
-        """True if anything that matters changed."""
-        return self.jobs.put(record) and self._touch_all([record.group])
-
-    def drop_job(self, key: GroupKey) -> bool:
-        """True if there was such a job."""
-        return self.jobs.drop(key) and self._touch_all([key])
 
     def touched_jobs(self) -> Collection[GroupKey]:
         """The groups that were touched and have, or had, a job."""
@@ -212,11 +186,11 @@ class Registry:
         self._note_queues(affected)
         for group in self.groups.values() if affected else ():
             if self.queue_of(group) in affected:
-                self._note_arrival(group)
+                self.note_arrival(group)
                 self.touch(group.key)
         return bool(affected)
 
-    def _note_arrival(self, group: Group) -> None:
+    def note_arrival(self, group: Group) -> None:
         """A group whose queue is open when the group appears stays entitled, however soon the queue is
         closed."""
         queue = self.queue_of(group)
@@ -226,78 +200,23 @@ class Registry:
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
         self._note_queues(affected)
-        self._touch_all(key for key, group in self.groups.items() if self.queue_of(group) in affected)
+        for key, group in self.groups.items():
+            if self.queue_of(group) in affected:
+                self.touch(key)
 
     def _note_queues(self, names: Iterable[str]) -> None:
         for name in names:
             self.routes.local_queues.note_queue(name)
-
-    def set_local_queue(self, record: LocalQueueRecord) -> bool:
-        """True if anything that matters changed."""
-        affected = self.routes.local_queues.put(record)
-        for key in affected or ():
-            self._note_arrival(self.groups[key])
-            self.touch(key)
-        return affected is not None and self._touch_all(self.jobs.naming(record.namespace, record.name))
-
-    def drop_local_queue(self, key: str) -> bool:
-        affected = self.routes.local_queues.drop(key)
-        if affected is None:
-            return False
-        namespace, _, name = key.partition("/")
-        return self._touch_all([*affected, *self.jobs.naming(namespace, name)])
-
-    def note_kueue(self, is_served: bool) -> bool:
-        """Whether the cluster has Kueue's own LocalQueues. True if that is news."""
-        local_queues = self.routes.local_queues
-        if local_queues.kueue_is_served is is_served:
-            return False
-        local_queues.kueue_is_served = is_served
-        return self._touch_all([*local_queues.naming, *self.jobs.with_label])
-
-    def set_namespace(self, namespace: str, queue: str, labels: Labels) -> bool:
-        """True if anything that matters changed."""
-        return self.routes.set_namespace(namespace, queue, labels) and self._touch_in({namespace})
-
-    def drop_namespace(self, namespace: str) -> bool:
-        return self.routes.drop_namespace(namespace) and self._touch_in({namespace})
-
-    def set_quota_namespaces(self, queues: Mapping[str, str]) -> bool:
-        """The queues that quotas give to namespaces. True if anything that matters changed."""
-        changed = self.routes.set_quota_namespaces(queues)
-        return bool(changed) and self._touch_in(changed)
 
     def forget(self, group: Group) -> None:
         """Nothing of a group is left."""
         del self.groups[group.key]
         self.routes.forget(group)
 
-    def set_priority_class(self, priority: PriorityClass) -> bool:
-        """True if anything that matters changed."""
-        return self._priorities.put(priority) and self._touch_all(self.groups)
-
-    def drop_priority_class(self, name: str) -> bool:
-        return self._priorities.drop(name) and self._touch_all(self.groups)
-
-    def trust_marks(self, kept: bool) -> bool:
-        """`kept`: the API server lets only Muster write marks. True if that changes anything."""
-        changed, self.marks_count = self.marks_count is not kept, kept
-        return changed and self._touch_all(self.groups)
-
     def take_touched(self) -> Collection[GroupKey]:
         """The groups that were touched since the last call, in that order."""
         touched, self._dirty = self._dirty, {}
         return touched
-
-    def _touch_in(self, namespaces: Iterable[str]) -> bool:
-        for name in namespaces:
-            self._touch_all([*self.routes.groups_in(name), *self.jobs.groups_in(name)])
-        return True
-
-    def _touch_all(self, groups: Iterable[GroupKey]) -> bool:
-        for key in groups:
-            self.touch(key)
-        return True
 
     # ---- reading
 
@@ -311,6 +230,10 @@ class Registry:
         selector = record.namespace_selector if record is not None else None
         return allows_namespace(selector, self.routes.labels_of(namespace))
 
+    def groups_in(self, namespace: str) -> list[GroupKey]:
+        """The groups of a namespace, and those of its jobs."""
+        return [*self.routes.groups_in(namespace), *self.jobs.groups_in(namespace)]
+
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""
         group = self.groups.get(key)
@@ -319,7 +242,7 @@ class Registry:
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """The controller of pods that name no group, if it says anything about theirs."""
-        return self._owners.get(key)
+        return self.owners.get(key)
 
     def accepts(self, group: Group) -> str:
         """The UID of the queue that takes a group in, or empty. A queue created again under the name of a
@@ -342,12 +265,12 @@ class Registry:
         if group.job is not None and group.job.suspended:
             return group.job.started
         named = group.record.owner if group.record else ""
-        return self._owners.suspends(named) or (group.owner is not None and group.owner.suspended)
+        return self.owners.suspends(named) or (group.owner is not None and group.owner.suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
         """The seconds after which the controller of its pods ends them."""
         named = group.record.owner if group.record else ""
-        owner = self._owners.get(group_of_owner(group.namespace, named)) if named else group.owner
+        owner = self.owners.get(group_of_owner(group.namespace, named)) if named else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
     def lost_its_queue(self, group: Group) -> bool:
@@ -360,12 +283,12 @@ class Registry:
 
     def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
-        return self._priorities.of_group(name, (pod.priority for pod in group.pods.values()))
+        return self.priorities.of_group(name, (pod.priority for pod in group.pods.values()))
 
     def preempts(self, group: Group) -> bool:
         """Whether a group may take the room of others: neither its class nor a member's says never."""
         name = group.last_record.priority_class if group.last_record else ""
-        return self._priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
+        return self.priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
 
     def took_in_groups(self, queue_uid: str) -> bool:
         """Whether a group is left that says that this queue took it in, whichever it is in now."""

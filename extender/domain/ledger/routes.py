@@ -5,12 +5,7 @@ from collections.abc import Collection, Mapping
 
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import take_out
-from extender.domain.model.queue_of_group import (
-    LocalQueueLabel,
-    explicit_queue,
-    queue_of_podgroup,
-    queue_of_pods,
-)
+from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue, queue_of_pods
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
@@ -180,10 +175,8 @@ class Routes:
 
     def queue_of(self, group: Group) -> str:
         """The queue of a group; after its PodGroup is gone, still the queue that it named."""
-        namespace_queue = self.namespace_queue(group.namespace)
-        local = self.local_queue_of(group)
-        queue_of = queue_of_pods if group.last_record is None else queue_of_podgroup
-        return queue_of(_named_by(group), namespace_queue, local.leads_to if local is not None else "")
+        local, by_namespace = self.local_queue_of(group), self.namespace_queue(group.namespace)
+        return queue_of_pods(_named_by(group), by_namespace, local.leads_to if local is not None else "")
 
 
 def _named_by(group: Group) -> str:

@@ -2,6 +2,7 @@
 marks that Muster leaves on a PodGroup.
 """
 
+from contextlib import suppress
 from sys import intern
 
 from msgspec.structs import replace
@@ -10,13 +11,13 @@ from extender.api import keys
 from extender.api.durations import as_seconds
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects.base import Condition, Meta, condition
-from extender.api.objects.pods import ContainerStatus, Pod, PodSpec
+from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.api.quantities import BadQuantity
 from extender.domain.model.ownership import controller_of, group_of, own_queue, queue_named_by
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
-from extender.domain.model.resources import Resources, asked, counted_spec
+from extender.domain.model.resources import asked, counted_spec
 from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shapes
 
@@ -110,6 +111,9 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
     group, auto = group_of(pod, auto_groups)
     key = GroupKey(f"{meta.namespace}/{group}")
     gates = {gate.name for gate in spec.scheduling_gates or ()}
+    volumes = (
+        raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
+    )
     return PodRecord(
         uid=Uid(meta.uid),
         namespace=intern(meta.namespace),
@@ -123,7 +127,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         auto=auto,
         queue=own_queue(pod),
         local_queue=local_queue_label(meta),
-        role=_role(pod),
+        role=(meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or "",
         priority=spec.priority or 0,
         created=meta.creation_timestamp or "",
         phase=status.phase,
@@ -132,7 +136,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         deleting=meta.deletion_timestamp is not None,
         started=_started(pod),
         nominated=status.nominated_node_name,
-        binds_late=_binds_late(spec),
+        binds_late=any(bytes(raw) not in (b"", b"null") for raw in (spec.resource_claims, *volumes)),
         version="" if spec.node_name else meta.resource_version,
         run_limit=spec.active_deadline_seconds,
         running_since=status.start_time or "",
@@ -140,11 +144,6 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         preemptable=_is_preemptable(meta),
         never_preempts=spec.preemption_policy == keys.NEVER,
     )
-
-
-def _role(pod: Pod) -> str:
-    meta = pod.metadata
-    return (meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
 
 
 def _is_preemptable(meta: Meta) -> bool:
@@ -164,22 +163,11 @@ def _started(pod: Pod) -> bool:
     if pod.status.phase in ("Running", "Succeeded"):
         return True
     statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
-    return any(_ran(status) for status in statuses)
-
-
-def _ran(status: ContainerStatus) -> bool:
-    states = [state for state in (status.state, status.last_state) if state]
+    states = (state for status in statuses for state in (status.state, status.last_state) if state)
     return any(
         state.running is not None or (state.terminated is not None and bool(state.terminated.started_at))
         for state in states
     )
-
-
-def _binds_late(spec: PodSpec) -> bool:
-    volumes = (
-        raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
-    )
-    return any(bytes(raw) not in (b"", b"null") for raw in (spec.resource_claims, *volumes))
 
 
 def _unscheduled(pod: Pod) -> Unscheduled | None:
@@ -224,7 +212,22 @@ def native_record(group: NativePodGroup) -> GroupRecord:
 def group_record(group: PodGroup) -> GroupRecord:
     """Faults of the specification are kept in `fault`: this group waits, and no other is affected."""
     meta, spec = group.metadata, group.spec
-    annotations = meta.annotations or {}
+    annotations, roles = meta.annotations or {}, spec.min_task_member or {}
+    min_resources, fault = {}, ""
+    try:
+        min_resources = asked(spec.min_resources)
+    except BadQuantity as bad:
+        fault = f"spec.minResources: {bad}"
+    counts = {"minMember": spec.min_member, **{f"minTaskMember[{role}]": n for role, n in roles.items()}}
+    negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
+    run_time = None
+    with suppress(ValueError):  # where it cannot be read, it is as if nothing had been declared
+        run_time = as_seconds(annotations.get(keys.RUN_TIME, ""))
+    timeouts = annotations.get(keys.START_TIMEOUTS, "")
+    is_number = timeouts.isascii() and timeouts.isdigit() and len(timeouts) < 10
+    # What it came from is its controller, whose name says more than that of the group.
+    owner = controller_of(meta.owner_references)
+    kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
     return GroupRecord(
         key=GroupKey(f"{meta.namespace}/{meta.name}"),
         namespace=meta.namespace,
@@ -233,73 +236,25 @@ def group_record(group: PodGroup) -> GroupRecord:
         queue=spec.queue,
         local_queue=local_queue_label(meta),
         min_member=max(spec.min_member, 0),
-        min_task_member={role: n for role, n in (spec.min_task_member or {}).items() if n > 0},
+        min_task_member={role: n for role, n in roles.items() if n > 0},
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,
         stood_with=whole_members(_condition(group, keys.STOOD_WHOLE), meta.uid),
         admitted=notes_admitted(meta),
         last_reason=_condition(group, keys.SCHEDULED).reason,
-        fault=_group_fault(group),
-        min_resources=_min_resources(spec),
-        owner=_owner(meta),
+        fault=next(negative, fault),
+        min_resources=min_resources,
+        owner=owner.uid if owner is not None else "",
         held=annotations.get(keys.HOLD) == "true",
-        run_time=_run_time(annotations.get(keys.RUN_TIME, "")),
-        start_timeouts=_number(annotations.get(keys.START_TIMEOUTS, "")),
+        run_time=run_time,
+        start_timeouts=int(timeouts) if is_number else 0,
         submitter=annotations.get(keys.SUBMITTER, ""),
         preemptable=_allows_preemption(meta),
         queue_uid=noted_queue(meta),
-        series=_series(meta),
+        series=series_of(meta.namespace, kind, source),
     )
-
-
-def _series(meta: Meta) -> str:
-    """By its controller, whose name says more than that of the group; else by its own name."""
-    controller = controller_of(meta.owner_references)
-    if controller is None:
-        return series_of(meta.namespace, "PodGroup", meta.name)
-    return series_of(meta.namespace, controller.kind, controller.name)
-
-
-def _run_time(text: str) -> float | None:
-    """None where it cannot be read, as if nothing had been declared."""
-    try:
-        return as_seconds(text)
-    except ValueError:
-        return None
-
-
-def _number(text: str) -> int:
-    """0 where it is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def _owner(meta: Meta) -> str:
-    controller = controller_of(meta.owner_references)
-    return controller.uid if controller else ""
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
     return condition(group.status.conditions, kind) or Condition(kind, "Unknown")
-
-
-def _min_resources(spec: PodGroupSpec) -> Resources:
-    """Empty if it cannot be read, which `_group_fault` reports."""
-    try:
-        return asked(spec.min_resources)
-    except BadQuantity:
-        return {}
-
-
-def _group_fault(group: PodGroup) -> str:
-    spec = group.spec
-    if spec.min_member < 0:
-        return f"spec.minMember is {spec.min_member}; it must be 0 or more"
-    for role, count in (spec.min_task_member or {}).items():
-        if count < 0:
-            return f"spec.minTaskMember[{role}] is {count}; it must be 0 or more"
-    try:
-        asked(spec.min_resources)
-    except BadQuantity as fault:
-        return f"spec.minResources: {fault}"
-    return ""

@@ -8,7 +8,6 @@ itself, even after a restart: when the parent opens, the former opens with it an
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
@@ -48,19 +47,6 @@ class Mark(StrEnum):
     TAKE = "take"
 
 
-class StateFacts(Protocol):
-    """What the state of one queue depends on; the fields are those of QueueRecord."""
-
-    @property
-    def parent(self) -> str: ...
-    @property
-    def spec_state(self) -> str: ...
-    @property
-    def status_state(self) -> str: ...
-    @property
-    def marked(self) -> bool: ...
-
-
 def read_state(text: str) -> QueueState | None:
     """The state that status.state names; a queue without one is new, and Open. None if the text is
     not a state."""
@@ -69,7 +55,7 @@ def read_state(text: str) -> QueueState | None:
     return QueueState(text) if text in {*QueueState} else None
 
 
-def wish(queue: StateFacts) -> QueueState:
+def wish(queue: QueueRecord) -> QueueState:
     """The state of the queue apart from its parents: Open, Closed or Unknown."""
     if queue.spec_state:
         wished = read_state(queue.spec_state)
@@ -87,31 +73,30 @@ def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> Q
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
-def closed_above(name: str, queues: Mapping[str, StateFacts]) -> str:
+def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
     """The name of the ancestor that is closed itself and keeps this queue and all between them closed, or
     empty. A queue that names no parent is below `root`; one that is its own ancestor counts as having
     none."""
-    return _closed_above(name, queues, frozenset())
+    below: set[str] = set()
+    while True:
+        below.add(name)
+        above = parent_of(name, queues[name])
+        parent = queues.get(above)
+        if parent is None or above in below:
+            return ""
+        if (wished := wish(parent)) is QueueState.CLOSED:
+            return above
+        if wished is not QueueState.OPEN or not parent.marked:
+            return ""
+        name = above
 
 
-def _closed_above(name: str, queues: Mapping[str, StateFacts], below: frozenset[str]) -> str:
-    above = parent_of(name, queues[name])
-    parent = queues.get(above)
-    if parent is None or above == name or above in below:
-        return ""
-    wished = wish(parent)
-    if wished is QueueState.CLOSED:
-        return above
-    held = wished is QueueState.OPEN and parent.marked
-    return _closed_above(above, queues, below | {name}) if held else ""
-
-
-def parent_of(name: str, queue: StateFacts) -> str:
+def parent_of(name: str, queue: QueueRecord) -> str:
     """The name of the parent queue; empty for `root`."""
     return "" if name == ROOT_QUEUE else queue.parent or ROOT_QUEUE
 
 
-def mark_of(queue: StateFacts, below_shut: bool) -> Mark:
+def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     """`below_shut`: an ancestor keeps the queue closed. A mark is removed once it has no meaning any more:
     the queue itself is closed, or its parent is open and the queue's state no longer depends on the mark,
     because spec.state or the status says Open."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import msgspec
@@ -292,14 +292,14 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
         return (-self.priority, self.created, self.key)
 
 
-# ---- Which groups are expected to run for as long as each other.
+def once(work: Callable[[GroupView], T]) -> Callable[[GroupView], T]:
+    """`work`, computed on first use for each view, and kept there: a view never changes."""
+    return wraps(work)(lambda group: group.once(work))
 
 
+@once
 def kind_of(group: GroupView) -> RunKind:
-    return group.once(_kind_of)
-
-
-def _kind_of(group: GroupView) -> RunKind:
+    """Groups of one kind are expected to run for as long as each other."""
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
     asks = requests_of(Counter(pod.shape for pod in pods))
     return RunKind(group.queue, group.spec.series, frozenset(asks.items()))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.quorum import missing, whole
 
 
@@ -161,17 +161,13 @@ class State(Enum):
 _RUNS = (State.RESTING, State.STANDING, State.REPLACING)
 
 
-def state_of(group: GroupView) -> State:
-    """The state of a group; computed once, since a view never changes."""
-    return group.once(_state)
-
-
 def runs(group: GroupView) -> bool:
     """Whether a group stands whole, or did and replaces members."""
     return state_of(group) in _RUNS
 
 
-def _state(group: GroupView) -> State:
+@once
+def state_of(group: GroupView) -> State:
     if ended(group) is not None:
         return State.ENDED
     if is_ending(group):

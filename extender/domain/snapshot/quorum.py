@@ -11,7 +11,7 @@ import msgspec
 from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.snapshot import Snapshot
 
 # ---- Which members make a group whole.
@@ -66,12 +66,9 @@ def missing_of(group: GroupView, fitting: Collection[Uid] = ()) -> Missing:
     return _missing(group, group.needs, fitting)
 
 
+@once
 def lost(group: GroupView) -> Missing:
     """The members to start next so that the group has as many as when it stood whole."""
-    return group.once(_lost)
-
-
-def _lost(group: GroupView) -> Missing:
     return _missing(group, group.history.stood_with or Needs(0, {}), ())
 
 
@@ -128,10 +125,11 @@ def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
 def whole_at(group: GroupView, grace: float) -> float | None:
     """The moment at which the members on nodes make the group one that stood whole; None: they are too
     few."""
-    since = group.once(_whole_since)
+    since = _whole_since(group)
     return None if since is None else since + grace
 
 
+@once
 def _whole_since(group: GroupView) -> float | None:
     """Since when enough members have been on nodes; -inf: enough of them have run; None: they are too few."""
     members = sorted(
@@ -183,12 +181,9 @@ def running_since(group: GroupView, moment: Callable[[str], float]) -> float | N
     return min(group.bound_since.values(), default=None)
 
 
+@once
 def ready_since(group: GroupView) -> str:
     """The timestamp of when all that it needs to start were there."""
-    return group.once(_ready_since)
-
-
-def _ready_since(group: GroupView) -> str:
     created: Iterable[str] = map(attrgetter("created"), missing(group).members)
     return max((group.created, *created))
 
