@@ -65,16 +65,11 @@ def destination_of_pod(pod: NewPod, queues: Queues, path: str = "") -> Destinati
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
         return _named_by(pod, queues, path)
-    own, joined = _named_by(pod, queues, path), _group_of_owner(pod, queues)
-    if joined is not None and (own is None or own.queue == joined.queue):
-        return joined
+    own, owner = _named_by(pod, queues, path), pod.controller
+    joined = queues.of_podgroup(meta.namespace, group_name_of(owner.uid)) if owner else None
+    if joined is not None and (own is None or own.queue == joined):
+        return Destination(joined, "metadata.ownerReferences", joined=True)
     return own or by_namespace(meta.namespace, queues)
-
-
-def _group_of_owner(pod: NewPod, queues: Queues) -> Destination | None:
-    owner = pod.controller
-    queue = queues.of_podgroup(pod.metadata.namespace, group_name_of(owner.uid)) if owner else None
-    return Destination(queue, "metadata.ownerReferences", joined=True) if queue is not None else None
 
 
 def _named_by(pod: Pod, queues: Queues, path: str) -> Destination | None:
@@ -133,23 +128,15 @@ def judge_entry(to: Destination, queues: Queues) -> list[Fault]:
         return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
     if to.joined:
         return []
-    if view.state == "Open":
-        return _judge_namespace(to, queues)
-    text = (
-        f"queue {to.queue!r} is {view.state} and takes no new work: "
-        f"name another queue, or set spec.state of {view.to_open} to Open"
-    )
-    return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
-
-
-def _judge_namespace(to: Destination, queues: Queues) -> list[Fault]:
-    if not to.namespace or queues.takes_namespace(to.queue, to.namespace):
-        return []
-    text = (
-        f"queue {to.queue!r} takes no work of namespace {to.namespace!r}: name another queue, or label the "
-        "namespace as spec.namespaceSelector of the queue asks"
-    )
-    return [Fault(Code.NAMESPACE_NOT_ALLOWED, to.field, text)]
+    if view.state != "Open":
+        text = f"queue {to.queue!r} is {view.state} and takes no new work: "
+        text += f"name another queue, or set spec.state of {view.to_open} to Open"
+        return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
+    if to.namespace and not queues.takes_namespace(to.queue, to.namespace):
+        text = f"queue {to.queue!r} takes no work of namespace {to.namespace!r}: name another queue, "
+        text += "or label the namespace as spec.namespaceSelector of the queue asks"
+        return [Fault(Code.NAMESPACE_NOT_ALLOWED, to.field, text)]
+    return []
 
 
 def judge_job_entry(to: Destination, queues: Queues, tree: Callable[[], QueueTree]) -> list[Fault]:
@@ -220,18 +207,15 @@ def growth(before: Pod, now: Pod) -> Resources:
 def judge_growth(more: Resources, to: Destination, queues: Queues) -> list[Fault]:
     """Faults unless the queue's capability has room for `more`. A resource that it does not list is
     unlimited."""
-    view = queues.view(to.queue)
-    return list(_faults(more, view)) if view else []
-
-
-def _faults(more: Resources, queue: QueueView) -> Iterator[Fault]:
+    faults: list[Fault] = []
+    if (queue := queues.view(to.queue)) is None:
+        return faults
     capability = queue.record.capability or {}
     for name, amount in more.items():
         held = queue.allocated.get(name, 0)
         if name in capability and held + amount > capability[name]:
-            text = (
-                f"got {show(name, amount)} {name} more, and queue {queue.record.name!r} holds "
-                f"{show(name, held)} of {show(name, capability[name])}: "
-                "free some, or raise spec.capability of the queue"
-            )
-            yield Fault(Code.RESIZE_ABOVE_CAPABILITY, _FIELD, text)
+            text = f"got {show(name, amount)} {name} more, and queue {queue.record.name!r} holds "
+            text += f"{show(name, held)} of {show(name, capability[name])}: "
+            text += "free some, or raise spec.capability of the queue"
+            faults.append(Fault(Code.RESIZE_ABOVE_CAPABILITY, _FIELD, text))
+    return faults

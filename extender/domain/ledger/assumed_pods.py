@@ -60,7 +60,10 @@ class Preemptions:
         with self._lock:
             is_real = is_confirmed or claimant in self._pods
             now = self._clock()
-            promised = self._losses(claimant, now)
+            self._grants.pop(claimant, None)
+            self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
+            promises = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
+            promised: Losses = sum(promises, start=Counter())
             options = {
                 node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
                 for node, uids in victims.items()
@@ -70,18 +73,9 @@ class Preemptions:
                 for node, pods in options.items()
                 if not pods or (is_real and self._could_lose(pods, promised))
             }
-            self._grants.pop(claimant, None)
             if any(granted.values()):
                 self._grants[claimant] = Grant(granted, now + _PATIENCE)
             return set(granted)
-
-    def _losses(self, but: Uid, now: float) -> Losses:
-        """The members that all claimants except one may still evict."""
-        self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires > now}
-        granted = (
-            grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items() if uid != but
-        )
-        return sum(granted, start=Counter())
 
     def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
         """Whether the groups can lose these victims together with what other claimants were promised."""

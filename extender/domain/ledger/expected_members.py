@@ -20,19 +20,18 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.queues.spec import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 
-# ---- Later pods of a job that runs: until as many have succeeded as it asks for, the room of one that
-# ends stays the job's own, for the next one.
-#
-# runs ──ends──► expected, on its node ──the next pod comes──► runs
-#
-# Otherwise a job of many completions would queue anew for each of them, behind all others. How long its
-# controller may take is bounded, since nothing else would end such a claim.
-
 _LATE = -inf  # room is kept no more, until a pod comes
 
 
 class LaterPods:
-    """`patience`: the seconds for which room is kept while no pod comes. Callers hold the ledger's lock."""
+    """Later pods of a job that runs: until as many have succeeded as it asks for, the room of one that ends
+    stays the job's own, for the next one.
+
+        runs ──ends──► expected, on its node ──the next pod comes──► runs
+
+    Otherwise a job of many completions would queue anew for each of them, behind all others. How long its
+    controller may take is bounded, since nothing else would end such a claim. `patience`: the seconds for
+    which room is kept while no pod comes. Callers hold the ledger's lock."""
 
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
         self._clock = clock
@@ -41,7 +40,11 @@ class LaterPods:
 
     def to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
         """How many pods its controller will make now, besides those that are `there`."""
-        missing = _missing(job, there)
+        # The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count.
+        succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
+        active = sum(1 for pod in there if pod.waiting or (pod.holds_room and not pod.deleting))
+        left = max((job.completions or 0) - succeeded, 0)
+        missing = max(min(job.needed, left) - active, 0)
         if not missing or has_newcomers:
             self._since.pop(job.group, None)
         if not missing:
@@ -68,14 +71,6 @@ class LaterPods:
 
 def has_later_pods(group: Group, job: JobRecord) -> bool:
     return job.is_let_go and group.stood_whole and job.completions is not None
-
-
-def _missing(job: JobRecord, there: Collection[PodRecord]) -> int:
-    """The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count."""
-    succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
-    active = sum(1 for pod in there if pod.waiting or (pod.holds_room and not pod.deleting))
-    left = max((job.completions or 0) - succeeded, 0)
-    return max(min(job.needed, left) - active, 0)
 
 
 Missing = Mapping[int, tuple[int, list[PodRecord]]]
@@ -123,12 +118,19 @@ class ExpectedMembers:
 
     def _settle(self, group: Group, job: JobRecord | None) -> None:
         before, group.job = group.job, job if job is not None and self.manages(job) else None
-        if job is not None and job.suspended:
-            self._forget_ended(group)
-        if _templates(before) != _templates(group.job):
+        if job is not None and job.suspended:  # what an earlier start left does not count for the next one
+            for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
+                self._pods.leave_group(pod)
+        then, now = (
+            [part.pod for part in job.pods] if job is not None else [] for job in (before, group.job)
+        )
+        if then != now:
             for pod in _expected(group):
                 self._pass_on(group, pod, [])
-        missing = self._admitted(group, self._missing(group))
+        missing = self._missing(group)
+        self._note_crowded_out(group, sum(left for left, _ in missing.values()))
+        if group.crowded_out:
+            missing = {}
         for index in sorted(missing.keys() | {index for index, _ in map(_place_of, _expected(group))}):
             self._settle_part(group, index, *missing.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
@@ -150,22 +152,21 @@ class ExpectedMembers:
         left = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
         for pod in there:
-            index = _part_of(pod, job, left)
+            # It is of a part with its shape, else, since webhooks may have changed it, of any.
+            open_parts = [index for index, count in enumerate(left) if count > 0]
+            alike = (index for index in open_parts if job.pods[index].pod.shape is pod.shape)
+            index = next(alike, next(iter(open_parts), None))
             if index is not None and not pod.deleting:
                 left[index] -= 1
                 if pod.waiting and self._claims.get(pod.uid) is None:
                     newcomers[index].append(pod)
         return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
 
-    def _admitted(self, group: Group, missing: Missing) -> Missing:
-        """What of it the namespace may still wait for: all of it, or nothing. A job that Muster has let go is
-        not asked any more."""
-        wanted, is_let_go = sum(left for left, _ in missing.values()), bool(group.job and group.job.is_let_go)
-        others = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
-        self._note_crowded_out(group, not is_let_go and self._is_too_much(others, wanted))
-        return {} if group.crowded_out else missing
-
-    def _note_crowded_out(self, group: Group, is_out: bool) -> None:
+    def _note_crowded_out(self, group: Group, wanted: int) -> None:
+        """A namespace waits for all pods of a job, or for none. Of a job that Muster has let go, for all."""
+        is_let_go = group.job is not None and group.job.is_let_go
+        waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
+        is_out = not is_let_go and self._is_too_much(waited_for, wanted)
         if group.crowded_out is is_out:
             return
         group.crowded_out, others = is_out, self._crowded_out[group.namespace]
@@ -214,11 +215,6 @@ class ExpectedMembers:
             self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
         self._changes.mark()
 
-    def _forget_ended(self, group: Group) -> None:
-        """What an earlier start of the job has left does not count for its next one."""
-        for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
-            self._pods.leave_group(pod)
-
 
 def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     """A suspended job expects all its pods once those of an earlier start are gone; one that Muster has let
@@ -235,19 +231,7 @@ def _expected(group: Group) -> Iterator[PodRecord]:
     return (pod for pod in list(group.pods.values()) if pod.to_be)
 
 
-def _templates(job: JobRecord | None) -> list[PodRecord]:
-    return [part.pod for part in job.pods] if job is not None else []
-
-
 def _place_of(pod: PodRecord) -> tuple[int, int]:
     """The part of its job, and its number among those."""
     _, index, number = pod.uid.rsplit("/", 2)
     return int(index), int(number)
-
-
-def _part_of(pod: PodRecord, job: JobRecord, left: list[int]) -> int | None:
-    """The part of a job that a pod belongs to: one of its shape, else, since webhooks may have changed it,
-    any; None: no more were expected."""
-    open_parts = [index for index, count in enumerate(left) if count > 0]
-    alike = (index for index in open_parts if job.pods[index].pod.shape is pod.shape)
-    return next(alike, next(iter(open_parts), None))

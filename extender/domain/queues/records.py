@@ -40,13 +40,10 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     names = [flavor.name for flavor in written]
     for number, name in enumerate(names):
         if not name or name in names[:number]:
-            raise BadFlavors(f"spec.flavors[{number}].name: {name!r} is {_wrong(name)}")
+            wrong = "the name of an earlier flavor" if name else "no name"
+            raise BadFlavors(f"spec.flavors[{number}].name: {name!r} is {wrong}")
     parts = parts_of([flavor.node_labels or {} for flavor in written])
     return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
-
-
-def _wrong(name: str) -> str:
-    return "the name of an earlier flavor" if name else "no name"
 
 
 def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:

@@ -2,7 +2,7 @@
 field.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -13,7 +13,7 @@ from extender.api.durations import as_seconds
 from extender.api.objects.base import Quantities
 from extender.api.objects.pods import LabelSelector, Requirement
 from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec, RunningLimit
-from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.api.quantities import BadQuantity, at_most
 from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.model.selectors import Labels, NodePart, selects
 
@@ -122,7 +122,16 @@ def policy_fault(spec: QueueSpec) -> str:
     """The first field that makes no sense, for people; empty if all do."""
     if fault := stop_policy_fault(spec.stop_policy):
         return fault
-    negative = ((name, number) for name, number in _counts(spec) if number is not None and number < 0)
+    numbers, limits = {"spec.ageing": spec.ageing}, spec.limits or QueueLimits()
+    for part, limit in {
+        "": limits,
+        ".perUser": limits.per_user,
+        ".perNamespace": limits.per_namespace,
+    }.items():
+        if limit is not None:
+            numbers[f"spec.limits{part}.groups"] = limit.groups
+            numbers[f"spec.limits{part}.pods"] = limit.pods
+    negative = ((name, number) for name, number in numbers.items() if number is not None and number < 0)
     return next((f"{name} is {number}; it must be 0 or more" for name, number in negative), "")
 
 
@@ -135,16 +144,6 @@ def stop_policy_fault(written: str) -> str:
 
 def _limit(limit: RunningLimit | None) -> Limit:
     return Limit(limit.groups, limit.pods) if limit is not None else Limit()
-
-
-def _counts(spec: QueueSpec) -> Iterator[tuple[str, int | None]]:
-    yield "spec.ageing", spec.ageing
-    limits = spec.limits or QueueLimits()
-    parts = {"": limits, ".perUser": limits.per_user, ".perNamespace": limits.per_namespace}
-    for part, limit in parts.items():
-        if limit is not None:
-            yield f"spec.limits{part}.groups", limit.groups
-            yield f"spec.limits{part}.pods", limit.pods
 
 
 class QueueAmounts(NamedTuple):
@@ -161,13 +160,18 @@ class QueueAmounts(NamedTuple):
 
 def amounts_of(spec: QueueSpec) -> QueueAmounts:
     """Raises BadQuantity."""
+    oversell = None
+    if spec.oversell is not None:
+        oversell = at_most(spec.oversell, 1000) / 1000  # to three decimals
+        if not 1.0 <= oversell <= MOST_OVERSELL:
+            raise BadQuantity(f"spec.oversell is {spec.oversell}; allowed is 1 to {MOST_OVERSELL}")
     return QueueAmounts(
         capability=offered(spec.capability) if spec.capability else None,
         deserved=offered(spec.deserved) if spec.deserved else None,
         guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
         borrowing_limit=_amounts("borrowingLimit", spec.borrowing_limit),
         lending_limit=_amounts("lendingLimit", spec.lending_limit),
-        oversell=_oversell(spec.oversell),
+        oversell=oversell,
         default_request=asked(spec.default_request),
     )
 
@@ -179,16 +183,6 @@ def _amounts(field: str, quantities: Quantities | None) -> Resources | None:
         if amount < 0:
             raise BadQuantity(f"spec.{field}[{name}] is {(quantities or {})[name]}; allowed is 0 or more")
     return amounts
-
-
-def _oversell(quantity: Quantity | None) -> float | None:
-    """To three decimals. Raises BadQuantity."""
-    if quantity is None:
-        return None
-    factor = at_most(quantity, 1000) / 1000
-    if not 1.0 <= factor <= MOST_OVERSELL:
-        raise BadQuantity(f"spec.oversell is {quantity}; allowed is 1 to {MOST_OVERSELL}")
-    return factor
 
 
 def preemption_of(written: QueuePreemption | None) -> PreemptionRules:

@@ -117,6 +117,8 @@ class Queues:
     ) -> QueueView:
         record = self.get(name)
         above = closed_above(name, self._records) if name in self._records else ""
+        if name in self._records and name not in self._faults:  # it only changes with the tree
+            self._faults[name] = fault_of(name, self._records)
         return QueueView(
             record=record or QueueRecord(name),
             exists=record is not None,
@@ -126,17 +128,9 @@ class Queues:
             requested=allocated if record and record.stop_policy else requested,
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
-            fault=self._fault(name),
+            fault=self._faults.get(name, ""),
             by_flavor=by_flavor,
         )
-
-    def _fault(self, name: str) -> str:
-        """Each view asks for it, and it only changes with the tree."""
-        if name not in self._records:
-            return ""
-        if name not in self._faults:
-            self._faults[name] = fault_of(name, self._records)
-        return self._faults[name]
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
         held_shut = record.marked and bool(closed_above(record.name, self._records))

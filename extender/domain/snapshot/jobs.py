@@ -215,32 +215,24 @@ def _with_pods(
 def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
     """As the API server will take it in: with its defaults, and what admission adds."""
     spec, meta = {**part.template["spec"]}, {**(part.template.get("metadata") or {})}
-    spec["tolerations"] = [*(spec.get("tolerations") or ()), *_default_tolerations(spec)]
-    for kind in ("containers", "initContainers"):
-        spec[kind] = [_with_requests(container) for container in spec.get(kind) or ()]
-    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created}
-    return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=Pod)
-
-
-def _with_requests(container: Json) -> Json:
-    """What is limited and not requested is requested up to the limit."""
-    given = container.get("resources") or {}
-    requests = {**(given.get("limits") or {}), **(given.get("requests") or {})}
-    return {**container, "resources": {**given, "requests": requests}}
-
-
-def _default_tolerations(spec: Json) -> list[Json]:
-    """Kubernetes' admission plugin DefaultTolerationSeconds."""
-    given = [
-        toleration
-        for toleration in spec.get("tolerations") or ()
-        if toleration.get("effect") in (None, "", "NoExecute")
-    ]
-    return [
+    given = spec.get("tolerations") or ()
+    tolerated = {its.get("key") for its in given if its.get("effect") in (None, "", "NoExecute")}
+    spec["tolerations"] = [*given] + [  # Kubernetes' admission plugin DefaultTolerationSeconds
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED}
         for key in _AWAY
-        if not any(toleration.get("key") in (None, "", key) for toleration in given)
+        if not {None, "", key} & tolerated
     ]
+    for kind in ("containers", "initContainers"):
+        containers = []
+        for container in (
+            spec.get(kind) or ()
+        ):  # what is limited and not requested is requested up to the limit
+            resources = container.get("resources") or {}
+            requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+            containers.append({**container, "resources": {**resources, "requests": requests}})
+        spec[kind] = containers
+    meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created}
+    return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=Pod)
 
 
 def _expected(
