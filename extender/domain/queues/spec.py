@@ -122,12 +122,10 @@ def policy_fault(spec: QueueSpec) -> str:
     """The first field that makes no sense, for people; empty if all do."""
     if fault := stop_policy_fault(spec.stop_policy):
         return fault
-    numbers, limits = {"spec.ageing": spec.ageing}, spec.limits or QueueLimits()
-    for part, limit in {
-        "": limits,
-        ".perUser": limits.per_user,
-        ".perNamespace": limits.per_namespace,
-    }.items():
+    numbers: dict[str, int | None] = {"spec.ageing": spec.ageing}
+    limits = spec.limits or QueueLimits()
+    parts = {"": limits, ".perUser": limits.per_user, ".perNamespace": limits.per_namespace}
+    for part, limit in parts.items():
         if limit is not None:
             numbers[f"spec.limits{part}.groups"] = limit.groups
             numbers[f"spec.limits{part}.pods"] = limit.pods
