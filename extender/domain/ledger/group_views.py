@@ -10,7 +10,7 @@ from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
 from extender.domain.model.records import GroupKey, Needs
-from extender.domain.model.resources import Resources
+from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.queues.spec import flavor_on
@@ -66,14 +66,15 @@ class Usage:
         """Add a group; with `times` -1, remove it. A group that is not entitled, is held, or is
         kept out by its LocalQueue or namespace, asks for nothing."""
         used = self._of.setdefault(view.queue, Used())
-        self._add(used.allocated, view.allocated, times)
-        self._add(used.requested, view.allocated, times)
+        allocated = self._offered_of(view.allocated)
+        tally(used.allocated, allocated, times)
+        tally(used.requested, allocated, times)
         if view.history.entitled and not (view.spec.fault or view.spec.held or view.is_kept_out):
-            self._add(used.requested, view.pending, times)
+            tally(used.requested, self._offered_of(view.pending), times)
         if view.local_queue is not None:
-            self._count_local(view.local_queue.key, view.allocated, times)
+            self._count_local(view.local_queue.key, allocated, times)
         for flavor, amounts in view.by_flavor.items():
-            self._add(used.by_flavor.setdefault(flavor, {}), amounts, times)
+            tally(used.by_flavor.setdefault(flavor, {}), self._offered_of(amounts), times)
             if not used.by_flavor[flavor]:
                 del used.by_flavor[flavor]
         used.groups += times if view.is_in_queue else 0
@@ -81,22 +82,15 @@ class Usage:
         if not used.views:
             del self._of[view.queue]
 
+    def _offered_of(self, amounts: Resources) -> Resources:
+        return {name: amount for name, amount in amounts.items() if name in self._offered}
+
     def _count_local(self, key: str, amounts: Resources, times: int) -> None:
         self.turned.add(key)
         held = self._of_local.setdefault(key, {})
-        self._add(held, amounts, times)
+        tally(held, amounts, times)
         if not held:
             del self._of_local[key]
-
-    def _add(self, sums: dict[str, int], amounts: Resources, times: int) -> None:
-        for name, amount in amounts.items():
-            if name not in self._offered:
-                continue
-            now = sums.get(name, 0) + amount * times
-            if now:
-                sums[name] = now
-            else:
-                sums.pop(name, None)
 
 
 class GroupViews:

@@ -8,7 +8,7 @@ import numpy as np
 
 from extender.domain.ledger.affinity import HostPorts, Terms
 from extender.domain.model.records import PodRecord
-from extender.domain.model.resources import CPU, MEMORY, PODS, Resources
+from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, tally
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
@@ -37,37 +37,27 @@ class NodeSums:
 
     def add(self, asked: Resources, pinned: bool, times: int) -> None:
         """Add what a claim asks for; with `times` -1, subtract it."""
-        _add(self.pinned if pinned else self.planned, asked, times)
+        tally(self.pinned if pinned else self.planned, asked, times)
 
     def keep(self, amounts: Resources, times: int) -> None:
         """Add to what is kept; with `times` -1, subtract it."""
-        _add(self.kept, amounts, times)
+        tally(self.kept, amounts, times)
 
     def taken(self, name: str) -> int:
         """What all claims take of a resource."""
         return self.pinned.get(name, 0) + self.planned.get(name, 0)
 
 
-def _add(sums: dict[str, int], asked: Resources, times: int) -> None:
-    for name, amount in asked.items():
-        now = sums.get(name, 0) + amount * times
-        if now:
-            sums[name] = now
-        else:
-            sums.pop(name, None)
-
-
-# ---- The arrays over all nodes: a row for each node, a column for each resource that any node offers.
-#
-# A column is added with the first node that offers a resource and removed with the last one; pods never
-# add one.
-
 _ALWAYS = (CPU, MEMORY, PODS)
 _LEAST = -(2**60)  # the lower limit of what is left: far below any real shortage, and safe in 64 bits
 
 
 class ResourceColumns:
-    """`names`: the columns' resources. `allocatable`: what nodes offer. `room`: what pinned claims leave of
+    """The arrays over all nodes: a row for each node, a column for each resource that any node offers. A
+    column is added with the first node that offers a resource and removed with the last one; pods never add
+    one.
+
+    `names`: the columns' resources. `allocatable`: what nodes offer. `room`: what pinned claims leave of
     that. `free`: what planned claims leave of that. Vacant rows are zero."""
 
     def __init__(self) -> None:
@@ -119,26 +109,13 @@ class ResourceColumns:
 
     def _rebuild(self, rows: int, names: tuple[str, ...]) -> None:
         before = [self._column[name] for name in names if name in self._column]
-        self.allocatable, self.room, self.free = (
-            _rearranged(matrix, rows, before, len(names))
-            for matrix in (self.allocatable, self.room, self.free)
-        )
+        for name in ("allocatable", "room", "free"):  # the kept columns first, and zeros where it grew
+            matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
+            grown[: len(matrix), : len(before)] = matrix[:, before]
+            setattr(self, name, grown)
         self.names = names
         self._column = {name: column for column, name in enumerate(names)}
 
-
-def _rearranged(matrix: AmountRows, rows: int, kept: list[int], columns: int) -> AmountRows:
-    """The matrix with its `kept` columns first, and zeros where it grew."""
-    grown = np.zeros((rows, columns), dtype=np.int64)
-    grown[: len(matrix), : len(kept)] = matrix[:, kept]
-    return grown
-
-
-# ---- What nodes offer and what is left of it: one row per node, one column per resource that any node
-# offers.
-#
-# An event costs one row. A resource that no node offers has no column, so no pod can make the arrays
-# wider.
 
 _NOTHING = NodeSums()
 
@@ -155,7 +132,8 @@ class CountedClaim(Protocol):
 
 
 class NodeCapacity:
-    """Nodes that are unknown so far have sums as well: claims on them count as soon as the node appears."""
+    """What nodes offer and what is left of it. An event costs one row. Nodes that are unknown so far have
+    sums as well: claims on them count as soon as the node appears."""
 
     def __init__(self) -> None:
         self.columns = ResourceColumns()

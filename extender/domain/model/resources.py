@@ -71,6 +71,15 @@ def add(sums: dict[str, int], more: Resources, times: int = 1) -> None:
         sums[name] = sums.get(name, 0) + amount * times
 
 
+def tally(sums: dict[str, int], amounts: Resources, times: int) -> None:
+    """Add amounts so many times to sums that have no zeros."""
+    for name, amount in amounts.items():
+        if now := sums.get(name, 0) + amount * times:
+            sums[name] = now
+        else:
+            sums.pop(name, None)
+
+
 def largest(left: Resources, right: Resources) -> dict[str, int]:
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in left.keys() | right.keys()}
 

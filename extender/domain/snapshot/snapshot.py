@@ -33,7 +33,7 @@ class Attention(msgspec.Struct, frozen=True):
     """When it last asked about any pod, or reported on one."""
 
     def asked(self, now: float, pause: float) -> "Attention":
-        """The scheduler asks now; after a silence of more than `pause` seconds, `asked_since` starts
+        """The scheduler asks now; after a pause of more than `pause` seconds, `asked_since` starts
         again."""
         begun = now if now - self.asked_at > pause else self.asked_since
         return replace(self, asked_since=begun, asked_at=now)
