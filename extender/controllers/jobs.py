@@ -118,7 +118,7 @@ class JobsController(RecordingController[GroupKey]):
             JobStep.UPDATE_UNIT: self._update_unit,
             JobStep.REMOVE_UNIT: self._remove_unit,
             JobStep.FORGET_TIMEOUTS: self._forget_timeouts,
-            JobStep.LET_GO: self._unsuspend,
+            JobStep.UNSUSPEND: self._unsuspend,
             JobStep.GIVE_UP: self._give_up,
             JobStep.GIVE_WAY: self._give_way,
             JobStep.STOP: self._stop,
@@ -190,14 +190,14 @@ class JobsController(RecordingController[GroupKey]):
         job, now = managed.job, timestamp(datetime.now(UTC))
         if (known := self._versions.take(job.group)) is not None:
             version, suspend, annotations = known
-            patch = job_suspension.let_go_unread(job.uid, version, suspend, annotations, job.unit, now)
+            patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.unit, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         else:
             obj, row = self._with_group(job), self._table[job.kind]
             if obj is None or not is_suspended(row, obj):
                 return
             paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
-            self._change(job, job_suspension.let_go(obj, row, paths, job.unit, now, managed.reduced_to))
+            self._change(job, job_suspension.unsuspend(obj, row, paths, job.unit, now, managed.reduced_to))
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 

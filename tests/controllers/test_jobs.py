@@ -128,8 +128,8 @@ def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> N
     head = {"name": "a", "uid": "uid-a", "resourceVersion": "7"}
     obj = {"metadata": {**head, **metadata}, "spec": read["spec"]}
     template = ("spec", "template", "metadata", "annotations")
-    as_read = job_suspension.let_go(obj, WORKLOADS[BATCH], [template], "g", "now")
-    unread = job_suspension.let_go_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
+    as_read = job_suspension.unsuspend(obj, WORKLOADS[BATCH], [template], "g", "now")
+    unread = job_suspension.unsuspend_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
     assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
 
 

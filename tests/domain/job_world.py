@@ -123,7 +123,7 @@ class JobWorld(World):
         match step:
             case JobStep.MAKE_UNIT | JobStep.UPDATE_UNIT:
                 self._put_unit(name, unit(managed.job, managed.queue)["spec"], {})
-            case JobStep.LET_GO:
+            case JobStep.UNSUSPEND:
                 self._put_unit(name, unit(managed.job, managed.queue)["spec"], {})
                 self._let_go(name, managed.reduced_to)
             case JobStep.GIVE_UP:
@@ -162,7 +162,7 @@ class JobWorld(World):
 
     def _let_go(self, name: str, reduced_to: int | None) -> None:
         self._write(
-            name, lambda obj: job_suspension.let_go(obj, _ROW, [], unit_name(name), "now", reduced_to)
+            name, lambda obj: job_suspension.unsuspend(obj, _ROW, [], unit_name(name), "now", reduced_to)
         )
 
     def _suspend(self, name: str) -> None:

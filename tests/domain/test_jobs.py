@@ -248,7 +248,7 @@ def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good() -
     world.pass_time(2)
     world.work()
     assert [world.suspended(name) for name in ("long", "next")] == [True, False]
-    assert world.steps.count(("long", JobStep.LET_GO)) == 1
+    assert world.steps.count(("long", JobStep.UNSUSPEND)) == 1
 
 
 def test_the_unit_of_a_finished_job_is_removed_after_an_hour() -> None:

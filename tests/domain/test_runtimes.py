@@ -92,7 +92,7 @@ def test_its_podgroup_says_what_it_needs_before_it_is_let_go() -> None:
     world.train("train")
     world.steps.clear()
     world.set_runtime(TORCH, nodes=3)
-    assert world.steps == [("train", JobStep.UPDATE_UNIT), ("train", JobStep.LET_GO)]
+    assert world.steps == [("train", JobStep.UPDATE_UNIT), ("train", JobStep.UNSUSPEND)]
 
 
 def test_only_the_jobs_that_name_a_runtime_are_read_again() -> None:

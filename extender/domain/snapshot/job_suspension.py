@@ -73,7 +73,7 @@ class JobStep(Enum):
     NOTHING = auto()
     MAKE_UNIT = auto()  # its PodGroup
     UPDATE_UNIT = auto()  # the job asks for something else now
-    LET_GO = auto()  # its pods may be made
+    UNSUSPEND = auto()  # its pods may be made
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
     GIVE_WAY = auto()  # it is suspended, because others need the room
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
@@ -132,7 +132,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.NOTHING
     if job.suspended:
         starts = decision.verdict is Verdict.STARTING and managed.has_room
-        return JobStep.LET_GO if starts and not differences(managed) else _update(managed)
+        return JobStep.UNSUSPEND if starts and not differences(managed) else _update(managed)
     if not job.started:  # nobody but Muster may let it go; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     if managed.over_at is not None and now >= managed.over_at:
@@ -170,13 +170,13 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     return found | ({"minResources": min_resources(job)} if job.suspended and "minMember" in found else {})
 
 
-# ---- The changes that are written to a job: as JSON patches (RFC 6902) on the object as it was just
-# read, or, to let it go, as a merge patch (RFC 7386) on a version of which no more is known.
+# ---- what is written to a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend
+# it, a merge patch (RFC 7386) on a version of which no more is known
 
 Operation = dict[str, Any]
 
 
-def let_go(
+def unsuspend(
     obj: Json,
     row: WorkloadRow,
     annotations: Iterable[Sequence[str | int]],
@@ -199,11 +199,11 @@ def let_go(
     ]
 
 
-def let_go_unread(
+def unsuspend_unread(
     uid: str, version: str, suspend: Path, annotations: Iterable[Path], group: str, at_time: str
 ) -> dict[str, Any]:
-    """The same as `let_go` for an object without lists on the way to its templates. A merge patch makes what
-    is missing on the way, so the object need not be read for it."""
+    """The same as `unsuspend` for an object without lists on the way to its templates. A merge patch makes
+    what is missing on the way, so the object need not be read for it."""
     started = {keys.STARTED: at_time}
     patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
     _put(patch, suspend, False)
@@ -245,17 +245,13 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     asked = at(as_asked(row, obj), row.parallelism)
     count = asked if reduced_to is None else reduced_to
     resized = at(obj, row.parallelism) != count
-    return [
-        *([{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []),
-        *_noted_count(obj, PartialStart(reduced_to, asked) if reduced_to is not None else None),
-    ]
-
-
-def _noted_count(obj: Json, note: PartialStart | None) -> list[Operation]:
-    if note is not None:
-        return [_noted(obj, ("metadata",), keys.PARTIAL_START, str(note))]
-    path = ("metadata", "annotations", keys.PARTIAL_START)
-    return [{"op": "remove", "path": pointer(path)}] if at(obj, path) is not None else []
+    changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []
+    note = ("metadata", "annotations", keys.PARTIAL_START)
+    if reduced_to is not None:
+        changes.append(_noted(obj, note[:1], note[-1], str(PartialStart(reduced_to, asked))))
+    elif at(obj, note) is not None:
+        changes.append({"op": "remove", "path": pointer(note)})
+    return changes
 
 
 def pointer(path: Iterable[str | int]) -> str:

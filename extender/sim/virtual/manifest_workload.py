@@ -124,7 +124,7 @@ def _start(creation: Creation, place: int, group: Json) -> None:
     annotations = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
     creation.add({**group, "metadata": {**group["metadata"], "annotations": annotations}}, where)
     name = group["metadata"]["name"]
-    operations = job_suspension.let_go(obj, row, annotation_paths(row, obj), name, stamp(0))
+    operations = job_suspension.unsuspend(obj, row, annotation_paths(row, obj), name, stamp(0))
     creation.objects[place] = Created(json_patched(obj, operations), where)
     for child in children_of(creation.objects[place].object):
         creation.add(child, where)
