@@ -1,5 +1,7 @@
-"""Which cluster and which namespace a command is about: kubectl's flags, the kubeconfig, and what goes
-wrong.
+"""Which cluster and which namespace a command is about: kubectl's flags, the kubeconfig, and what goes wrong.
+
+A cluster that does not answer ends the command with status 1 and a sentence; a flag or a kubeconfig that
+names nothing, with status 2.
 """
 
 import re
@@ -14,47 +16,8 @@ if TYPE_CHECKING:
     from extender.kube.errors import ApiError
     from extender.kube.requests import Editor, Reader
 
-# ---- Errors of the API server for the user of a command: the message, and what to do.
-
 _DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOTALL)
 _POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
-
-
-def api_error_message(fault: "ApiError") -> str:
-    from extender.kube.errors import Ambiguous, Refused, Unauthorized, Unreachable
-
-    match fault:
-        case Unauthorized():
-            return "the API server does not accept the credentials of the kubeconfig; log in again"
-        case Refused():
-            from extender.kube.errors import Conflict, Forbidden
-
-            message = fault.message or str(fault)
-            if judged := _DENIED.search(message) or _POLICY.search(message):
-                return f"refused: {judged[1]}"
-            if "failed calling webhook" in message:
-                return f"a webhook does not answer: {message}\nThe administrator runs: muster check"
-            match fault:
-                case Conflict() if fault.reason == "AlreadyExists":
-                    return message
-                case Conflict():
-                    return f"{message}\nIt was changed at the same time: run the command again."
-                case Forbidden():
-                    return f"not allowed: {message}"
-            return f"the API server refuses: {message}"
-        case Unreachable():
-            return f"the API server cannot be reached: {fault}"
-        case Ambiguous():
-            return f"the API server gave no usable answer: {fault}"
-    return str(fault)
-
-
-# ---- Which cluster and which namespace a command is about: kubectl's flags, the kubeconfig, and what
-# goes wrong.
-#
-# A cluster that does not answer ends the command with status 1 and a sentence; a flag or a kubeconfig
-# that names nothing, with status 2.
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP_OF = {
@@ -100,16 +63,17 @@ def all_namespaces_flag(command: F) -> F:
 @contextmanager
 def opened(flags: Flags) -> Iterator[ClusterAccess]:
     from extender.kube.connection import Connection
+    from extender.kube.endpoint import contexts, own_namespace
     from extender.kube.errors import ApiError, NoConfiguration
     from extender.kube.requests import Editor, Reader
 
     try:
-        from extender.kube.endpoint import contexts
-
         if flags.context and flags.context not in (known := contexts(flags.kubeconfig).namespaces):
             allowed = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
             raise click.UsageError(f"--context: got {flags.context!r}; allowed is {allowed}")
-        namespace = "" if flags.all_namespaces else flags.namespace or _own_namespace(flags)
+        namespace = ""
+        if not flags.all_namespaces:
+            namespace = flags.namespace or own_namespace(flags.kubeconfig, flags.context)
         connection = Connection.load(flags.kubeconfig, flags.context, pool=1)
     except NoConfiguration as fault:
         raise click.UsageError(f"--kubeconfig: {fault}" if flags.kubeconfig else str(fault)) from fault
@@ -121,7 +85,28 @@ def opened(flags: Flags) -> Iterator[ClusterAccess]:
         connection.close()
 
 
-def _own_namespace(flags: Flags) -> str:
-    from extender.kube.endpoint import own_namespace
+def api_error_message(fault: "ApiError") -> str:
+    """For the user: the message, and what to do."""
+    from extender.kube.errors import Ambiguous, Conflict, Forbidden, Refused, Unauthorized, Unreachable
 
-    return own_namespace(flags.kubeconfig, flags.context)
+    message = fault.message or str(fault) if isinstance(fault, Refused) else str(fault)
+    match fault:
+        case Unauthorized():
+            return "the API server does not accept the credentials of the kubeconfig; log in again"
+        case Unreachable():
+            return f"the API server cannot be reached: {fault}"
+        case Ambiguous():
+            return f"the API server gave no usable answer: {fault}"
+        case Refused() if judged := _DENIED.search(message) or _POLICY.search(message):
+            return f"refused: {judged[1]}"
+        case Refused() if "failed calling webhook" in message:
+            return f"a webhook does not answer: {message}\nThe administrator runs: muster check"
+        case Conflict() if fault.reason == "AlreadyExists":
+            return message
+        case Conflict():
+            return f"{message}\nIt was changed at the same time: run the command again."
+        case Forbidden():
+            return f"not allowed: {message}"
+        case Refused():
+            return f"the API server refuses: {message}"
+    return message

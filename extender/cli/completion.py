@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
     from extender.kube.resources import Resource
 
-# ---- Completion in shells: for `muster` by a script, for `kubectl muster` by a program that kubectl
-# calls.
-#
-# click completes commands and flags; the names of queues and groups come from completion_names.py.
+T = TypeVar("T")
 
+_TIMEOUT = 2.0  # seconds
+_KINDS = ("podgroup", "queue", "job", "cronjob", "deployment", "statefulset")
 _VARIABLE = "_MUSTER_COMPLETE"
 _NO_FILE_COMPLETION, _DEFAULT = ":4", ":0"  # directives of cobra, which kubectl's shell scripts read
 
@@ -58,15 +57,10 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
     yield _NO_FILE_COMPLETION if all(item.type == "plain" for item in found) else _DEFAULT
 
 
-# ---- What the shell offers while a name is typed: those that the cluster has.
+# ---- names
 #
-# A shell waits for this with every press of the key, so it takes two seconds at most, and whatever goes
+# A shell waits for these with every press of the key, so it takes two seconds at most, and whatever goes
 # wrong offers nothing.
-
-T = TypeVar("T")
-
-_TIMEOUT = 2.0  # seconds
-_KINDS = ("podgroup", "queue", "job", "cronjob", "deployment", "statefulset")
 
 
 def complete_queue(

@@ -8,17 +8,17 @@ from extender.api.keys import GATE
 from extender.api.objects.base import condition
 from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
-from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import has_gate, queue_figures_of
-from extender.cli.explain.groups import explain_group
-from extender.cli.explain.queues import explain_queue, holders, waits
-from extender.cli.explain.rendering import bars, joined, paragraphs, resource_rows
-from extender.cli.explain.workloads import Workloads
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue, conditions, events
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, section
+from extender.cli.why.evidence import Evidence
+from extender.cli.why.explanation import has_gate, queue_figures_of
+from extender.cli.why.groups import explain_group
+from extender.cli.why.queues import explain_queue, holders, waits
+from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
+from extender.cli.why.workloads import Workloads
 from extender.domain.model.resources import quantities
 from extender.kube.resources import POD_GROUPS, QUEUES
 from extender.terminal.text import columns, listed, many

@@ -12,14 +12,25 @@ import click
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_job
-from extender.cli.flags import CLIENT, SERVER, dry_run_flag, show_done
 from extender.cli.kinds import FURTHER, Target, config_option, job_kinds
-from extender.cli.output import LISTS, NOTHING, Json, age, echo, output_flag, show_document
+from extender.cli.output import (
+    CLIENT,
+    LISTS,
+    NOTHING,
+    SERVER,
+    Json,
+    age,
+    dry_run_flag,
+    echo,
+    output_flag,
+    show_document,
+    show_done,
+)
 from extender.terminal.text import columns
 
 if TYPE_CHECKING:
-    from extender.cli.explain.evidence import Evidence
     from extender.cli.observed_jobs import ObservedJob
+    from extender.cli.why.evidence import Evidence
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,8 +79,8 @@ def list_jobs(output: str, **flags: Any) -> None:
     Those are listed for which there is a PodGroup; `muster why` says of another why there is none.
     """
     with opened(Flags(**flags)) as place:
-        from extender.cli.explain.evidence import Evidence
         from extender.cli.observed_jobs import jobs_of
+        from extender.cli.why.evidence import Evidence
 
         evidence = Evidence(place, place.namespace)
         found = jobs_of(place)
@@ -229,8 +240,8 @@ def _change(
     **flags: Any,
 ) -> None:
     with opened(Flags(**flags)) as place:
-        from extender.cli.explain.evidence import Evidence
         from extender.cli.observed_jobs import JobState, find_job
+        from extender.cli.why.evidence import Evidence
 
         writing, evidence = Writing(place, dry_run), Evidence(place, place.namespace)
         for target in targets:

@@ -1,6 +1,10 @@
-"""What a person asks about, NAME or KIND/NAME: the kinds of objects that own pods, and those of --config."""
+"""What a person asks about, NAME or KIND/NAME, and the kinds of objects that own pods.
 
-from collections.abc import Sequence
+Kinds go by all names that kubectl knows them by: those of the table of workloads, those whose pods only a
+cluster knows, and those of --config. Job kinds are those that can wait as a whole, suspended. Which version of
+a kind a cluster serves, it says itself: operators are of many releases.
+"""
+
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,11 +16,13 @@ from extender.api.workloads.shape import Kinds, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import CONFIG_VARIABLE, from_file
 
-# ---- The kinds of objects that own pods, by all names that kubectl knows them by: those of the table
-# of workloads, and those whose pods only a cluster knows. Job kinds are those that can wait as a whole,
-# suspended. The kinds of the configuration file that a command was given are among them.
-#
-# Which version of them a cluster serves, it says itself: operators are of many releases.
+POD, POD_GROUP, QUEUE = "pod", "podgroup", "queue"
+_API_GROUP = ".scheduling.volcano.sh"
+_OWN = {
+    **dict.fromkeys(("pod", "pods", "po"), POD),
+    **dict.fromkeys(("podgroup", "podgroups", "pg"), POD_GROUP),
+    **dict.fromkeys(("queue", "queues", "q"), QUEUE),
+}
 
 
 class OwnerKind(NamedTuple):
@@ -66,11 +72,6 @@ FURTHER = ", or a kind of the configuration file that --config names"  # behind 
 _FURTHER = "extender.cli.kinds.further"  # where a command keeps the kinds of its configuration file
 
 
-def learn(rows: Sequence[WorkloadRow]) -> None:
-    """Kinds that the command that runs knows besides."""
-    click.get_current_context().meta[_FURTHER] = tuple(rows)
-
-
 def table() -> Kinds:
     """All kinds that the command that runs knows."""
     context = click.get_current_context(silent=True)
@@ -109,15 +110,7 @@ def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
     return next((kind for kind in owner_kinds() if kind.is_kind_of(owner)), None)
 
 
-# ---- What a person asks about: NAME, or KIND/NAME as `kubectl get -o name` writes it.
-
-POD, POD_GROUP, QUEUE = "pod", "podgroup", "queue"
-_API_GROUP = ".scheduling.volcano.sh"
-_OWN = {
-    **dict.fromkeys(("pod", "pods", "po"), POD),
-    **dict.fromkeys(("podgroup", "podgroups", "pg"), POD_GROUP),
-    **dict.fromkeys(("queue", "queues", "q"), QUEUE),
-}
+# ---- targets: NAME, or KIND/NAME as `kubectl get -o name` writes it
 
 
 class Target(NamedTuple):
@@ -128,10 +121,15 @@ class Target(NamedTuple):
 
 
 def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> Target:
-    kind, slash, name = value.partition("/")
-    if not slash:
-        return Target("", _named(value, value))
-    return Target(_known(kind.lower(), value), _named(name, value))
+    kind, slash, name = value.partition("/") if "/" in value else ("", "", value)
+    own = own_kind(kind.lower())
+    if slash and not own and not owner_kind(kind.lower()):
+        others = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
+        allowed = f"pod, podgroup, queue, {others}{FURTHER}"
+        raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}")
+    if not name or "/" in name:
+        raise click.BadParameter(f"got {value!r}; allowed is NAME or KIND/NAME, such as podgroup/train")
+    return Target(own or kind.lower(), name)
 
 
 def own_kind(name: str) -> str:
@@ -139,24 +137,7 @@ def own_kind(name: str) -> str:
     return _OWN.get(name.removesuffix(_API_GROUP), "")
 
 
-def _named(name: str, value: str) -> str:
-    if not name or "/" in name:
-        raise click.BadParameter(f"got {value!r}; allowed is NAME or KIND/NAME, such as podgroup/train")
-    return name
-
-
-def _known(kind: str, value: str) -> str:
-
-    own = own_kind(kind)
-    if own or owner_kind(kind):
-        return own or kind
-    others = ", ".join(dict.fromkeys(kind.name.lower() for kind in owner_kinds()))
-    allowed = f"pod, podgroup, queue, {others}{FURTHER}"
-    raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}")
-
-
-# ---- --config of commands about workloads: they know the kinds of jobs that the configuration file
-# describes.
+# ---- --config, for the kinds of jobs that the configuration file describes
 
 
 def config_option() -> click.Option:
@@ -173,7 +154,7 @@ def config_option() -> click.Option:
     )
 
 
-def _learn(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
+def _learn(context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
     if path is None:
         return
     from extender.api.workloads.further import further_kinds
@@ -185,4 +166,4 @@ def _learn(_context: click.Context, _parameter: click.Parameter, path: Path | No
     kinds, faults = further_kinds(given.value, given.where) if given else ((), [])
     if faults:
         raise click.UsageError("\n".join(faults))
-    learn([kind.row for kind in kinds])
+    context.meta[_FURTHER] = tuple(kind.row for kind in kinds)

@@ -16,12 +16,12 @@ from extender.api.workloads.pod_sets import PartialStart, partial_start
 from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_named_by, with_runtime
 from extender.api.workloads.shape import WorkloadRow, is_suspended, outcome_of
 from extender.cli.access import ClusterAccess
-from extender.cli.explain.evidence import Evidence, OwnerObjects
-from extender.cli.explain.explanation import SCHEDULERS
 from extender.cli.kinds import OwnerKind, Target, job_kinds, job_row, table
 from extender.cli.lookup import ListedObject, fetched, right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import Json
+from extender.cli.why.evidence import Evidence, OwnerObjects
+from extender.cli.why.explanation import SCHEDULERS
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes

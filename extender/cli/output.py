@@ -1,5 +1,8 @@
-"""What commands print: objects as JSON, YAML or names, text for people, and amounts, shares and
-ages in it."""
+"""What commands print: objects as JSON, YAML or names, text for people; and the flags that say how.
+
+Colours reach terminals only, and no terminal where NO_COLOR is set. Text is folded to the terminal, or to 80
+columns where there is none.
+"""
 
 import os
 import re
@@ -16,14 +19,11 @@ from extender.api import durations
 from extender.api.quantities import BadQuantity, Quantity
 from extender.domain.model.resources import PODS, offered, show
 
-# ---- What commands print: objects as JSON, YAML or names, text for people. terminal/columns.py makes
-# tables.
-#
-# Colours reach terminals only, and no terminal where NO_COLOR is set. Text is folded to the terminal,
-# or to 80 columns where there is none.
-
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
+
+CLIENT, SERVER = "client", "server"
+_SUFFIX = {"none": "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
 LISTS = ("table", "wide", "json", "yaml", "name")
 _CONTROL = re.compile(r"\x1b(?!\[[\d;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
@@ -59,7 +59,10 @@ def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
             kind = ".".join(filter(None, (obj["kind"].lower(), group)))
             echo(f"{kind}/{obj['metadata']['name']}")
         return
-    tidy = [_tidy(obj) for obj in objects]
+    tidy = []
+    for obj in objects:
+        metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+        tidy.append({**obj, "metadata": metadata})
     several = {"apiVersion": "v1", "items": tidy, "kind": "List", "metadata": {"resourceVersion": ""}}
     show_document(tidy[0] if single else several, form)
 
@@ -75,9 +78,38 @@ def show_document(document: Any, form: str) -> None:
         click.echo(yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000).rstrip())
 
 
-def _tidy(obj: Json) -> Json:
-    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    return {**obj, "metadata": metadata}
+# ---- what a command has changed
+
+
+def dry_run_flag(command: F) -> F:
+    return click.option(
+        "--dry-run",
+        type=click.Choice(["none", CLIENT, SERVER]),
+        default="none",
+        show_default=True,
+        help="Only show what would be done: checked by the client or by the API server.",
+    )(command)
+
+
+def result_flag(command: F) -> F:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["name", "json", "yaml"]),
+        help="Print the object, or its name. [default: one line of result]",
+    )(command)
+
+
+def show_result(obj: Json, done: str, output: str | None, dry_run: str) -> None:
+    """The object in the form that was asked for, else `queue.scheduling.volcano.sh/research created`."""
+    if output:
+        show_objects([obj], output, single=True)
+    else:
+        show_done(obj["metadata"]["name"], done, dry_run)
+
+
+def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.scheduling.volcano.sh") -> None:
+    echo(f"{kind}/{name} {done}{_SUFFIX[dry_run]}")
 
 
 # ---- text
@@ -115,7 +147,7 @@ def folded(text: str, indent: str = "", hanging: str = "") -> str:
     )
 
 
-# ---- Amounts, shares and ages as commands write them.
+# ---- amounts, shares and ages
 
 NOTHING = "-"
 

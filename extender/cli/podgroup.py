@@ -11,8 +11,19 @@ import click
 from extender.api.keys import HOLD, START_TIMEOUTS
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
-from extender.cli.flags import CLIENT, SERVER, dry_run_flag, show_done
-from extender.cli.output import LISTS, NOTHING, Json, age, echo, output_flag, show_objects
+from extender.cli.output import (
+    CLIENT,
+    LISTS,
+    NOTHING,
+    SERVER,
+    Json,
+    age,
+    dry_run_flag,
+    echo,
+    output_flag,
+    show_done,
+    show_objects,
+)
 from extender.terminal.text import columns
 
 _HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "REASON", "AGE")
@@ -62,8 +73,8 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
 def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
     import msgspec
 
-    from extender.cli.explain.evidence import Evidence
     from extender.cli.observed import ObservedGroup
+    from extender.cli.why.evidence import Evidence
 
     if not found:
         where = f" in namespace {place.namespace}" if place.namespace else ""

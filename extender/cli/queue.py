@@ -11,9 +11,21 @@ import click
 
 from extender.api.keys import STOP_DRAIN, STOP_HOLD, STOP_NONE
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
-from extender.cli.flags import Timeout, dry_run_flag, show_done, timeout_flag
-from extender.cli.output import LISTS, NOTHING, Json, age, amounts, echo, output_flag, percent, show_objects
+from extender.cli.output import (
+    LISTS,
+    NOTHING,
+    Json,
+    age,
+    amounts,
+    dry_run_flag,
+    echo,
+    output_flag,
+    percent,
+    show_done,
+    show_objects,
+)
 from extender.cli.queue_spec import (
+    Timeout,
     create_queue,
     one_name,
     several_names,
@@ -21,6 +33,7 @@ from extender.cli.queue_spec import (
     taken,
     the_name,
     the_names,
+    timeout_flag,
     update_queue,
     updated,
 )

@@ -12,13 +12,12 @@ import click
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.cli.access import ClusterAccess
-from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import ours
-from extender.cli.flags import CLIENT, SERVER, Timeout, show_done
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
-from extender.cli.output import echo
-from extender.cli.queue_spec import updated
+from extender.cli.output import CLIENT, SERVER, echo, show_done
+from extender.cli.queue_spec import Timeout, updated
+from extender.cli.why.evidence import Evidence
+from extender.cli.why.explanation import ours
 from extender.domain.model.ownership import group_name
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.resources import POD_GROUPS, QUEUES

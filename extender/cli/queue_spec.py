@@ -18,8 +18,7 @@ from extender.api.objects.base import merged
 from extender.api.quantities import BadQuantity, at_least
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion import complete_queue
-from extender.cli.flags import CLIENT, SERVER, dry_run_flag, result_flag, show_result
-from extender.cli.output import Json
+from extender.cli.output import CLIENT, SERVER, Json, dry_run_flag, result_flag, show_result
 from extender.domain.queues.spec import MOST_OVERSELL
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -243,6 +242,35 @@ def taken(options: Json) -> Json:
             there = place.get(last)
             place[last] = {**there, **value} if isinstance(there, dict) else value
     return spec
+
+
+class Timeout(NamedTuple):
+    """In seconds, 0 for no limit, and as it was written."""
+
+    seconds: float
+    written: str
+
+
+def timeout_flag(default: str) -> Callable[[F], F]:
+    """As `timeout`."""
+    return click.option(
+        "--timeout",
+        "timeout",
+        metavar="DURATION",
+        default=default,
+        show_default=True,
+        callback=_timeout,
+        help="How long to wait, such as 30s or 5m; 0 means without limit.",
+    )
+
+
+def _timeout(_context: click.Context, _parameter: click.Parameter, value: str) -> Timeout:
+    from extender.api.durations import as_seconds
+
+    try:
+        return Timeout(0.0 if value == "0" else as_seconds(value), value)
+    except ValueError as fault:
+        raise click.BadParameter(f"got {value!r}; allowed is 0 or a duration such as 30s or 5m") from fault
 
 
 # ---- create and update

@@ -1,56 +1,93 @@
-"""`muster run`: the embedded cluster on the terminal."""
+"""`muster run`: the embedded cluster on the terminal.
+
+What it shows comes from extender.sim, which is imported only when the command runs.
+"""
 
 import shlex
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
 from extender.api.configuration import InvalidConfiguration
+from extender.api.keys import GPU
+from extender.api.quantities import BadQuantity, at_least
 from extender.api.setting_kinds import ADDRESS
-from extender.cli.flags import NEVER_STARTED, Default, files_flag, node_flags
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
     from extender.sim.embedded import Embedded
     from extender.sim.show.summary import Rerun
 
-# ---- Signals that end a command which has something to clean up.
-
+NEVER_STARTED, INTERRUPTED = 3, 130  # exit statuses, also of muster simulate
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-
-@contextmanager
-def orderly_end() -> Iterator[None]:
-    """Each signal that ends us does so once, as Ctrl-C does; during the clean-up further ones do nothing."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
-        number: signal.signal(number, interrupt) for number in _ENDING
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-# ---- `muster run`: the embedded cluster on the terminal.
-#
-# What it shows comes from extender.sim, which is imported only when the command runs.
+# ---- flags that muster simulate has, too: files and nodes
 
-_INTERRUPTED = 130
+
+class Default(NamedTuple):
+    """The value without the flag, and how the help shows it. Where it is None, the command finds one."""
+
+    value: str | int | None
+    shown: str
+
+
+def quantity(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    with suppress(BadQuantity):
+        if value is None or at_least(value, 1000) > 0:
+            return value
+    raise click.BadParameter(f"got {value!r}; allowed is a quantity above 0, such as 500m, 4 or 16Gi")
+
+
+def files_flag(default: str = "") -> Callable[[F], F]:
+    """-f, as `files`: paths; and --create-namespaces."""
+    files = click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A file or folder of objects, in YAML or JSON, or - for the standard input;"
+        f" may be given several times.{default}",
+    )
+    namespaces = click.option(
+        "--create-namespaces", is_flag=True, help="Create namespaces that objects name and no file holds."
+    )
+    return lambda command: files(namespaces(command))
+
+
+def node_flags(
+    counts: click.IntRange, count: Default, cpu: Default, memory: Default, gpu: Default
+) -> Callable[[F], F]:
+    """--nodes, --node-cpu, --node-memory and --node-gpu."""
+    flags = (
+        ("--nodes", {"type": counts}, count, "How many nodes."),
+        ("--node-cpu", {"callback": quantity}, cpu, "The cpu of a node."),
+        ("--node-memory", {"callback": quantity}, memory, "Its memory."),
+        ("--node-gpu", {"type": click.IntRange(0, 1024)}, gpu, f"Its devices of {GPU}."),
+    )
+
+    def decorate(command: F) -> F:
+        for flag, checked, default, text in reversed(flags):
+            shown = f"{text} [default: {default.shown}]"
+            command = click.option(flag, default=default.value, help=shown, **checked)(command)
+        return command
+
+    return decorate
+
+
+# ---- the command
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -94,7 +131,7 @@ def run(**options: Any) -> None:
         try:
             sys.exit(_run(**options))
         except KeyboardInterrupt:
-            sys.exit(_INTERRUPTED)
+            sys.exit(INTERRUPTED)
 
 
 def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: Any) -> int:
@@ -152,7 +189,7 @@ def _present(
         state = session.state
         view.end(summary.closing_summary(state, session.log, rerun, canvas) if state else [])
     if interrupted:
-        return 0 if stays else _INTERRUPTED
+        return 0 if stays else INTERRUPTED
     if output:
         report = session.state.report
         msgspec = import_module("msgspec")
@@ -179,3 +216,22 @@ def _program() -> str:
     """How this program is called from here: by its path where it is not on $PATH."""
     called = Path(sys.argv[0])
     return "muster" if shutil.which("muster") or not called.is_file() else _short(called)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Each signal that ends us does so once, as Ctrl-C does; during the clean-up further ones do nothing."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
+        number: signal.signal(number, interrupt) for number in _ENDING
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.flags import NEVER_STARTED, Default, files_flag, node_flags
+from extender.cli.run import INTERRUPTED, NEVER_STARTED, Default, files_flag, node_flags
 
 if TYPE_CHECKING:
     from extender.sim.virtual.report import SimulationReport
@@ -75,7 +75,7 @@ def simulate(**options: Any) -> None:
     try:
         sys.exit(_simulate(**options))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 def _simulate(gantt: Path | None, output: str, **options: Any) -> int:

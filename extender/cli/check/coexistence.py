@@ -28,20 +28,12 @@ from extender.cli.observed_jobs import JobState, observed_job
 from extender.cli.output import Json
 from extender.controllers.coexistence import LEASE, POD_LABEL, works
 from extender.controllers.leader_election import lively
-from extender.kube.resources import (
-    CRDS,
-    DEPLOYMENTS,
-    KUEUE_LOCAL_QUEUES,
-    LEASES,
-    LOCAL_QUEUES,
-    PODS,
-    Resource,
-    resource_of,
-)
+from extender.kube import resources as kube
+from extender.kube.resources import Resource, resource_of
 from extender.terminal.text import listed, many
 
-_KUEUES = f"{KUEUE_LOCAL_QUEUES[0].plural}.{KUEUE_LOCAL_QUEUES[0].group}"
-_OURS = f"{LOCAL_QUEUES.plural}.{LOCAL_QUEUES.group}"
+_KUEUES = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].group}"
+_OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 
 _SCHEDULER, _CONTROLLERS = "=".join(POD_LABEL), "app=volcano-controller"
 _SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
@@ -60,13 +52,15 @@ class _WaitingJob(NamedTuple):
 
 def kueue(site: Installation) -> Iterator[Finding]:
     """Which jobs are left to it, and what both would start."""
-    crd = site.get(CRDS, "", _KUEUES)
+    crd = site.get(kube.CRDS, "", _KUEUES)
     if crd is None:
         yield fine("Kueue", "the cluster does not have it")
         return
-    ours = _names(site, LOCAL_QUEUES)
+    ours = _names(site, kube.LOCAL_QUEUES)
     served = {version["name"] for version in at(crd, "spec", "versions") or () if version.get("served")}
-    known = [resource for resource in KUEUE_LOCAL_QUEUES if resource.version.rpartition("/")[2] in served]
+    known = [
+        resource for resource in kube.KUEUE_LOCAL_QUEUES if resource.version.rpartition("/")[2] in served
+    ]
     theirs = _names(site, known[0]) if known else set()  # each version shows all
     if both := sorted(ours & theirs):
         message = f"{listed(both)}: LocalQueues of both, so both start and suspend the jobs that name them"
@@ -116,8 +110,8 @@ def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:
 def volcano(site: Installation) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
     place = setting(site.container, "volcano_namespace")
-    pods = [pod for pod in site.labelled(PODS, "", _SCHEDULER) if works(msgspec.convert(pod, Pod))]
-    lease = site.get(LEASES, place, LEASE)
+    pods = [pod for pod in site.labelled(kube.PODS, "", _SCHEDULER) if works(msgspec.convert(pod, Pod))]
+    lease = site.get(kube.LEASES, place, LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
     holder = (spec.holder_identity or "") if spec and lively(spec, site.now) else ""
     if not pods and not holder:
@@ -142,7 +136,7 @@ def volcano(site: Installation) -> Iterator[Finding]:
 
 def _controllers(site: Installation) -> Iterator[Finding]:
     """Those of its controllers that only its scheduler needs."""
-    for found in site.labelled(DEPLOYMENTS, "", _CONTROLLERS):
+    for found in site.labelled(kube.DEPLOYMENTS, "", _CONTROLLERS):
         replicas = at(found, "spec", "replicas")
         shared = [controller for controller in _SHARED if replicas and _is_on(found, controller)]
         if shared:

@@ -14,22 +14,8 @@ from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, 
 from extender.cli.check.view import is_viewed
 from extender.cli.lookup import Right
 from extender.cli.output import Json
+from extender.kube import resources as kube
 from extender.kube.calls import MARKS_POLICY
-from extender.kube.resources import (
-    ACCESS_REVIEWS,
-    CRDS,
-    ENDPOINT_SLICES,
-    LOCAL_QUEUES,
-    MUTATING_BINDINGS,
-    MUTATING_POLICIES,
-    MUTATING_WEBHOOKS,
-    POD_GROUPS,
-    QUEUES,
-    SERVICES,
-    VALIDATING_BINDINGS,
-    VALIDATING_POLICIES,
-    VALIDATING_WEBHOOKS,
-)
 from extender.shipped import RIGHTS
 from extender.terminal.text import listed
 
@@ -38,16 +24,16 @@ _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this we
 _POD_WEBHOOK = "kube-muster-pods"
 _APPLY = "kubectl apply -f manifests/crds"
 _OF_OURS = {
-    QUEUES: ("spec", "state"),
-    POD_GROUPS: ("spec", "minMember"),
-    LOCAL_QUEUES: ("spec", "queue"),
+    kube.QUEUES: ("spec", "state"),
+    kube.POD_GROUPS: ("spec", "minMember"),
+    kube.LOCAL_QUEUES: ("spec", "queue"),
 }  # Volcano's Queue has no spec.state
 
 
 def kinds(site: Installation) -> Iterator[Finding]:
     for resource, field in _OF_OURS.items():
         name = f"{resource.plural}.{resource.group}"
-        yield _judged(name, site.get(CRDS, "", name), resource.version.rpartition("/")[2], field)
+        yield _judged(name, site.get(kube.CRDS, "", name), resource.version.rpartition("/")[2], field)
 
 
 def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) -> Finding:
@@ -113,25 +99,25 @@ def is_allowed(site: Installation, account: str, right: Right) -> bool:
     user = f"system:serviceaccount:{site.namespace}:{account}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"]
     spec = {"user": user, "groups": groups, "resourceAttributes": right._asdict()}
-    review: Json = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
-    return bool(site.ask(ACCESS_REVIEWS, review)["status"].get("allowed"))
+    review: Json = {"apiVersion": kube.ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
+    return bool(site.ask(kube.ACCESS_REVIEWS, review)["status"].get("allowed"))
 
 
 # ---- policies inside the API server
 
 
 def policies(site: Installation) -> Iterator[Finding]:
-    if site.minor >= _GATES_FROM and not site.ours(MUTATING_POLICIES) and not is_viewed(site):
+    if site.minor >= _GATES_FROM and not site.ours(kube.MUTATING_POLICIES) and not is_viewed(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield wrong("policies", message, APPLY)
-    if MARKS_POLICY not in map(name_of, site.ours(VALIDATING_POLICIES)):
+    if MARKS_POLICY not in map(name_of, site.ours(kube.VALIDATING_POLICIES)):
         message = (
             f"{MARKS_POLICY} is missing, so Muster's records on PodGroups are not protected and not trusted"
         )
         yield wrong("policies", message, APPLY)
     for kind, bindings in (
-        (MUTATING_POLICIES, MUTATING_BINDINGS),
-        (VALIDATING_POLICIES, VALIDATING_BINDINGS),
+        (kube.MUTATING_POLICIES, kube.MUTATING_BINDINGS),
+        (kube.VALIDATING_POLICIES, kube.VALIDATING_BINDINGS),
     ):
         bound = {at(binding, "spec", "policyName") for binding in site.ours(bindings)}
         for policy in site.ours(kind):
@@ -149,7 +135,7 @@ def policies(site: Installation) -> Iterator[Finding]:
 
 
 def webhooks(site: Installation) -> Iterator[Finding]:
-    found = [*site.ours(MUTATING_WEBHOOKS), *site.ours(VALIDATING_WEBHOOKS)]
+    found = [*site.ours(kube.MUTATING_WEBHOOKS), *site.ours(kube.VALIDATING_WEBHOOKS)]
     if not found:
         message = "none is registered: what the CRDs and policies cannot check is not checked"
         yield wrong("webhooks", message, APPLY)
@@ -185,9 +171,9 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
 
 def _unserved(site: Installation, service: Json) -> str:
     namespace, name = service["namespace"], service["name"]
-    if site.get(SERVICES, namespace, name) is None:
+    if site.get(kube.SERVICES, namespace, name) is None:
         return f"the service {namespace}/{name} does not exist"
-    slices = site.labelled(ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
+    slices = site.labelled(kube.ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
     ends = (end for endpoints in slices for end in endpoints.get("endpoints") or ())
     ready = any(at(end, "conditions", "ready") for end in ends)
     return "" if ready else f"the service {namespace}/{name} has no endpoint that is ready"

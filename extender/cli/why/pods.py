@@ -4,8 +4,9 @@ from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, ENDED_PHASES, GATE, GROUP_ANNOTATION
 from extender.api.objects.pods import Pod
-from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import (
+from extender.cli.observed import ObservedGroup
+from extender.cli.why.evidence import Evidence
+from extender.cli.why.explanation import (
     ENDING,
     FOREIGN,
     OVER,
@@ -22,7 +23,7 @@ from extender.cli.explain.explanation import (
     reason_of,
     scheduled,
 )
-from extender.cli.explain.groups import (
+from extender.cli.why.groups import (
     NOT_LOOKED_AT,
     explain_group,
     in_queue,
@@ -30,8 +31,7 @@ from extender.cli.explain.groups import (
     not_looked_at,
     queue_figures,
 )
-from extender.cli.explain.offers import Case, commands, describing, offered
-from extender.cli.observed import ObservedGroup
+from extender.cli.why.offers import Case, commands, describing, offered
 from extender.domain.explain.remedies import remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import Reason

@@ -25,27 +25,16 @@ from extender.domain.model.queue_of_group import (
 )
 from extender.domain.model.reasons import Reason
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
+from extender.kube import resources as kube
 from extender.kube.errors import ApiError, Forbidden, NotFound
-from extender.kube.resources import (
-    API_GROUPS,
-    EVENTS,
-    KUEUE_LOCAL_QUEUES,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    NATIVE_POD_GROUPS,
-    PLUGINS_POD_GROUPS,
-    POD_GROUPS,
-    PODS,
-    QUEUES,
-    Resource,
-)
+from extender.kube.resources import Resource
 
 T = TypeVar("T")
 
 _HIGHEST = 8  # owners above each other; references may form a circle
-_OF_THE_CLUSTER = (QUEUES, API_GROUPS)
+_OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
-_OTHER_GROUPS = {PLUGINS_POD_GROUPS: "scheduler-plugins", NATIVE_POD_GROUPS: "Kubernetes itself"}
+_OTHER_GROUPS = {kube.PLUGINS_POD_GROUPS: "scheduler-plugins", kube.NATIVE_POD_GROUPS: "Kubernetes itself"}
 
 NO_QUEUES = (
     "Shares and limits of queues are not shown: you may not read queues. Queues belong to no namespace, so it"
@@ -78,7 +67,7 @@ class Evidence:
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:
         """By name; None where they may not be read."""
-        found = self._allowed(lambda: self._reader.list(QUEUES, "", ObservedQueue), NO_QUEUES)
+        found = self._allowed(lambda: self._reader.list(kube.QUEUES, "", ObservedQueue), NO_QUEUES)
         return None if found is None else {queue.name: queue for queue in found}
 
     def queue(self, name: str) -> ObservedQueue | None:
@@ -87,9 +76,11 @@ class Evidence:
     @cached_property
     def groups(self) -> list[ObservedGroup]:
         """Of all namespaces where that is allowed, else of this one; the older first."""
-        everywhere = self._allowed(lambda: self._reader.list(POD_GROUPS, "", ObservedGroup), NO_OTHER_GROUPS)
+        everywhere = self._allowed(
+            lambda: self._reader.list(kube.POD_GROUPS, "", ObservedGroup), NO_OTHER_GROUPS
+        )
         if everywhere is None:
-            here = self._allowed(lambda: self._reader.list(POD_GROUPS, self.namespace, ObservedGroup))
+            here = self._allowed(lambda: self._reader.list(kube.POD_GROUPS, self.namespace, ObservedGroup))
             everywhere = here if self.namespace and here else []
         return sorted(everywhere, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
@@ -107,14 +98,14 @@ class Evidence:
     def group(self, name: str) -> ObservedGroup | None:
         """None where there is none of this name."""
         try:
-            return self._reader.get(POD_GROUPS, self.namespace, name, ObservedGroup)
+            return self._reader.get(kube.POD_GROUPS, self.namespace, name, ObservedGroup)
         except NotFound:
             return None
 
     @cached_property
     def pods(self) -> list[Pod] | None:
         """Of this namespace; None where they may not be read."""
-        return self._allowed(lambda: self._reader.list(PODS, self.namespace, Pod), NO_PODS)
+        return self._allowed(lambda: self._reader.list(kube.PODS, self.namespace, Pod), NO_PODS)
 
     @cached_property
     def waiting_pods(self) -> list[Pod]:
@@ -127,7 +118,7 @@ class Evidence:
         return self._waiting_pods("")
 
     def _waiting_pods(self, namespace: str) -> list[Pod]:
-        found = self._allowed(lambda: self._reader.list(PODS, namespace, Pod, "status.phase=Pending"))
+        found = self._allowed(lambda: self._reader.list(kube.PODS, namespace, Pod, "status.phase=Pending"))
         return [pod for pod in found or () if not pod.spec.node_name]
 
     def find(self, resource: Resource, name: str, kind: type[T], *, of_cluster: bool = False) -> T | None:
@@ -147,7 +138,7 @@ class Evidence:
         """The reason for which a pod waits by its latest event, and the numbers; empty where none says."""
         about = f"involvedObject.kind=Pod,involvedObject.name={pod.metadata.name}"
         namespace = pod.metadata.namespace
-        found = self._allowed(lambda: self._reader.list(EVENTS, namespace, ObservedEvent, about))
+        found = self._allowed(lambda: self._reader.list(kube.EVENTS, namespace, ObservedEvent, about))
         ours = [event for event in found or () if event.reason in _REASONS]
         latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")
@@ -198,9 +189,9 @@ class Evidence:
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:
         """By `namespace/name`: of all namespaces where that is allowed, else of this one."""
-        found = self._allowed(lambda: self._reader.list(LOCAL_QUEUES, "", LocalQueue))
+        found = self._allowed(lambda: self._reader.list(kube.LOCAL_QUEUES, "", LocalQueue))
         if found is None and self.namespace:
-            found = self._allowed(lambda: self._reader.list(LOCAL_QUEUES, self.namespace, LocalQueue))
+            found = self._allowed(lambda: self._reader.list(kube.LOCAL_QUEUES, self.namespace, LocalQueue))
         return {
             f"{local_queue.metadata.namespace}/{local_queue.metadata.name}": local_queue
             for local_queue in found or ()
@@ -209,8 +200,8 @@ class Evidence:
     @cached_property
     def _has_kueue(self) -> bool:
         """Whether the cluster has Kueue's own LocalQueues."""
-        served = self.find(API_GROUPS, "", dict[str, Any]) or {}
-        return KUEUE_LOCAL_QUEUES[0].group in {group.get("name") for group in served.get("groups") or ()}
+        served = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
+        return kube.KUEUE_LOCAL_QUEUES[0].group in {group.get("name") for group in served.get("groups") or ()}
 
     def queue_of_namespace(self, name: str) -> str:
         """Empty where neither it nor its quota names one, or where that may not be read."""
@@ -224,9 +215,9 @@ class Evidence:
 
     @cached_property
     def _namespace_queues(self) -> dict[str, str]:
-        found = self._allowed(lambda: self._reader.list(NAMESPACES, "", Namespace))
+        found = self._allowed(lambda: self._reader.list(kube.NAMESPACES, "", Namespace))
         if found is None:
-            own = self._allowed(lambda: self._reader.get(NAMESPACES, "", self.namespace, Namespace))
+            own = self._allowed(lambda: self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace))
             found = [own] if own else []
         return {namespace.metadata.name: namespace_queue(namespace) for namespace in found}
 
@@ -263,7 +254,7 @@ class OwnerObjects:
     @cached_property
     def _versions(self) -> dict[str, str]:
         """The version of each API group that the cluster prefers."""
-        served = self._evidence.find(API_GROUPS, "", ServedGroups)
+        served = self._evidence.find(kube.API_GROUPS, "", ServedGroups)
         return served.versions if served else {}
 
 

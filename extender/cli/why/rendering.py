@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from extender.cli.explain.explanation import (
+from extender.cli.kinds import Target
+from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
+from extender.cli.why.explanation import (
     ENDING,
     FOREIGN,
     OVER,
@@ -18,8 +20,6 @@ from extender.cli.explain.explanation import (
     Explanation,
     QueueFigures,
 )
-from extender.cli.kinds import Target
-from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
 

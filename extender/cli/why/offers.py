@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from extender.api.keys import GROUP_ANNOTATION
-from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import OfferedCommand
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import number
+from extender.cli.why.evidence import Evidence
+from extender.cli.why.explanation import OfferedCommand
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, show
 from extender.kube.resources import DEPLOYMENTS, EVENTS, LOCAL_QUEUES, NAMESPACES, POD_GROUPS, PODS, QUEUES

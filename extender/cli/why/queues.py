@@ -5,11 +5,11 @@ share. Whom to look for follows from the reason.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from extender.api.objects.base import condition
-from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import Blocker, Explanation, held_by, queue_figures_of
-from extender.cli.explain.offers import offered, opening
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import amount, number, percent
+from extender.cli.why.evidence import Evidence
+from extender.cli.why.explanation import Blocker, Explanation, held_by, queue_figures_of
+from extender.cli.why.offers import offered, opening
 from extender.domain.explain.remedies import FOR_ROOM, REMEDIES, remedy
 from extender.domain.model.reasons import Reason
 from extender.terminal.text import many

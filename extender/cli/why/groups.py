@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GATE, GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.objects.pods import Pod
-from extender.cli.explain.evidence import Evidence
-from extender.cli.explain.explanation import (
+from extender.cli.lookup import right_to
+from extender.cli.observed import ObservedGroup
+from extender.cli.why.evidence import Evidence
+from extender.cli.why.explanation import (
     OVER,
     RUNNING,
     SCHEDULERS,
@@ -30,10 +32,8 @@ from extender.cli.explain.explanation import (
     ours,
     queue_figures_of,
 )
-from extender.cli.explain.offers import Case, Offer, annotating, checking, commands, offered
-from extender.cli.explain.queues import holders
-from extender.cli.lookup import right_to
-from extender.cli.observed import ObservedGroup
+from extender.cli.why.offers import Case, Offer, annotating, checking, commands, offered
+from extender.cli.why.queues import holders
 from extender.domain.explain.remedies import remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import Reason

@@ -29,11 +29,11 @@ def why(target: Target, output: str, **flags: Any) -> None:
     and limits, queues.
     """
     with opened(Flags(**flags)) as place:
-        from extender.cli.explain.subjects import answers
+        from extender.cli.why.subjects import answers
 
         found = answers(place, target)
     if output == "text":
-        from extender.cli.explain.rendering import rendered, rendered_list
+        from extender.cli.why.rendering import rendered, rendered_list
 
         echo(rendered(found[0]) if len(found) == 1 else rendered_list(target, found))
     else:

@@ -9,14 +9,14 @@ from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE
 from extender.api.objects.base import Condition, Meta, Wire, condition
 from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
-from extender.cli.explain.evidence import Evidence, OwnerChain, OwnerObjects
-from extender.cli.explain.explanation import EMPTY, OVER, SCHEDULERS, UNSEEN, WAITING, Explanation
-from extender.cli.explain.groups import explain_group
-from extender.cli.explain.offers import Offer, checking, offered
-from extender.cli.explain.pods import explain_pod
 from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed_jobs import JobState, ObservedJob, job_of_kind
+from extender.cli.why.evidence import Evidence, OwnerChain, OwnerObjects
+from extender.cli.why.explanation import EMPTY, OVER, SCHEDULERS, UNSEEN, WAITING, Explanation
+from extender.cli.why.groups import explain_group
+from extender.cli.why.offers import Offer, checking, offered
+from extender.cli.why.pods import explain_pod
 from extender.domain.model.ownership import controller_of, group_name
 from extender.kube.resources import EVENTS, POD_GROUPS
 from extender.terminal.text import many
