@@ -240,13 +240,13 @@ def _change(
     **flags: Any,
 ) -> None:
     with opened(Flags(**flags)) as place:
-        from extender.cli.observed_jobs import JobState, find_job
+        from extender.cli.observed_jobs import ObservedJobState, find_job
         from extender.cli.why.evidence import Evidence
 
         writing, evidence = Writing(place, dry_run), Evidence(place, place.namespace)
         for target in targets:
             job = find_job(evidence, target)
-            if job.state is JobState.FINISHED:
+            if job.state is ObservedJobState.FINISHED:
                 raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
             change(writing, job)
             kind, _, name = job.qualified_name.partition("/")

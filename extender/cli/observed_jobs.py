@@ -32,7 +32,7 @@ from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
 
 
-class JobState(StrEnum):
+class ObservedJobState(StrEnum):
     WAITING = "Waiting"
     HELD = "Held"  # by its user, or because it came too late too often
     STARTING = "Starting"
@@ -83,25 +83,29 @@ class ObservedJob(NamedTuple):
         return ((self.unit and self.unit.metadata.annotations) or {}).get(START_TIMEOUTS, "")
 
     @property
-    def state(self) -> JobState:
+    def state(self) -> ObservedJobState:
         phase = (self.unit.course if self.unit else "") or "Pending"
         if self.obj is None:
             if phase in ("Completed", "Failed", "Aborted"):
-                return JobState.FINISHED
-            return JobState.RUNNING if phase in ("Running", "Unknown") else self._place_in_line
+                return ObservedJobState.FINISHED
+            return ObservedJobState.RUNNING if phase in ("Running", "Unknown") else self._place_in_line
         if outcome_of(self.row, self.obj):
-            return JobState.FINISHED
+            return ObservedJobState.FINISHED
         if self.is_suspended:
-            return JobState.SUSPENDED if self.was_let_go else self._place_in_line
-        return JobState.RUNNING if phase not in ("Pending", "Inqueue") else JobState.STARTING
+            return ObservedJobState.SUSPENDED if self.was_let_go else self._place_in_line
+        return ObservedJobState.RUNNING if phase not in ("Pending", "Inqueue") else ObservedJobState.STARTING
 
     @property
-    def _place_in_line(self) -> JobState:
+    def _place_in_line(self) -> ObservedJobState:
         scheduled = self.unit.scheduled if self.unit else None
         is_held = ((self.unit and self.unit.metadata.annotations) or {}).get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
-            return JobState.HELD
-        return JobState.STARTING if scheduled and scheduled.reason == Verdict.STARTING else JobState.WAITING
+            return ObservedJobState.HELD
+        return (
+            ObservedJobState.STARTING
+            if scheduled and scheduled.reason == Verdict.STARTING
+            else ObservedJobState.WAITING
+        )
 
     @property
     def reason(self) -> str:
@@ -115,7 +119,7 @@ class ObservedJob(NamedTuple):
     @property
     def position(self) -> int:
         """1 for the next one; 0 for one that is not in line."""
-        return position_in(self.message) if self.state is JobState.WAITING else 0
+        return position_in(self.message) if self.state is ObservedJobState.WAITING else 0
 
     @property
     def pods(self) -> int:

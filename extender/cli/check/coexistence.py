@@ -24,7 +24,7 @@ from extender.cli.check.findings import (
     settings,
     wrong,
 )
-from extender.cli.observed_jobs import JobState, observed_job
+from extender.cli.observed_jobs import ObservedJobState, observed_job
 from extender.cli.output import Json
 from extender.controllers.coexistence import LEASE, POD_LABEL, works
 from extender.controllers.leader_election import lively
@@ -84,7 +84,7 @@ def _waiting_jobs(site: Installation) -> Iterator[_WaitingJob]:
             if record is None or not record.ours or record.is_part:
                 continue
             label, namespace = record.local_queue, record.namespace
-            if label is not None and label.is_kueues and job.state is JobState.WAITING:
+            if label is not None and label.is_kueues and job.state is ObservedJobState.WAITING:
                 yield _WaitingJob(f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}")
 
 

@@ -11,7 +11,7 @@ from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
 from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.cli.lookup import Right, right_to
-from extender.cli.observed_jobs import JobState, ObservedJob, job_of_kind
+from extender.cli.observed_jobs import ObservedJob, ObservedJobState, job_of_kind
 from extender.cli.why.evidence import Evidence, OwnerChain, OwnerObjects
 from extender.cli.why.explanation import EMPTY, OVER, SCHEDULERS, UNSEEN, WAITING, Explanation
 from extender.cli.why.groups import explain_group
@@ -131,9 +131,9 @@ def _standing(evidence: Evidence, found: ObservedWorkload) -> tuple[str, str]:
 def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
     """Why it waits: by its PodGroup; without one, why Muster leaves it alone. None for a job that is not
     suspended, or has ended: its pods and groups tell how it stands."""
-    if not job.is_suspended or job.state is JobState.FINISHED:
+    if not job.is_suspended or job.state is ObservedJobState.FINISHED:
         return None
-    if job.state is JobState.SUSPENDED:
+    if job.state is ObservedJobState.SUSPENDED:
         again = f"muster job resume {job.spoken_name} -n {job.meta.namespace}"
         offers = [Offer("let it queue again, at its old place", again, _patching(job))]
         sentence = (
