@@ -5,7 +5,7 @@ that changes is written at once; numbers share a budget, as those of queues do. 
 version that Muster has seen.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -31,13 +31,6 @@ class LocalQueueReport(msgspec.Struct, frozen=True):
     waiting: int  # groups
     admitted: int
     reserved: Resources  # what its groups hold
-
-
-def report_of(
-    key: str, activity: Activity, counts: Mapping[tuple[str, str], int], reserved: Resources
-) -> LocalQueueReport:
-    """`counts`: those of the decisions, by LocalQueue and column."""
-    return LocalQueueReport(activity, counts.get((key, WAITING), 0), counts.get((key, ADMITTED), 0), reserved)
 
 
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
@@ -111,8 +104,9 @@ class LocalQueueStatusController(PacedController[str]):
         activity = self._ledger.queues.local_queue_activity(key)
         if activity is None:
             return None
-        reserved = self._ledger.queues.local_queue_reserved(key)
-        return report_of(key, activity, self._ledger.decisions.local_counts, reserved)
+        counts, reserved = self._ledger.decisions.local_counts, self._ledger.queues.local_queue_reserved(key)
+        waiting, admitted = (counts.get((key, column), 0) for column in (WAITING, ADMITTED))
+        return LocalQueueReport(activity, waiting, admitted, reserved)
 
     def reconcile(self, key: str) -> None:
         copy, report = self._copies.get(key), self._report(key)

@@ -7,7 +7,6 @@ import msgspec
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.decision_log import DecisionLog
-from extender.controllers.local_queue_status import report_of
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger.claims import Claim
@@ -69,25 +68,11 @@ class Views:
             for key, view in sorted(self._ledger.snapshot().groups.items())
         ]
 
-    def local_queues(self) -> list[dict[str, Any]]:
-        counts = self._ledger.decisions.local_counts
-        found = []
-        for key in sorted(self._ledger.queues.local_queue_keys()):
-            record, activity = (
-                self._ledger.queues.local_queue(key),
-                self._ledger.queues.local_queue_activity(key),
-            )
-            if record is not None and activity is not None:
-                report = report_of(key, activity, counts, self._ledger.queues.local_queue_reserved(key))
-                found.append({"localQueue": key, "queue": record.queue, **msgspec.to_builtins(report)})
-        return found
-
     def podgroup(self, namespace: str, name: str) -> dict[str, Any] | None:
         key = GroupKey(f"{namespace}/{name}")
         view = self._ledger.snapshot().groups.get(key)
         if view is None:
             return None
-        decided = _decided(self._ledger.decisions.groups, key)
         return {
             "podGroup": key,
             "queue": view.queue,
@@ -105,7 +90,7 @@ class Views:
             "waiting": len(view.waiting),
             "allocated": dict(view.allocated),
             "pending": dict(view.pending),
-            **decided,
+            **_decided(self._ledger.decisions.groups, key),
             "members": self._members(key),
         }
 

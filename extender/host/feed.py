@@ -34,33 +34,12 @@ from extender.domain.model.records import Origin
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime
 from extender.host.controllers import Controllers
 from extender.host.sinks import Sinks
+from extender.kube import resources
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import ApiError
 from extender.kube.reflector import Reflector
-from extender.kube.resources import (
-    COMMANDS,
-    DAEMON_SETS,
-    DISRUPTION_BUDGETS,
-    ELASTIC_QUOTA_TREES,
-    ELASTIC_QUOTAS,
-    JOBS,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    NATIVE_POD_GROUPS,
-    NODES,
-    PLUGINS_POD_GROUPS,
-    POD_GROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PROVISIONING_REQUESTS,
-    QUEUES,
-    REPLICA_SETS,
-    RESOURCE_QUOTAS,
-    STATEFUL_SETS,
-    Resource,
-    resource_of,
-)
+from extender.kube.resources import Resource, resource_of
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
 
@@ -73,15 +52,15 @@ _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 
-_OWNERS = (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, JOBS)
+_OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS, resources.JOBS)
 _GROUPS_OF_OTHERS = (
-    (PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
-    (NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
+    (resources.PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
+    (resources.NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
 )
 _QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
-    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
-    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
-    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
+    QuotaKind.ELASTIC_QUOTA_TREE: (resources.ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+    QuotaKind.ELASTIC_QUOTA: (resources.ELASTIC_QUOTAS, ElasticQuota),
+    QuotaKind.RESOURCE_QUOTA: (resources.RESOURCE_QUOTAS, ResourceQuota),
 }
 
 
@@ -177,15 +156,15 @@ class Feed:
         removable = partial(watch, removable=True)
         sinks = Sinks(ledger, controllers, auto_groups)
         self._needed: tuple[Reflector[Any], ...] = (
-            watch(NAMESPACES, Namespace, sinks.namespaces()),
-            watch(PRIORITY_CLASSES, PriorityClass, sinks.priority_classes()),
-            watch(QUEUES, Queue, sinks.queues()),
-            watch(NODES, Node, sinks.nodes()),
-            watch(POD_GROUPS, PodGroup, sinks.groups()),
-            watch(PODS, Pod, sinks.pods()),
+            watch(resources.NAMESPACES, Namespace, sinks.namespaces()),
+            watch(resources.PRIORITY_CLASSES, PriorityClass, sinks.priority_classes()),
+            watch(resources.QUEUES, Queue, sinks.queues()),
+            watch(resources.NODES, Node, sinks.nodes()),
+            watch(resources.POD_GROUPS, PodGroup, sinks.groups()),
+            watch(resources.PODS, Pod, sinks.pods()),
         )
         provisioning = removable(
-            PROVISIONING_REQUESTS,
+            resources.PROVISIONING_REQUESTS,
             ProvisioningRequest,
             controllers.provisioning_requests,
             label_selector="=".join(MANAGED_BY),
@@ -205,10 +184,10 @@ class Feed:
         ]
         jobs = [removable(resource_of(row), AnyJob, sinks.jobs(JobKind(*row.key))) for row in job_kinds]
         optional = (
-            removable(LOCAL_QUEUES, LocalQueue, sinks.local_queues()),
-            removable(COMMANDS, Command, controllers.bus_commands),
+            removable(resources.LOCAL_QUEUES, LocalQueue, sinks.local_queues()),
+            removable(resources.COMMANDS, Command, controllers.bus_commands),
             provisioning,
-            removable(DISRUPTION_BUDGETS, PodDisruptionBudget, sinks.disruption_budgets()),
+            removable(resources.DISRUPTION_BUDGETS, PodDisruptionBudget, sinks.disruption_budgets()),
             *quotas.values(),
             *runtimes,
             *jobs,

@@ -14,25 +14,12 @@ from extender.api.objects.base import Condition, Meta, Wire
 from extender.api.objects.cluster import Lease
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
+from extender.kube import resources
 from extender.kube.admission import AccessReview
 from extender.kube.decoding import Identified
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Requests, decoded
-from extender.kube.resources import (
-    COMMANDS,
-    EVENTS,
-    LEASES,
-    LOCAL_QUEUES,
-    POD_GROUPS,
-    POD_TEMPLATES,
-    PODS,
-    PROVISIONING_REQUESTS,
-    QUEUES,
-    SELF_ACCESS_REVIEWS,
-    VALIDATING_BINDINGS,
-    VALIDATING_POLICIES,
-    Resource,
-)
+from extender.kube.resources import Resource
 
 MARKS_POLICY = "kube-muster-marks"
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
@@ -83,11 +70,11 @@ class ApiClient(Requests):
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
         """The pod as the API server has it now."""
-        return self._get(PODS.path(namespace, name), Pod, timeout)
+        return self._get(resources.PODS.path(namespace, name), Pod, timeout)
 
     def whole_pod(self, namespace: str, name: str) -> dict[str, Any]:
         """The pod with all fields, those that Muster does not know included."""
-        return self._get(PODS.path(namespace, name), dict[str, Any])
+        return self._get(resources.PODS.path(namespace, name), dict[str, Any])
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone."""
@@ -97,7 +84,7 @@ class ApiClient(Requests):
             "metadata": {"name": name, "namespace": namespace, "uid": uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        self._post(PODS.path(namespace, name, "binding"), binding, timeout)
+        self._post(resources.PODS.path(namespace, name, "binding"), binding, timeout)
 
     def evict(self, namespace: str, name: str, uid: str) -> None:
         """Request a pod's eviction. Raises TooManyRequests while a disruption budget forbids it.
@@ -113,25 +100,27 @@ class ApiClient(Requests):
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self._post(PODS.path(namespace, name, "eviction"), eviction)
+        self._post(resources.PODS.path(namespace, name, "eviction"), eviction)
 
     def set_disrupted(self, namespace: str, name: str, uid: str, condition: Condition) -> None:
         """Put a condition on a pod that is on its way out. Raises NotFound if it is gone."""
         status = {"conditions": [msgspec.to_builtins(condition)]}
         self._patch(
-            PODS.path(namespace, name, "status"), {"metadata": {"uid": uid}, "status": status}, kind=STRATEGIC
+            resources.PODS.path(namespace, name, "status"),
+            {"metadata": {"uid": uid}, "status": status},
+            kind=STRATEGIC,
         )
 
     def open_gate(self, namespace: str, name: str, uid: str) -> None:
         """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""
         gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         patch = {"metadata": {"uid": uid}, "spec": gates}
-        self._patch(PODS.path(namespace, name), patch, kind=STRATEGIC)
+        self._patch(resources.PODS.path(namespace, name), patch, kind=STRATEGIC)
 
     def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Publish the pod's planned node in its status, where the scheduler looks for it."""
         patch = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        self._patch(PODS.path(namespace, name, "status"), patch)
+        self._patch(resources.PODS.path(namespace, name, "status"), patch)
 
     def set_unscheduled(
         self, namespace: str, name: str, uid: str, version: str, condition: dict[str, str], forget_node: bool
@@ -142,28 +131,28 @@ class ApiClient(Requests):
         if forget_node:
             status["nominatedNodeName"] = None
         patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
-        self._patch(PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
+        self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
     def nudge(self, namespace: str, name: str, uid: str, token: str) -> None:
         """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""
         patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
-        self._patch(PODS.path(namespace, name), patch)
+        self._patch(resources.PODS.path(namespace, name), patch)
 
     def name_group(self, namespace: str, name: str, uid: str, group: str) -> None:
         """Write the name of a pod's group on the pod."""
         patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
-        self._patch(PODS.path(namespace, name), patch)
+        self._patch(resources.PODS.path(namespace, name), patch)
 
     # ---- Queues and LocalQueues
 
     def patch_queue(self, name: str, uid: str, patch: dict[str, Any]) -> None:
         """Merge `patch` into a Queue, except for its status."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        self._patch(QUEUES.path(name=name), guarded)
+        self._patch(resources.QUEUES.path(name=name), guarded)
 
     def patch_queue_status(self, name: str, patch: dict[str, Any]) -> None:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
-        self._patch(QUEUES.path(name=name, subresource="status"), patch)
+        self._patch(resources.QUEUES.path(name=name, subresource="status"), patch)
 
     def set_queue_status_state(self, name: str, uid: str, state: str, version: str | None = None) -> str:
         """Write status.state; returns the queue's new resourceVersion.
@@ -173,18 +162,18 @@ class ApiClient(Requests):
         """
         metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
         patch = {
-            "apiVersion": QUEUES.version,
+            "apiVersion": resources.QUEUES.version,
             "kind": "Queue",
             "metadata": metadata,
             "status": {"state": state},
         }
-        path = QUEUES.path(name=name, subresource="status")
+        path = resources.QUEUES.path(name=name, subresource="status")
         answer = self._patch(path, patch, kind=APPLY, query=_AS_QUEUE_CONTROLLER)
         return decoded(answer, Queue, name).metadata.resource_version
 
     def patch_local_queue_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         """Merge `patch` ({"status": …}) through a LocalQueue's status subresource."""
-        self._patch(LOCAL_QUEUES.path(namespace, name, "status"), patch)
+        self._patch(resources.LOCAL_QUEUES.path(namespace, name, "status"), patch)
 
     def set_queue_state(self, name: str, uid: str, state: str, command: str) -> None:
         """Write spec.state, and with it the UID of the Command that asked for it.
@@ -200,7 +189,7 @@ class ApiClient(Requests):
     def keeps_queue_state(self, name: str, uid: str, state: str) -> bool:
         """Whether the CRD keeps spec.state. Volcano's own CRD does not have the field."""
         patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
-        answer = self._patch(QUEUES.path(name=name), patch, query=_DRY_RUN)
+        answer = self._patch(resources.QUEUES.path(name=name), patch, query=_DRY_RUN)
         return decoded(answer, Queue, name).spec.state == state
 
     def create_queue(
@@ -208,31 +197,35 @@ class ApiClient(Requests):
     ) -> None:
         """Raises Conflict if a queue of that name exists already."""
         metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
-        queue = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
-        self._post(QUEUES.path(), queue)
+        queue = {"apiVersion": resources.QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
+        self._post(resources.QUEUES.path(), queue)
 
     def delete_queue(self, name: str, uid: str) -> None:
-        self._delete(QUEUES.path(name=name), uid)
+        self._delete(resources.QUEUES.path(name=name), uid)
 
     def queue_uid(self, name: str) -> str:
         """The UID of the queue that the API server has now."""
-        return self._get(QUEUES.path(name=name), Queue).metadata.uid
+        return self._get(resources.QUEUES.path(name=name), Queue).metadata.uid
 
     def queue_uids(self) -> set[str]:
         """The UIDs of all queues that the API server has now."""
-        return {each.metadata.uid for each in self._get(QUEUES.path(), _AllIdentified, 30).items or ()}
+        return {
+            each.metadata.uid for each in self._get(resources.QUEUES.path(), _AllIdentified, 30).items or ()
+        }
 
     # ---- PodGroups and jobs, and what else is written or asked
 
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
-        return self._get(LEASES.path(namespace, name), Lease, timeout)
+        return self._get(resources.LEASES.path(namespace, name), Lease, timeout)
 
     def keeps_marks(self, timeout: float = 10) -> bool:
         """Whether the API server lets only Muster write its marks on PodGroups: the policy exists, is bound
         for all PodGroups, and denies. The right to read the policy is granted together with it."""
         try:
-            policy = self._get(VALIDATING_POLICIES.path(name=MARKS_POLICY), _Policy, timeout).spec
-            bound = self._get(VALIDATING_BINDINGS.path(name=MARKS_POLICY), _PolicyBinding, timeout).spec
+            policy = self._get(resources.VALIDATING_POLICIES.path(name=MARKS_POLICY), _Policy, timeout).spec
+            bound = self._get(
+                resources.VALIDATING_BINDINGS.path(name=MARKS_POLICY), _PolicyBinding, timeout
+            ).spec
         except (NotFound, Forbidden):
             return False
         refuses = policy.failure_policy == "Fail" and "Deny" in (bound.validation_actions or ())
@@ -242,12 +235,12 @@ class ApiClient(Requests):
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource. Returns the
         result."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        answer = self._patch(POD_GROUPS.path(namespace, name), guarded)
+        answer = self._patch(resources.POD_GROUPS.path(namespace, name), guarded)
         return decoded(answer, PodGroup, name)
 
     def create_group(self, namespace: str, group: dict[str, Any]) -> None:
         """Raises Conflict if a PodGroup of this name exists already."""
-        self._post(POD_GROUPS.path(namespace), group)
+        self._post(resources.POD_GROUPS.path(namespace), group)
 
     def note_on_group(
         self, kind: Resource, namespace: str, name: str, uid: str, notes: dict[str, str | None]
@@ -260,11 +253,11 @@ class ApiClient(Requests):
         """Whether Muster has the right in all namespaces. Everybody may ask that of themselves."""
         asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
         review = {
-            "apiVersion": SELF_ACCESS_REVIEWS.version,
+            "apiVersion": resources.SELF_ACCESS_REVIEWS.version,
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": asked},
         }
-        answer = self._post(SELF_ACCESS_REVIEWS.path(), review)
+        answer = self._post(resources.SELF_ACCESS_REVIEWS.path(), review)
         return decoded(answer, AccessReview, "an access review").status.allowed
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
@@ -278,34 +271,34 @@ class ApiClient(Requests):
 
     def create_event(self, event: dict[str, Any]) -> None:
         """Raises Conflict if an event of this name exists already."""
-        self._post(EVENTS.path(event["metadata"]["namespace"]), event)
+        self._post(resources.EVENTS.path(event["metadata"]["namespace"]), event)
 
     def patch_event(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         """Raises NotFound if the event has expired, an hour after it was last written."""
-        self._patch(EVENTS.path(namespace, name), patch)
+        self._patch(resources.EVENTS.path(namespace, name), patch)
 
     def delete_group(self, namespace: str, name: str, uid: str) -> None:
-        self._delete(POD_GROUPS.path(namespace, name), uid)
+        self._delete(resources.POD_GROUPS.path(namespace, name), uid)
 
     def create_provisioning_request(self, namespace: str, request: dict[str, Any]) -> str:
         """Returns its UID, also if one of this name exists already."""
         try:
-            answer = self._post(PROVISIONING_REQUESTS.path(namespace), request)
+            answer = self._post(resources.PROVISIONING_REQUESTS.path(namespace), request)
         except Conflict:
-            path = PROVISIONING_REQUESTS.path(namespace, request["metadata"]["name"])
+            path = resources.PROVISIONING_REQUESTS.path(namespace, request["metadata"]["name"])
             return self._get(path, Identified).metadata.uid
         return decoded(answer, Identified, "a ProvisioningRequest").metadata.uid
 
     def delete_provisioning_request(self, namespace: str, name: str, uid: str) -> None:
-        self._delete(PROVISIONING_REQUESTS.path(namespace, name), uid)
+        self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
     def create_pod_template(self, namespace: str, template: dict[str, Any], owner: str) -> None:
         """Nothing is done if this owner, a UID, has one of this name already. Raises Conflict if another
         has."""
         try:
-            self._post(POD_TEMPLATES.path(namespace), template)
+            self._post(resources.POD_TEMPLATES.path(namespace), template)
         except Conflict:
-            path = POD_TEMPLATES.path(namespace, template["metadata"]["name"])
+            path = resources.POD_TEMPLATES.path(namespace, template["metadata"]["name"])
             owners = self._get(path, _Owned).metadata.owner_references or ()
             if all(each.uid != owner for each in owners):
                 raise
@@ -323,4 +316,4 @@ class ApiClient(Requests):
         self._patch(kind.path(namespace, name), patch)
 
     def delete_command(self, namespace: str, name: str, uid: str) -> None:
-        self._delete(COMMANDS.path(namespace, name), uid)
+        self._delete(resources.COMMANDS.path(namespace, name), uid)

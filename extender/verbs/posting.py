@@ -133,6 +133,7 @@ class Unconfirmed:
         self._patience = patience
         self._clock = clock
         self._queue: SimpleQueue[Claim] = SimpleQueue()
+        self._wake = threading.Event()
         self._due: dict[int, float] = {}  # by token: when a claim's pod is read next
 
     def start(self) -> None:
@@ -147,6 +148,7 @@ class Unconfirmed:
             if self._due.get(token, now) <= now:
                 self._due[token] = now + _AGAIN
                 self._queue.put(claim)
+                self._wake.set()
 
     def work_off(self) -> None:
         """Read the pods of all claims that are queued now."""
@@ -158,7 +160,9 @@ class Unconfirmed:
 
     def _run(self) -> None:
         while True:
-            self._resolve(self._queue.get())
+            self._wake.wait()
+            self._wake.clear()
+            self.work_off()
 
     def _resolve(self, claim: Claim) -> None:
         try:

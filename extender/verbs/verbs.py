@@ -35,20 +35,8 @@ from extender.domain.model.records import Uid
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound, Unreachable
 from extender.telemetry import metrics
-from extender.verbs.barrier import (
-    ALREADY_BOUND,
-    ANOTHER_UID,
-    LEFT,
-    NODE_CACHE_NEEDED,
-    NOT_OURS,
-    NOT_SEEN,
-    POD_GONE,
-    UNKNOWN_NODE,
-    UNREADABLE,
-    UNSUITABLE_NODE,
-    Barrier,
-    BindCaller,
-)
+from extender.verbs import barrier as held
+from extender.verbs.barrier import Barrier, BindCaller
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
@@ -87,14 +75,13 @@ class SchedulerVerbs:
         if self._ledger.pods.leaves(args.pod.spec.scheduler_name):
             metrics.refused()
             if offered is None:
-                return FilterResult(error=LEFT)
-            return _unresolvable(LEFT, NodeNames(offered))
+                return FilterResult(error=held.LEFT)
+            return _unresolvable(held.LEFT, NodeNames(offered))
         if not self._ledger.pods.owns(args.pod):
             return FilterResult(nodes=_given(args.nodes), node_names=offered)
         if offered is None:
-            return (
-                FilterResult(error=NODE_CACHE_NEEDED) if _given(args.nodes) else FilterResult(node_names=[])
-            )
+            needed = held.NODE_CACHE_NEEDED if _given(args.nodes) else ""
+            return FilterResult(error=needed) if needed else FilterResult(node_names=[])
         nodes = NodeNames(offered)
         answer = self._ledger.assumed.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
@@ -154,17 +141,17 @@ class SchedulerVerbs:
         if pod is None:
             return await self._why_unknown(args)
         if (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
-            return ANOTHER_UID
+            return held.ANOTHER_UID
         if pod.node:
-            return ALREADY_BOUND
+            return held.ALREADY_BOUND
         if self._ledger.pods.leaves(pod.scheduler):
-            return LEFT
+            return held.LEFT
         if not pod.group:
-            return NOT_OURS
+            return held.NOT_OURS
         if not self._ledger.claims.capacity.knows(args.node):
-            return UNKNOWN_NODE
+            return held.UNKNOWN_NODE
         if not self._ledger.suits(pod, args.node):
-            return UNSUITABLE_NODE
+            return held.UNSUITABLE_NODE
         return await self._barrier.pass_through(pod, args.node, caller)
 
     async def _why_unknown(self, args: BindingArgs) -> str:
@@ -173,12 +160,12 @@ class SchedulerVerbs:
         try:
             found = await self._lookups.pod(args.pod_namespace, args.pod_name)
         except NotFound:
-            return POD_GONE
+            return held.POD_GONE
         except ApiError:
-            return UNREADABLE
+            return held.UNREADABLE
         if found.metadata.uid != args.pod_uid:
-            return ANOTHER_UID
-        return ALREADY_BOUND if found.spec.node_name else NOT_SEEN
+            return held.ANOTHER_UID
+        return held.ALREADY_BOUND if found.spec.node_name else held.NOT_SEEN
 
 
 def _given(value: msgspec.Raw) -> msgspec.Raw | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.api.workloads.pod_sets import annotation_paths, pod_sets, template_paths
+from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from tests.api.job_files import NAMES, put, row_of, waiting
 
 PATHS = {
@@ -17,14 +17,14 @@ PATHS = {
     "mpijob": [f"spec/mpiReplicaSpecs/{role}/template" for role in ("Worker", "Launcher")],
     "leaderworkerset": [f"spec/leaderWorkerTemplate/{role}Template" for role in ("leader", "worker")],
     "trainjob": [],
-    "sparkapplication": [],
 }
 
 
 @pytest.mark.parametrize("name", PATHS)
 def test_templates_are_where_they_are_told_to_be(name: str) -> None:
     job = waiting(name)
-    assert ["/".join(path) for path in template_paths(row_of(job), job)] == PATHS[name]
+    paths = ["/".join(path) for path in annotation_paths(row_of(job), job)]
+    assert paths == [f"{template}/metadata/annotations" for template in PATHS[name]]
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"trainjob"}))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.api.configuration import Configuration, InvalidConfiguration, as_document
 from extender.api.workloads.further import further_kinds, with_further
-from extender.api.workloads.pod_sets import annotation_paths, pod_sets, template_paths
+from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from extender.api.workloads.shape import JobOutcome, Json, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
 from extender.cli import main
@@ -100,7 +100,6 @@ def test_annotations_of_its_pods_have_their_places(tmp_path: Path) -> None:
     kinds = with_further(read(tmp_path, TRAINING).job_kinds)
     row = kinds["example.com/v1", "TrainingRun"]
     templates = ["spec/driver/template", *(f"spec/workers/{n}/pod/template" for n in "01"), "spec/watcher"]
-    assert ["/".join(path) for path in template_paths(row, RUN, kinds)] == templates
     paths = ["/".join(path) for path in annotation_paths(row, RUN, kinds)]
     assert paths == [f"{path}/metadata/annotations" for path in templates]
 

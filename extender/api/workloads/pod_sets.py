@@ -1,11 +1,11 @@
 """The pods that a controller will make of an object, as sets of like pods; the fewer pods with which a job
-may start; and where the templates of its pods are.
+may start; and where its pods get annotations from.
 
 The cost is that of the object, never that of its counts. `children` makes the same pods one by one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,6 @@ from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.quantities import at_least
 from extender.api.workloads.children import (
-    WorkloadPart,
     applies,
     body_of,
     kind_of,
@@ -28,8 +27,6 @@ from extender.api.workloads.table import WORKLOADS
 
 _MINIMUM_KEYS = (keys.MIN_PARALLELISM, keys.KUEUE_MIN_PARALLELISM)
 _ANNOTATIONS = ("metadata", "annotations")
-
-Chosen = Callable[[Offspring, WorkloadPart], Path]
 
 
 class JobPodSet(msgspec.Struct, frozen=True):
@@ -174,41 +171,25 @@ def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
     return {**obj, name: _put(obj.get(name) or {}, tuple(rest), value) if rest else value}
 
 
-# ---- where templates are: keys of mappings, and numbers of items in lists, as in a JSON pointer
-
-
-def template_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
-    """The templates that are in the object. Raises MALFORMED."""
-    own = [path for path in row.templates if isinstance(at(obj, path), dict)]
-    return list(dict.fromkeys([*_paths(row, obj, kinds, _template_path), *own]))
-
-
 def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
-    """Where the annotations are that pods get from templates, or from what stands for these. The last two
-    mappings of a path need not be there. Raises MALFORMED."""
+    """Where in the object the annotations are that pods get from templates, or from what stands for these:
+    keys of mappings, and numbers of items in lists, as in a JSON pointer. The last two mappings of a path
+    need not be there. Raises MALFORMED."""
     own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(at(obj, path), dict)]
-    return list(dict.fromkeys([*_paths(row, obj, kinds, _annotation_paths), *own]))
+    return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own]))
 
 
-def _template_path(offspring: Offspring, part: WorkloadPart) -> Path:
-    """In the part; empty where there is none."""
-    return offspring.template if isinstance(at(part.body, offspring.template), dict) else ()
-
-
-def _annotation_paths(offspring: Offspring, part: WorkloadPart) -> Path:
-    path = _template_path(offspring, part)
-    return offspring.annotated or (path and (*path, *_ANNOTATIONS))
-
-
-def _paths(row: WorkloadRow, obj: Json, kinds: Kinds, chosen: Chosen) -> Iterator[Path]:
+def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Path]:
     """Also of the pods of what is made of a part: there, a path is one in what is made."""
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
             if offspring.made == POD:
-                if path := chosen(offspring, part):
-                    yield (*part.where, *path)
+                if offspring.annotated:
+                    yield (*part.where, *offspring.annotated)
+                elif offspring.template and isinstance(at(part.body, offspring.template), dict):
+                    yield (*part.where, *offspring.template, *_ANNOTATIONS)
             elif inner := kinds.get(offspring.made):
-                for path in _paths(inner, body_of(part.body, offspring), kinds, chosen):
+                for path in _annotation_paths(inner, body_of(part.body, offspring), kinds):
                     if offspring.template:
                         yield (*part.where, *offspring.template, *path)
                     elif isinstance(offspring.spec, Mapping):
