@@ -63,25 +63,19 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
 # wrong offers nothing.
 
 
-def complete_queue(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list["CompletionItem"]:
+def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     from extender.kube.resources import QUEUES
 
     return _names_in(context, QUEUES, incomplete)
 
 
-def complete_group(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list["CompletionItem"]:
+def complete_group(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     from extender.kube.resources import POD_GROUPS
 
     return _names_in(context, POD_GROUPS, incomplete)
 
 
-def complete_job(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list["CompletionItem"]:
+def complete_job(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     """NAME, or KIND/NAME, of a job that has a PodGroup."""
     from extender.cli.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
@@ -91,9 +85,7 @@ def complete_job(
     return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 
 
-def complete_target(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list["CompletionItem"]:
+def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     """NAME of a pod, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
     from click.shell_completion import CompletionItem
 

@@ -101,11 +101,8 @@ class ObservedJob(NamedTuple):
         is_held = ((self.unit and self.unit.metadata.annotations) or {}).get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
             return ObservedJobState.HELD
-        return (
-            ObservedJobState.STARTING
-            if scheduled and scheduled.reason == Verdict.STARTING
-            else ObservedJobState.WAITING
-        )
+        starts = scheduled is not None and scheduled.reason == Verdict.STARTING
+        return ObservedJobState.STARTING if starts else ObservedJobState.WAITING
 
     @property
     def reason(self) -> str:

@@ -56,7 +56,7 @@ class Gauges:
             metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
             if reflector.last_contact is not None:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_contact)
-        metrics.view_detours.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
+        metrics.view_bypasses.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
         metrics.show_groups(
             Counter((group.verdict, group.reason or "") for group in decisions.groups.values())
         )

@@ -116,7 +116,7 @@ class SchedulerView:
 
         self._shown = shown
         metrics.view_readers.set_function(lambda: len(self._readers()))
-        metrics.view_silence.set_function(
+        metrics.view_since_event.set_function(
             lambda: max((reader.silent for reader in self._readers()), default=0.0)
         )
         self._server = ViewServer(self._listener, self._endpoint, self._secret, handlers)

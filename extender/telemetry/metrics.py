@@ -134,11 +134,11 @@ view_unreadable_pods = Counter(
     "Pods that the view showed as they are, since it could not read them.",
 )
 view_readers = Gauge("muster_view_pod_watches", "Watches of pods that are open through the view.")
-view_silence = Gauge(
+view_since_event = Gauge(
     "muster_view_silence_seconds",
     "Time since the API server last sent an event to a watch of pods through the view, the longest of all.",
 )
-view_detours = Counter(
+view_bypasses = Counter(
     "muster_view_detours_total",
     "Calls of a scheduler about pods that the view has not shown: it reads its pods elsewhere.",
 )

@@ -69,8 +69,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     lacks = scheduled is None or scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
     strays = uncounted(evidence, group) if lacks else []
     left_out = {name for stray in strays if stray.namespace == group.namespace for name in stray.pods}
-    members, waiting = evidence.members(group), ""
-    counts = None
+    members, counts, waiting = evidence.members(group), None, ""
     if members is not None:
         counted = [member for member in members if member.metadata.name not in left_out]
         counts = member_counts(group.spec.min_member, counted, GATE)
