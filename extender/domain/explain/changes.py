@@ -142,20 +142,22 @@ def run_time(case: WaitingCase) -> StartChange | None:
     seconds = int(max(left, default=0.0))
     if seconds < 1:
         return None
-    short = with_group(case.snapshot, replace(case.group, run_time=float(seconds)))
+    short = with_group(
+        case.snapshot, replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
+    )
     if not case.trial.starts(short):
         return None
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
 
 def resumed(case: WaitingCase) -> StartChange:
-    resumed = with_group(case.snapshot, replace(case.group, held=False))
+    resumed = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
     return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
 
 def tried_again(case: WaitingCase) -> StartChange:
     """Of a job whose start came too late too often."""
-    again = with_group(case.snapshot, replace(case.group, start_timeouts=0))
+    again = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
     return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
 
 

@@ -88,7 +88,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 class JobRules(msgspec.Struct, frozen=True):
     """Which jobs are managed."""
 
-    mode: str = "suspended"  # of JOB_MODES
+    mode: str = "suspended"  # off, suspended or queue
     namespaces: frozenset[str] = frozenset()  # whose jobs are not
     kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
@@ -107,7 +107,6 @@ class JobRules(msgspec.Struct, frozen=True):
 
 
 OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
-JOB_MODES = (SUSPENDED, BY_QUEUE, OFF)
 
 
 # ---- Jobs of any kind, as the ledger remembers them.
