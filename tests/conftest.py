@@ -16,7 +16,7 @@ settings.register_profile(
     "muster",
     max_examples=examples(100),
     deadline=None,
-    derandomize=TIMES == 1,
+    derandomize=TIMES <= 1,
     print_blob=TIMES > 1,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
