@@ -258,7 +258,7 @@ class Setting(NamedTuple):
 
     def written(self, value: Any) -> str | list[str]:
         """`value` as it is written in a file."""
-        return [self.kind.write(each) for each in value] if self.repeatable else self.kind.write(value)
+        return [self.kind.write(item) for item in value] if self.repeatable else self.kind.write(value)
 
 
 def _settings() -> Iterator[Setting]:
@@ -274,7 +274,9 @@ JOB_KINDS = "jobKinds"  # the key of further kinds of jobs
 
 def as_document(configuration: Configuration) -> dict[str, Any]:
     """`configuration` as the file that would set it."""
-    values: dict[str, Any] = {each.key: each.written(getattr(configuration, each.field)) for each in SETTINGS}
+    values: dict[str, Any] = {
+        setting.key: setting.written(getattr(configuration, setting.field)) for setting in SETTINGS
+    }
     if configuration.job_kinds:
         values[JOB_KINDS] = [kind.written for kind in configuration.job_kinds]
     return {"apiVersion": API_VERSION, "kind": KIND, **values}

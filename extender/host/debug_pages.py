@@ -140,8 +140,8 @@ class Views:
         plan = self._quotas.plan
         return {
             "queues": {
-                name: {"quota": str(each.source), "parent": each.parent, "unreadable": each.kept}
-                for name, each in plan.queues.items()
+                name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.kept}
+                for name, queue in plan.queues.items()
             },
             "namespaces": plan.namespaces,
             "faults": [

@@ -210,7 +210,7 @@ class ApiClient(Requests):
     def queue_uids(self) -> set[str]:
         """The UIDs of all queues that the API server has now."""
         return {
-            each.metadata.uid for each in self._get(resources.QUEUES.path(), _AllIdentified, 30).items or ()
+            queue.metadata.uid for queue in self._get(resources.QUEUES.path(), _AllIdentified, 30).items or ()
         }
 
     # ---- PodGroups and jobs, and what else is written or asked
@@ -264,7 +264,7 @@ class ApiClient(Requests):
         """Whether the API server has a resource."""
         try:
             return resource.plural in {
-                each.name for each in self._get(resource.root, _ServedList, timeout).resources
+                served.name for served in self._get(resource.root, _ServedList, timeout).resources
             }
         except NotFound:
             return False
@@ -300,7 +300,7 @@ class ApiClient(Requests):
         except Conflict:
             path = resources.POD_TEMPLATES.path(namespace, template["metadata"]["name"])
             owners = self._get(path, _Owned).metadata.owner_references or ()
-            if all(each.uid != owner for each in owners):
+            if all(reference.uid != owner for reference in owners):
                 raise
 
     def job(self, kind: Resource, namespace: str, name: str) -> dict[str, Any]:

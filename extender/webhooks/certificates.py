@@ -89,8 +89,8 @@ def leads_to(chain: bytes, bundle: bytes) -> bool:
     """Whether a client that trusts the bundle trusts the first certificate of the chain; the others of the
     chain may be intermediates. All PEM. Raises Unreadable."""
     (at, *between), trusted = _read_all(chain), _read_all(bundle)
-    while not any(at == each or _issued(each, at) for each in trusted):
-        above = next((each for each in between if _issued(each, at)), None)
+    while not any(at == issuer or _issued(issuer, at) for issuer in trusted):
+        above = next((issuer for issuer in between if _issued(issuer, at)), None)
         if above is None:
             return False
         between.remove(above)
@@ -115,7 +115,7 @@ def names(certificate: bytes) -> frozenset[str]:
         found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return frozenset()
-    return frozenset(str(each.value) for each in found)
+    return frozenset(str(name.value) for name in found)
 
 
 def _read(certificate: bytes) -> x509.Certificate:

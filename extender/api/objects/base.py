@@ -56,7 +56,7 @@ class Reference(Wire, frozen=True):
 
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
     """The condition of this type; None where the status has none."""
-    return next((each for each in conditions or () if each.type == kind), None)
+    return next((found for found in conditions or () if found.type == kind), None)
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -143,7 +143,7 @@ def with_further(kinds: Sequence[FurtherKind]) -> Kinds:
 def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list[str]]:
     """Those of a list in a file, whose numbers may be texts, and what is wrong with it."""
     given = Written(where, value, [])
-    rows = [(_row(each), each.value) for each in given.items("a list of kinds")]
+    rows = [(_row(entry), entry.value) for entry in given.items("a list of kinds")]
     known = {*WORKLOADS}
     for number, (row, _) in enumerate(rows):
         if all(row.key) and row.key in known:
@@ -182,8 +182,8 @@ def _path(given: Written, root: str, allowed: str) -> Path:
 
 def _pod_sets(given: Written) -> Iterator[Offspring]:
     """Those without [*] need roles that differ, and the others the names of their items."""
-    found = [_pod_set(each) for each in given.items(_SETS_FORM)]
-    roles = Counter(each.role for each in found if not each.each)
+    found = [_pod_set(pod_set) for pod_set in given.items(_SETS_FORM)]
+    roles = Counter(pod_set.role for pod_set in found if not pod_set.each)
     if twice := [role for role, number in roles.items() if number > 1]:
         given.faults.append(f"{given.where}: got the role {twice[0]!r} twice; allowed are different roles")
     yield from found
@@ -228,7 +228,7 @@ def _signs(given: Written) -> Iterator[Sign]:
         return
     if isinstance(given.value, dict) and "conditions" in given.value:
         found = given.fields(conditions=_TEXTS_FORM)["conditions"].texts(_TEXTS_FORM)
-        yield from (Sign(condition=each) for each in found)
+        yield from (Sign(condition=condition) for condition in found)
         return
     if not isinstance(given.value, dict):
         given.refused(_SIGN_FORM)

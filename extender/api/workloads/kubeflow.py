@@ -214,8 +214,8 @@ def job_set_left(train_job: Json) -> Json:
     whole, ended = with_job_set(train_job), _succeeded(train_job)
     job_set = whole["spec"]["jobSet"]
     jobs = [
-        {**each, "replicas": max(Count(path=("replicas",)).of(each) - ended.get(each.get("name"), 0), 0)}
-        for each in job_set["replicatedJobs"]
+        {**job, "replicas": max(Count(path=("replicas",)).of(job) - ended.get(job.get("name"), 0), 0)}
+        for job in job_set["replicatedJobs"]
     ]
     return with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
 
@@ -277,8 +277,8 @@ def _with_resources(pod: Json, resources: Json | None) -> Json:
     if not resources:
         return pod
     containers = [
-        merged_by_name(each, {"resources": resources}) if each.get("name") == _NODE else each
-        for each in at(pod, ("spec", "containers")) or []
+        merged_by_name(container, {"resources": resources}) if container.get("name") == _NODE else container
+        for container in at(pod, ("spec", "containers")) or []
     ]
     return {**pod, "spec": {**(pod.get("spec") or {}), "containers": containers}}
 
@@ -294,8 +294,8 @@ def _naming_group(train_job: Json, runtime: Json | None) -> Json:
 def _succeeded(train_job: Json) -> dict[str, int]:
     """By replicated Job: how many Jobs have."""
     found = at(train_job, ("status", "jobsStatus"))
-    known = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-    return {str(each.get("name")): Count(path=("succeeded",), default=0).of(each) for each in known}
+    known = [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
+    return {str(job.get("name")): Count(path=("succeeded",), default=0).of(job) for job in known}
 
 
 TRAIN_JOB = WorkloadRow(

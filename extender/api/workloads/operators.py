@@ -53,11 +53,11 @@ def volcano_tasks(job: Json) -> Json:
     spec = job.get("spec") or {}
     tasks = [
         {
-            **each,
-            "name": each.get("name") or f"default{number}",
-            "template": _of_job(each.get("template"), spec),
+            **task,
+            "name": task.get("name") or f"default{number}",
+            "template": _of_job(task.get("template"), spec),
         }
-        for number, each in enumerate(items_of(job, "tasks"))
+        for number, task in enumerate(items_of(job, "tasks"))
     ]
     total = sum(1 if task.get("replicas") is None else task["replicas"] for task in tasks)
     needed = spec.get("minAvailable")

@@ -54,7 +54,7 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
         found = list(_sets(obj, JobPodSet("", 1, {}), kinds))
     except RecursionError as fault:
         raise ValueError("its templates are nested too deeply") from fault
-    if twice := [role for role, number in Counter(each.role for each in found).items() if number > 1]:
+    if twice := [role for role, number in Counter(pod_set.role for pod_set in found).items() if number > 1]:
         raise ValueError(f"several sets of pods are called {twice[0]!r:.80}")
     return found
 
@@ -69,9 +69,9 @@ def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     whole = (kind.counted or kind.complete)(obj)
     for offspring in kind.offspring:
         if applies(whole, offspring):
-            for made, each in _first_of_each(whole, offspring):
-                count, role = within.count * each.count, each.role or within.role
-                yield from _sets(made, JobPodSet(role, count, {}, each.later or within.later), kinds)
+            for made, pod_set in _first_of_each(whole, offspring):
+                count, role = within.count * pod_set.count, pod_set.role or within.role
+                yield from _sets(made, JobPodSet(role, count, {}, pod_set.later or within.later), kinds)
 
 
 def _first_of_each(obj: Json, offspring: Offspring) -> Iterator[tuple[Json, JobPodSet]]:

@@ -27,7 +27,7 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
     if reference is None:
         return None
     kind, group = _kind_in(reference, obj)
-    known = next((each for each in reference.kinds if (each.kind, each.group) == (kind, group)), None)
+    known = next((listed for listed in reference.kinds if (listed.kind, listed.group) == (kind, group)), None)
     namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
     name = str(at(obj, reference.name) or "")
     return RuntimeName(kind if known else f"{kind}.{group}", str(namespace), name)

@@ -24,13 +24,13 @@ _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 def indexed_jobs(job_set: Json) -> Json:
     """JobSet's webhook: its Jobs are indexed, and failed containers restart, unless they say otherwise."""
     jobs = []
-    for each in items_of(job_set, "replicatedJobs"):
-        template = each.get("template") or {}
+    for job in items_of(job_set, "replicatedJobs"):
+        template = job.get("template") or {}
         spec = {"completionMode": "Indexed", **(template.get("spec") or {})}
         pods = spec.get("template") or {}
         pod_spec = {"restartPolicy": "OnFailure", **(pods.get("spec") or {})}
         spec["template"] = {**pods, "spec": pod_spec}
-        jobs.append({**each, "template": {**template, "spec": spec}})
+        jobs.append({**job, "template": {**template, "spec": spec}})
     return with_spec(job_set, replicatedJobs=jobs)
 
 
@@ -39,32 +39,32 @@ def jobs_left(job_set: Json) -> Json:
     or for such, are marked."""
     whole, jobs = indexed_jobs(job_set), []
     ended, later = set[Any](), set[Any]()
-    for each in whole["spec"]["replicatedJobs"]:
-        name = each.get("name")
-        count = max(_REPLICAS.of(each) - _succeeded(job_set, name), 0)
+    for job in whole["spec"]["replicatedJobs"]:
+        name = job.get("name")
+        count = max(_REPLICAS.of(job) - _succeeded(job_set, name), 0)
         if count == 0:
             ended.add(name)
         elif any(
             (it.get("status") == "Complete" or it.get("name") in later)
-            for it in each.get("dependsOn") or ()
+            for it in job.get("dependsOn") or ()
             if it.get("name") not in ended
         ):
             later.add(name)
-        jobs.append({**each, "replicas": count, "later": name in later})
+        jobs.append({**job, "replicas": count, "later": name in later})
     return with_spec(whole, replicatedJobs=jobs)
 
 
 def _succeeded(job_set: Json, name: Any) -> int:
     """Its Jobs that have."""
     found = at(job_set, ("status", "replicatedJobsStatus")) or []
-    own = (each for each in found if isinstance(each, dict) and each.get("name") == name)
-    return sum(Count(path=("succeeded",), default=0).of(each) for each in own)
+    own = (status for status in found if isinstance(status, dict) and status.get("name") == name)
+    return sum(Count(path=("succeeded",), default=0).of(status) for status in own)
 
 
 def in_order(job_set: Json) -> str:
     """A JobSet may make Jobs only once earlier ones are ready or complete."""
     ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
-    waiting = any(each.get("dependsOn") for each in items_of(job_set, "replicatedJobs"))
+    waiting = any(job.get("dependsOn") for job in items_of(job_set, "replicatedJobs"))
     return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""
 
 

@@ -43,7 +43,7 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
         return stateful_set
     names = [claim["metadata"]["name"] for claim in claims]
     given = template.get("spec") or {}
-    kept = [each for each in given.get("volumes") or [] if each.get("name") not in names]
+    kept = [volume for volume in given.get("volumes") or [] if volume.get("name") not in names]
     spec = {**given, "volumes": [*kept, *({"name": name, "emptyDir": {}} for name in names)]}
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
@@ -79,7 +79,9 @@ def with_first_pods(workflow: Json) -> Json:
     entrypoint, the first parallel steps of it, or the tasks that depend on no other."""
     spec = workflow.get("spec") or {}
     templates = {
-        str(each.get("name")): each for each in spec.get("templates") or () if isinstance(each, dict)
+        str(template.get("name")): template
+        for template in spec.get("templates") or ()
+        if isinstance(template, dict)
     }
     found = list(_first(templates, spec.get("entrypoint"), _MOST_NESTED))
     parts = [{"name": name, "replicas": count, "template": _pod(spec, each)} for name, each, count in found]
@@ -90,7 +92,7 @@ def remark(workflow: Json) -> str:
     spec = workflow.get("spec") or {}
     if spec.get("workflowTemplateRef"):
         return "its templates are those of another object: no pods are made"
-    later = any(each.get("steps") or each.get("dag") for each in spec.get("templates") or ())
+    later = any(template.get("steps") or template.get("dag") for template in spec.get("templates") or ())
     return "only the pods that it begins with are made" if later else ""
 
 
