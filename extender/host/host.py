@@ -40,6 +40,7 @@ from extender.kube.connection import Connection
 from extender.kube.decoding import learn_structs
 from extender.kube.errors import NoConfiguration
 from extender.kube.writers import Writers
+from extender.ports.port import Pulse
 from extender.telemetry.logs import logger, set_up
 from extender.verbs.barrier import LAST_ANSWER, Barrier
 from extender.verbs.posting import Binder, Unconfirmed
@@ -48,7 +49,6 @@ from extender.web.app import App
 from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, HealthApp, Note
 from extender.web.listen import listen
-from extender.web.port import Pulse
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer, pages
 

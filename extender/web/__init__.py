@@ -1,1 +1,1 @@
-"""The ports: verbs, health and metrics, debug, webhooks. Their common part is in port.py."""
+"""What the ports answer: verbs, health and metrics, debug, webhooks."""

@@ -26,10 +26,10 @@ from extender.api.protocol import (
     decode,
     encode,
 )
+from extender.ports.connection import Caller
+from extender.ports.refusals import FAILED
 from extender.telemetry import metrics
 from extender.telemetry.logs import about, logger
-from extender.web.connection import Caller
-from extender.web.refusals import FAILED
 
 LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
 

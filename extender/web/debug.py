@@ -16,7 +16,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
-from extender.web.refusals import as_json, readable
+from extender.ports.refusals import as_json, readable
 
 View = Callable[..., object]
 

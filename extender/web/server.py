@@ -34,12 +34,12 @@ from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
 from extender.api.setting_kinds import Address
+from extender.ports.connection import Connection
+from extender.ports.connections import PATIENCE, Limits, Patience
+from extender.ports.port import Port, Pulse, Secure
 from extender.telemetry.logs import logger
 from extender.web.app import LARGEST_BODY, App
-from extender.web.connection import Connection
-from extender.web.connections import PATIENCE, Limits, Patience
 from extender.web.listen import BACKLOG
-from extender.web.port import Port, Pulse, Secure
 
 SPARE = 64  # connections for filter, prioritize and preempt while the whole window is held
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h

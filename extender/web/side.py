@@ -21,11 +21,11 @@ from aiohttp import web
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api.setting_kinds import Address
+from extender.ports.connection import Connection
+from extender.ports.connections import Limits
+from extender.ports.port import Port, Secure
 from extender.telemetry.logs import logger
-from extender.web.connection import Connection
-from extender.web.connections import Limits
 from extender.web.listen import Identity
-from extender.web.port import Port, Secure
 from extender.webhooks.reviews import Malformed
 
 LIMITS = Limits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)

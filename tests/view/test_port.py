@@ -12,7 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 from extender.telemetry import metrics
-from extender.view.server import LIMITS, ViewLimits
+from extender.view.server import LIMITS
 from extender.view.upstream import _dialled
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness.waiting import wait_for
@@ -83,15 +83,15 @@ def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
 
 
 def test_there_is_a_limit_to_the_connections(server: Server, start: Start) -> None:
-    server.script.extend([Reply()] * 10)
-    front = start(server.url, ViewLimits(connections=3))
+    server.script.extend([*[Lines([b"event"], "silence")] * 3, *[Reply()] * 10])
+    front = start(server.url, LIMITS._replace(connections=3))
     dropped = metrics.connections_dropped.labels("view", "full")
     before = dropped._value.get()
     with ExitStack() as stack:
         clients = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
         for client in clients:
-            client.send(f"GET {NODES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            client.read_until(b"{}")
+            client.send(WATCH)
+            client.read_until(b"event")
         with closing(dial(front.port)) as fourth:
             assert fourth.read_to_end() == b""
         assert dropped._value.get() == before + 1
@@ -107,16 +107,39 @@ def _is_served(front: Front) -> bool:
         return False
 
 
+def test_silent_connections_make_room_for_a_request(server: Server, start: Start) -> None:
+    server.script.append(Reply())
+    front = start(server.url, LIMITS._replace(connections=3))
+    with ExitStack() as stack:
+        first, *_ = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
+        assert _is_served(front)
+        assert first.read_to_end() == b""
+
+
+def test_a_watch_that_nobody_reads_keeps_its_place(server: Server, start: Start) -> None:
+    """The scheduler may be busy: who comes meanwhile closes others."""
+    server.script.append(Lines((b"x" * 65536 for _ in range(400)), "end"))
+    front = start(server.url, LIMITS._replace(connections=2))
+    with ExitStack() as stack:
+        busy, *others = [stack.enter_context(closing(dial(front.port))) for _ in range(2)]
+        busy.send(WATCH)
+        busy.read_until(b"xxxx")
+        for _ in range(3):
+            others.append(stack.enter_context(closing(dial(front.port))))
+            assert others[-2].read_to_end() == b""
+        busy.read_until(b"\r\n0\r\n\r\n")
+
+
 @pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nA: b\r\n"])
 def test_a_head_that_does_not_come_ends_the_connection(server: Server, start: Start, begun: bytes) -> None:
-    front = start(server.url, ViewLimits(head=0.05))
+    front = start(server.url, LIMITS._replace(patience=LIMITS.patience._replace(head=0.05)))
     with closing(dial(front.port)) as client:
         client.send(begun)
         assert client.read_to_end() == b""
 
 
 def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> None:
-    front = start(raw.url, ViewLimits(head=0.01))
+    front = start(raw.url, LIMITS._replace(patience=LIMITS.patience._replace(head=0.01)))
     with closing(dial(front.port)) as client, closing(dial(front.port)) as late:
         client.send(WATCH)
         upstream = raw.accept()

@@ -23,15 +23,15 @@ from extender.api.protocol import (
 )
 from extender.api.setting_kinds import Address
 from extender.host.tls import MutualTls
+from extender.ports.connection import Caller
+from extender.ports.connections import PATIENCE, Patience
+from extender.ports.port import Pulse
 from extender.telemetry import logs
 from extender.verbs.barrier import Signal
 from extender.web.app import App
-from extender.web.connection import Caller
-from extender.web.connections import PATIENCE, Patience
 from extender.web.debug import create_debug_app
 from extender.web.health import HealthApp
 from extender.web.listen import Identity, listen
-from extender.web.port import Pulse
 from extender.web.server import serve
 from extender.web.side import LIMITS, REVIEW_LIMITS, SideServer, WebhookServer, pages
 from extender.webhooks.certificates import make_pair

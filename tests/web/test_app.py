@@ -20,10 +20,10 @@ from extender.api.protocol import (
     PreemptionArgs,
     PreemptionResult,
 )
+from extender.ports.connection import Caller
+from extender.ports.refusals import FAILED
 from extender.telemetry import metrics
 from extender.web.app import App
-from extender.web.connection import Caller
-from extender.web.refusals import FAILED
 
 POD = {"metadata": {"name": "p", "namespace": "n"}}
 BINDING = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}

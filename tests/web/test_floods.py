@@ -9,8 +9,8 @@ from http.client import HTTPConnection, HTTPSConnection
 import msgspec
 import pytest
 
+from extender.ports.connections import PATIENCE as GIVEN
 from extender.web import server
-from extender.web.connections import PATIENCE as GIVEN
 from extender.web.side import LIMITS
 from tests.e2e.harness.waiting import wait_for
 from tests.flood import HALF_A_BODY, HALF_A_HANDSHAKE, HALF_A_HEAD, PATIENCE, flood, many_files

@@ -17,14 +17,15 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 from werkzeug.exceptions import HTTPException, InternalServerError
 
+from extender.ports.connection import Connection, Refuse, refusal
+from extender.ports.connections import Connections, Limits
+from extender.ports.refusals import FAILED, is_loopback, refuse_pages
 from extender.telemetry.logs import logger
-from extender.web.connection import Connection, refusal
-from extender.web.connections import Connections, Limits
-from extender.web.refusals import FAILED, is_loopback, refuse_pages
 
 _PERIOD = 1.0  # seconds between two looks at deadlines, at most
 _SOON = 0.01  # the same, while more connections are past their deadline than are closed at a time
 _ACCEPTED = 16  # connections at a time, so that a flood leaves time for requests
+_CUT = 0.1  # seconds for an answer to notice that it is cut
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
 
 # For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is told otherwise: a flood of
@@ -34,9 +35,9 @@ sslproto.SSLProtocol.max_size = 32 * 1024
 log = logger(__name__)
 
 Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate yet
-# Reads the body from the connection and answers; calls `serve` of the connection in between. Raises
-# HTTPException. Cancelled when the caller hangs up.
-Answer = Callable[[web.BaseRequest, Connection], Awaitable[web.Response]]
+# Reads the body from the connection and answers; calls `serve` of the connection in between, or `stream` at
+# the beginning. Raises HTTPException. Cancelled when the caller hangs up.
+Answer = Callable[[web.BaseRequest, Connection], Awaitable[web.StreamResponse]]
 
 
 class Pulse:
@@ -58,7 +59,8 @@ class Pulse:
 
 
 class Port:
-    """Serves `listener` from its creation on, which is in the event loop."""
+    """Serves `listener` from its creation on, which is in the event loop. Requests of web pages are refused,
+    unless it is `open_to_pages`, because paths have a secret there."""
 
     def __init__(
         self,
@@ -68,6 +70,8 @@ class Port:
         answer: Answer,
         secure: Secure | None = None,
         pulse: Pulse | None = None,
+        refuse: Refuse = refusal,
+        open_to_pages: bool = False,
     ) -> None:
         listener.setblocking(False)
         self._name = name
@@ -75,24 +79,28 @@ class Port:
         self._answer = answer
         self._secure = secure
         self._pulse = pulse or Pulse()
+        self._refuse = refuse
+        self._open_to_pages = open_to_pages
         self._local = is_loopback(listener.getsockname()[0])
         self._stopping = False
         self._loop = asyncio.get_running_loop()
-        self._connections = Connections(name, limits)
+        self.connections = Connections(name, limits)
         self._period = min(_PERIOD, min(limits.patience) / 2)
         self._server = web.Server(self._respond, request_factory=self._begin, handler_cancellation=True)
         self._loop.add_reader(listener, self._accept)
         self._look()
 
     async def stop(self, grace: float) -> None:
-        """Take no new request, and wait at most `grace` seconds for answers to complete ones."""
+        """Take no new request, and give answers to complete ones `grace` seconds before they are cut."""
         self._stopping = True
         self._loop.remove_reader(self._listener)
         self._listener.close()
-        self._connections.drop_waiting()
+        self.connections.drop_waiting()
         end = self._loop.time() + grace
-        while self._connections.busy and self._loop.time() < end:
+        while self.connections.busy and self._loop.time() < end:
             await asyncio.sleep(_SOON)
+        await self._server.shutdown(_CUT)
+        self.connections.drop_all()  # whatever callers have not read
 
     # ---- connections
 
@@ -107,10 +115,10 @@ class Port:
                 self._loop.call_later(_PAUSE, self._accept_again)
                 return
             context = self._secure() if self._secure else None
-            if (self._secure and context is None) or not self._connections.admit():
+            if (self._secure and context is None) or not self.connections.admit():
                 sock.close()
                 continue
-            made = Connection(self._server, self._connections, bool(context))
+            made = Connection(self._server, self.connections, bool(context), self._refuse)
             made.opening = self._loop.create_task(self._open(made, sock, context))
 
     def _accept_again(self) -> None:
@@ -121,21 +129,21 @@ class Port:
         self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
     ) -> None:
         # Of TLS: when we close, the caller has so long to confirm it.
-        closing_time = self._connections.limits.patience.discard if context else None
+        closing_time = self.connections.limits.patience.discard if context else None
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
             )
         except (OSError, asyncio.CancelledError) as fault:
             log.debug("a connection ended", port=self._name, error=str(fault))
-            self._connections.remove(connection)
+            self.connections.remove(connection)
             sock.close()
         finally:
             connection.opening = None
 
     def _look(self) -> None:
         self._pulse.beat()
-        more = self._connections.drop_late(self._loop.time())
+        more = self.connections.drop_late(self._loop.time())
         if not self._stopping:
             self._loop.call_later(_SOON if more else self._period, self._look)
 
@@ -151,7 +159,8 @@ class Port:
     ) -> web.BaseRequest:
         assert isinstance(protocol, Connection)
         protocol.begin(payload)
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
+        most = self.connections.limits.body
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=most)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Whatever happens, the caller gets an answer, and it is sent when this returns."""
@@ -160,13 +169,14 @@ class Port:
         checks_host = self._local and not connection.secure
         headers = request.headers
         try:
-            refuse_pages(headers.get("Origin"), headers.get("Host", "") if checks_host else "")
+            if not self._open_to_pages:
+                refuse_pages(headers.get("Origin"), headers.get("Host", "") if checks_host else "")
             response = await self._answer(request, connection)
         except HTTPException as fault:
-            response = refusal(fault, last=not request.content.is_eof())
+            response = self._refuse(fault, not request.content.is_eof())
         except Exception:
             log.exception("an answer failed", path=request.raw_path)
-            response = refusal(InternalServerError(FAILED), last=True)
+            response = self._refuse(InternalServerError(FAILED), True)
         if self._stopping:
             response.force_close()
         try:

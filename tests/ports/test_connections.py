@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from extender.web.connections import Connections, Limits
+from extender.ports.connections import Connections, Limits
 
 PORT = "test"
 

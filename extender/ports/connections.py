@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 
 from extender.telemetry import metrics
 
+NEVER = float("inf")
+LARGEST_HEAD = 64 * 1024  # bytes
 _BEGUN = ("handshake", "head", "body", "answer")  # states in which something has begun and not ended
 _AT_A_TIME = 50
 
@@ -23,6 +25,11 @@ class Patience(NamedTuple):
     answer: float = 30.0  # until the caller has read it
     discard: float = 2.0  # after a refusal, while the caller still sends
 
+    @property
+    def streams(self) -> bool:
+        """Whether answers last as long as the caller likes: one that is not read at once is still served."""
+        return self.answer == NEVER
+
 
 PATIENCE = Patience()
 
@@ -34,6 +41,10 @@ class Limits(NamedTuple):
     body: int  # bytes of one request
     unread: int  # bytes of all requests that are not served yet, and of answers that callers have not read
     patience: Patience = PATIENCE
+    head: int = LARGEST_HEAD  # bytes
+    line: int = 4094  # bytes of the request's first line
+    field: int = 8190  # bytes of one header
+    fields: int = 100
 
 
 class Member(Protocol):
@@ -115,6 +126,13 @@ class Connections:
     def drop_waiting(self) -> None:
         for member in [*self._waiting]:
             self.drop(member)
+
+    def drop_all(self) -> None:
+        for member in [*self._all]:
+            self.drop(member)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     @property
     def busy(self) -> bool:

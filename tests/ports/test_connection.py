@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from extender.api.setting_kinds import Address
-from extender.web.connection import LARGEST_HEAD, Connection
-from extender.web.connections import Limits, Patience
+from extender.ports.connection import Connection
+from extender.ports.connections import LARGEST_HEAD, Limits, Patience
+from extender.ports.port import Port
 from extender.web.listen import listen
-from extender.web.port import Port
 from extender.web.side import SideServer
 from tests.fuzz.answers import statuses
 

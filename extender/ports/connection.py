@@ -10,6 +10,7 @@ connection wait for it. Only the Content-Length gives the length of a request: a
 
 import asyncio
 import select
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import StreamReader, web
@@ -24,18 +25,14 @@ from werkzeug.exceptions import (
     RequestURITooLarge,
 )
 
-from extender.web.connections import Connections
-from extender.web.refusals import as_bytes, as_json
+from extender.ports.connections import NEVER, Connections
+from extender.ports.refusals import as_bytes, as_json
 
-LARGEST_HEAD = 64 * 1024  # bytes
-_LONGEST_LINE = 4094
-_LONGEST_FIELD = 8190
-_MOST_FIELDS = 100
 _LONGEST_TEXT = 200  # characters of a message about a caller's mistake
 _BUFFER = 256 * 1024  # bytes of a body that are read ahead: a list of 10,000 nodes
-_NEVER = float("inf")
-_TOO_LARGE = f"The head is larger than {LARGEST_HEAD} bytes"
 _HUNG_UP: int = getattr(select, "POLLRDHUP", 0)  # only Linux has it
+
+Refuse = Callable[[HTTPException, bool], web.Response]  # the answer, and whether it is the connection's last
 
 
 class Caller:
@@ -62,23 +59,24 @@ class Caller:
 class Connection(RequestHandler):
     """A member of `connections` from its creation until it is lost."""
 
-    __slots__ = ("_connections", "_content", "_limits", "_refused", "_wire", "answered", "caller", "deadline",
-                 "opening", "secure", "size", "state")  # fmt: skip
+    __slots__ = ("_connections", "_content", "_limits", "_refuse", "_refused", "_wire", "answered", "caller",
+                 "deadline", "opening", "secure", "size", "state")  # fmt: skip
 
-    def __init__(self, server: web.Server, connections: Connections, secure: bool) -> None:
+    def __init__(self, server: web.Server, connections: Connections, secure: bool, refuse: Refuse) -> None:
         self._limits = connections.limits
         options: dict[str, Any] = {
             "access_log": None,
             "auto_decompress": False,
             "keepalive_timeout": 2 * self._limits.patience.idle,  # ours comes first
             "lingering_time": self._limits.patience.discard,
-            "max_line_size": _LONGEST_LINE,
-            "max_field_size": _LONGEST_FIELD,
-            "max_headers": _MOST_FIELDS,
+            "max_line_size": self._limits.line,
+            "max_field_size": self._limits.field,
+            "max_headers": self._limits.fields,
             "read_bufsize": _BUFFER,
         }
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._connections = connections
+        self._refuse = refuse
         self._content: StreamReader | None = None  # the body of the last request
         self._wire: asyncio.Transport | None = None
         self.opening: asyncio.Task[None] | None = None  # until it is connected
@@ -119,10 +117,15 @@ class Connection(RequestHandler):
 
     def serve(self) -> None:
         """From now on the caller waits for us, and not we for the caller."""
-        self.state, self.deadline = "served", _NEVER
+        self.state, self.deadline = "served", NEVER
         self._connections.serve(self)
 
-    async def send(self, request: web.BaseRequest, response: web.Response) -> None:
+    def stream(self) -> None:
+        """As `serve`, once the body is complete; the answer has begun before."""
+        assert self._content is not None
+        self._content.on_eof(lambda: self.serve() if self.state == "body" else None)
+
+    async def send(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         """Raises ConnectionError."""
         await response.prepare(request)
         await response.write_eof()
@@ -143,9 +146,11 @@ class Connection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
-        # An answer has been taken when nothing of it is left. Not 0: with TLS, asyncio takes an empty buffer
-        # for one that is full to such a limit, and says so after every other piece that is written.
-        transport.set_write_buffer_limits(high=1, low=0)
+        if not self._limits.patience.streams:
+            # An answer has been taken when nothing of it is left. Not 0: with TLS, asyncio takes an empty
+            # buffer for one that is full to such a limit, and says so after every other piece that is
+            # written.
+            transport.set_write_buffer_limits(high=1, low=0)
         self.caller = Caller(transport.get_extra_info("socket").fileno())
         self._enter("idle")
         super().connection_made(transport)
@@ -159,11 +164,12 @@ class Connection(RequestHandler):
         """Neither a body is counted here, which is counted as it is read, nor what is discarded."""
         if self.state == "idle":
             self._enter("head")
-        if self.state in ("head", "served", "answer") and self.size > LARGEST_HEAD:
+        if self.state in ("head", "served", "answer") and self.size > self._limits.head:
             if not self._wire or self.state != "head":
                 self._connections.count("memory")
                 return self.force_close()
-            self._wire.write(as_bytes(RequestHeaderFieldsTooLarge(_TOO_LARGE)))
+            too_large = f"The head is larger than {self._limits.head} bytes"
+            self._wire.write(as_bytes(RequestHeaderFieldsTooLarge(too_large)))
             self._discard()
         if self._refused:
             return
@@ -173,7 +179,9 @@ class Connection(RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self.state == "served" and self._wire:  # TLS also writes by itself, at the end of a handshake
+        if self._limits.patience.streams or not self._wire:
+            return
+        if self.state == "served":  # TLS also writes by itself, at the end of a handshake
             self._wait("answer")
             self._connections.grow(self, self._wire.get_write_buffer_size())
 
@@ -192,14 +200,14 @@ class Connection(RequestHandler):
         """The answer to what is no request. aiohttp would log each with a traceback."""
         fault: HTTPException = BadRequest(_text(exc))
         if isinstance(exc, LineTooLong):
-            in_line = exc.args[1] == _LONGEST_LINE
+            in_line = exc.args[1] == self._limits.line
             fault = (RequestURITooLarge if in_line else RequestHeaderFieldsTooLarge)(_text(exc))
         elif isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):
             fault = RequestHeaderFieldsTooLarge(_text(exc))
         if exc:
             exc.__traceback__ = None  # its frames hold what has come, and it until garbage is collected
         self._refused = True
-        return refusal(fault, last=True)
+        return self._refuse(fault, True)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -230,8 +238,8 @@ class Connection(RequestHandler):
         self._connections.wait(self)
 
 
-def refusal(fault: HTTPException, *, last: bool) -> web.Response:
-    """`last`: the connection is closed afterwards, since the rest of it is not worth reading."""
+def refusal(fault: HTTPException, last: bool) -> web.Response:
+    """As {"error": …}. `last`: the connection is closed afterwards, since its rest is not worth reading."""
     body, status, headers = as_json(fault)
     made = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
     if last:
