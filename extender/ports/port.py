@@ -10,6 +10,7 @@ import ssl
 import time
 from asyncio import sslproto
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -120,6 +121,7 @@ class Port:
                 continue
             made = Connection(self._server, self.connections, bool(context), self._refuse)
             made.opening = self._loop.create_task(self._open(made, sock, context))
+            made.opening.add_done_callback(partial(self._opened, made, sock))
 
     def _accept_again(self) -> None:
         if not self._stopping:
@@ -130,16 +132,18 @@ class Port:
     ) -> None:
         # Of TLS: when we close, the caller has so long to confirm it.
         closing_time = self.connections.limits.patience.discard if context else None
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
-            )
-        except (OSError, asyncio.CancelledError) as fault:
+        await self._loop.connect_accepted_socket(
+            lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
+        )
+
+    def _opened(self, connection: Connection, sock: socket.socket, opening: asyncio.Task[None]) -> None:
+        """Also for one that was closed before its opening began."""
+        connection.opening = None
+        fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
+        if fault:
             log.debug("a connection ended", port=self._name, error=str(fault))
             self.connections.remove(connection)
             sock.close()
-        finally:
-            connection.opening = None
 
     def _look(self) -> None:
         self._pulse.beat()

@@ -4,7 +4,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 from aiohttp import web
@@ -237,6 +237,20 @@ def test_who_hangs_up_half_way_makes_room() -> None:
         assert dropped("full") == before
 
     played(hang_up, LIMITS._replace(connections=2))
+
+
+def test_who_makes_room_before_being_let_in_is_closed() -> None:
+    """All callers are accepted in one turn of the loop."""
+
+    async def crowd(stage: Stage) -> None:
+        with ExitStack() as stack:
+            callers = [stack.enter_context(socket.create_connection(stage.address)) for _ in range(5)]
+            await stage.works()
+            for caller in callers[:4]:
+                caller.settimeout(30)
+                assert caller.recv(1) == b""
+
+    played(crowd, LIMITS._replace(connections=2))
 
 
 def test_an_answer_that_is_not_taken_is_waited_for_but_not_for_ever() -> None:
