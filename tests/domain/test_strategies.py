@@ -391,7 +391,7 @@ def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple
 @given(coming=st.lists(SIZES, min_size=3, max_size=8))
 @settings(max_examples=examples(60), deadline=None)
 def test_in_rotation_nobody_is_passed_twice_before_all_had_a_turn(coming: list[str]) -> None:
-    """Laps of groups that wait are never more than one apart."""
+    """Rotations of groups that wait are never more than one apart."""
     for world, _ in played("rotation", [(size, 0) for size in coming]):
         names, views = set(waiting(world)), line_of(world)
         rotations = [view.start.rotation or 0 for view in views if view.key.partition("/")[2] in names]

@@ -130,7 +130,7 @@ def _by_state(round_: Round) -> dict[State, list[GroupView]]:
             if decision is None:
                 groups[state_of(group)].append(group)
             else:
-                round_.settle(decision)
+                round_.decided[group.key] = decision
     return groups
 
 

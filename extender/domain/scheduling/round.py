@@ -35,6 +35,7 @@ class Round:
         self.snapshot = snapshot
         self.limits = snapshot.limits
         self.budget = Budget(snapshot, totals, shares)
+        self.journal = self.budget.journal
         self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.evictions: dict[Uid, Eviction] = {}
@@ -131,22 +132,21 @@ class Guard:
 
     def __enter__(self) -> None:
         round_ = self._round
-        self._mark, self._outer = round_.budget.journal.mark(), round_.judged
+        self._mark, self._outer = round_.journal.mark(), round_.judged
         round_.judged = self._group.key
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
-        round_, group = self._round, self._group
-        round_.judged = self._outer
+        self._round.judged = self._outer
         if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
             return False
-        budget = round_.budget
-        budget.journal.roll_back(self._mark)
+        round_, group, journal = self._round, self._group, self._round.journal
+        journal.roll_back(self._mark)
         round_.settle(broken(group, fault))
-        mark = budget.journal.mark()
+        mark = journal.mark()
         try:
-            budget.release(group, self._held)
+            round_.budget.release(group, self._held)
         except Exception:  # the round is poorer by what cannot be counted
-            budget.journal.roll_back(mark)
+            journal.roll_back(mark)
         return True
 
 
