@@ -91,19 +91,16 @@ class AffinityCounts:
         domain."""
         by_node: Mapping[str, int] = self._selected.get(term, {})
         if not any(by_node.values()) and term.matches(pod.namespace, pod.labels):
-            return self._openings(term)
+            # Rows of the domains with room for all pods that must share one; of all domains if none has room.
+            codes = self._nodes.domains(term.topology_key)
+            labelled = codes >= 0
+            roomy = labelled.copy()
+            for shape, pods in self._together.get(term, {}).items():
+                counts = np.minimum(self._room_for(shape)[labelled], pods)
+                sums = np.bincount(codes[labelled], weights=counts)
+                roomy[labelled] &= sums[codes[labelled]] >= pods
+            return roomy if roomy.any() else labelled
         return self._domains_of(term, by_node)
-
-    def _openings(self, term: Term) -> Mask:
-        """Rows of the domains with room for all pods that must share one; of all domains if none has room."""
-        codes = self._nodes.domains(term.topology_key)
-        labelled = codes >= 0
-        roomy = labelled.copy()
-        for shape, pods in self._together.get(term, {}).items():
-            counts = np.minimum(self._room_for(shape)[labelled], pods)
-            sums = np.bincount(codes[labelled], weights=counts)
-            roomy[labelled] &= sums[codes[labelled]] >= pods
-        return roomy if roomy.any() else labelled
 
     def _domains_of(self, term: Term, by_node: Mapping[str, int]) -> Mask:
         """All rows in the same domain as a node of `by_node` with a count above 0."""

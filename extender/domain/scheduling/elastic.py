@@ -71,7 +71,11 @@ def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
     for kept in groups:
         if not round_.is_broken(kept.group):
             with Guard(round_, kept.group, kept.plan):
-                batches += _batches(round_, kept)
+                alike: dict[Shape, list[PodRecord]] = {}
+                for pod in sorted(kept.left(), key=lambda pod: pod.order):
+                    alike.setdefault(pod.shape, []).append(pod)
+                in_use = flavors_in_use(round_.budget.flavors, kept.group, kept.plan)
+                batches += [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
     lines = in_lines(batches, lambda batch: batch.group)
     turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines)
     for _, line in turns:
@@ -83,14 +87,6 @@ def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
             line.popleft()
             while line and round_.is_broken(line[0].group):
                 line.popleft()
-
-
-def _batches(round_: Round, kept: KeptPlan) -> Iterable[_Batch]:
-    alike: dict[Shape, list[PodRecord]] = {}
-    for pod in sorted(kept.left(), key=lambda pod: pod.order):
-        alike.setdefault(pod.shape, []).append(pod)
-    in_use = flavors_in_use(round_.budget.flavors, kept.group, kept.plan)
-    return [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
 
 
 def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool:

@@ -114,7 +114,12 @@ class _ShapeTable:
         asked, sums = self._asked, np.zeros(len(self._shapes), dtype=np.int64)
         for number, row in enumerate(rows):
             fits = np.where(asked > 0, left[number] // np.maximum(asked, 1), _UNBOUNDED).min(axis=1)
-            sums += np.where(self._offered & self._suits(row), np.maximum(fits, 0), 0)
+            by_key: dict[object, bool] = {}
+            for shape in self._shapes:
+                if shape.suits.key not in by_key:
+                    by_key[shape.suits.key] = bool(self._nodes.suitable(shape)[row])
+            suits = np.array([by_key[shape.suits.key] for shape in self._shapes], np.bool_)
+            sums += np.where(self._offered & suits, np.maximum(fits, 0), 0)
         return sums
 
     def add(
@@ -127,13 +132,6 @@ class _ShapeTable:
         if not more.any():
             return sums
         return {name: n + int(more[self._columns[name]]) for name, n in sums.items()}
-
-    def _suits(self, row: int) -> AmountRows:
-        by_key: dict[object, bool] = {}
-        for shape in self._shapes:
-            if shape.suits.key not in by_key:
-                by_key[shape.suits.key] = bool(self._nodes.suitable(shape)[row])
-        return np.array([by_key[shape.suits.key] for shape in self._shapes], np.bool_)
 
 
 def _alike(shapes: Iterable[Shape]) -> Alike:

@@ -197,7 +197,16 @@ class QueueShares:
         """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
         if node == TOP and self._kept_below(TOP, name):
             return self._cluster[name]
-        return self._ceiling_at(node)[name]
+        # All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
+        # same: pods may hold more than there is, on nodes that are gone or have become smaller.
+        if node not in self._ceilings:
+            given = self._division.share(node)
+            most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
+            self._ceilings[node] = {
+                name: limit if (limit := most.get(name, inf)) < there else own.get(name, inf)
+                for name, there in self._cluster.items()
+            }
+        return self._ceilings[node][name]
 
     def _kept_below(self, node: int, name: str) -> int:
         """What is kept for queues below a node, and not held."""
@@ -250,20 +259,6 @@ class QueueShares:
             if node in gains:
                 return
             yield self._holdings.held(node), self.standing.deserved_at(node), self._holdings.kept(node)
-
-    # ---- inside
-
-    def _ceiling_at(self, node: int) -> Portions:
-        """All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
-        same: pods may hold more than there is, on nodes that are gone or have become smaller."""
-        if node not in self._ceilings:
-            given = self._division.share(node)
-            most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
-            self._ceilings[node] = {
-                name: limit if (limit := most.get(name, inf)) < there else own.get(name, inf)
-                for name, there in self._cluster.items()
-            }
-        return self._ceilings[node]
 
 
 class KeptShares(msgspec.Struct, frozen=True, eq=False):
