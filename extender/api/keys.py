@@ -58,3 +58,5 @@ ROOT_QUEUE = "root"  # the parent of every queue that names no other
 DEFAULT_SCHEDULER = "default-scheduler"
 
 GPU = "nvidia.com/gpu"  # the extended resource of Nvidia's device plugin
+
+VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for the scheduler that reads through the view

@@ -25,7 +25,6 @@ from extender.cli.why.explanation import SCHEDULERS
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.decisions import position_in
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRuntime, job_record
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.resources import POD_GROUPS, Resource, resource_of
@@ -116,6 +115,8 @@ class ObservedJob(NamedTuple):
     @property
     def position(self) -> int:
         """1 for the next one; 0 for one that is not in line."""
+        from extender.domain.snapshot.decisions import position_in  # it comes with numpy
+
         return position_in(self.message) if self.state is ObservedJobState.WAITING else 0
 
     @property

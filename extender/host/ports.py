@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from extender.api.configuration import Configuration, InvalidConfiguration
-from extender.api.keys import DEFAULT_SCHEDULER
+from extender.api.keys import DEFAULT_SCHEDULER, VIEW_KUBECONFIG
 from extender.api.setting_kinds import Address
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import Bypasses
@@ -49,7 +49,6 @@ from extender.webhooks.rules import (
 if TYPE_CHECKING:
     from extender.webhooks.certificate_rotation import CertificateRotation
 
-FILE = "kubeconfig"
 _SERVER = "http://kube-apiserver.muster/"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -60,7 +59,7 @@ def write_kubeconfig(folder: str, address: Address) -> str:
     The secret of a file that is there stays, so that a running scheduler goes on when Muster restarts. Raises
     InvalidConfiguration.
     """
-    path = Path(folder) / FILE
+    path = Path(folder) / VIEW_KUBECONFIG
     secret = _kept(path) or secrets.token_urlsafe(32)
     cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
     document = {

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import randrange
 
-from extender.host.ports import FILE as KUBECONFIG
+from extender.api.keys import VIEW_KUBECONFIG as KUBECONFIG
 from extender.host.tls import CERTIFICATE, KEY
 from extender.sim.apiserver.kinds import POD_GROUPS, PODS
 from extender.sim.embedded import Embedded

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from extender.api.keys import VIEW_KUBECONFIG
 from extender.cli.check.findings import (
     UNKNOWN,
     Finding,
@@ -24,7 +25,6 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.output import Json
-from extender.host.ports import FILE
 from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POLICIES, MUTATING_WEBHOOKS
 
 _PROGRAM = "kube-scheduler"
@@ -62,7 +62,7 @@ def view(site: Installation) -> Iterator[Finding]:
 def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
     name = f"{workload.obj['kind'].lower()}/{name_of(workload.obj)}"
     listens = workload.setting("view_listen") != _OFF
-    written = str(PurePosixPath(workload.setting("view_folder")) / FILE)
+    written = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
     try:
         used = _kubeconfig_of_scheduler(site, workload)
     except Unread as fault:
