@@ -60,3 +60,6 @@ DEFAULT_SCHEDULER = "default-scheduler"
 GPU = "nvidia.com/gpu"  # the extended resource of Nvidia's device plugin
 
 VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for the scheduler that reads through the view
+
+VOLCANO_LEASE = "volcano"  # of Volcano's own scheduler
+VOLCANO_SCHEDULER = ("app", "volcano-scheduler")  # the label of its pods

@@ -13,11 +13,10 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from extender.api.keys import ENDED_PHASES
-from extender.api.objects.cluster import LeaseSpec
+from extender.api.keys import ENDED_PHASES, VOLCANO_LEASE, VOLCANO_SCHEDULER
+from extender.api.objects.cluster import LeaseSpec, age_of, duration_of
 from extender.api.objects.pods import Pod
 from extender.controllers.controller import Controller, ControllerContext
-from extender.controllers.leader_election import age_of, duration_of
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
@@ -40,8 +39,6 @@ _GATES_EVERY = 1.0  # between two searches for gates
 _AGAIN = 30.0  # after which a gate that is still there is removed again
 
 VOLCANO = "volcano"  # the schedulerName
-LEASE = "volcano"
-POD_LABEL = ("app", "volcano-scheduler")
 _KEPT = "protected by the API server: only Muster can write them"
 _NOT_KEPT = "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
 _NOT_KNOWN = "not known yet whether the API server protects them"
@@ -178,7 +175,7 @@ class VolcanoCoexistence(Controller[Uid]):
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({named})"
 
     def see_pod(self, pod: Pod) -> None:
-        meta, (label, value) = pod.metadata, POD_LABEL
+        meta, (label, value) = pod.metadata, VOLCANO_SCHEDULER
         if meta.namespace != self._namespace:
             return
         with self._lock:
@@ -198,7 +195,7 @@ class VolcanoCoexistence(Controller[Uid]):
     def look_at_lease(self) -> None:
         asked = self._clock()
         try:
-            lease = self._cluster.lease(self._namespace, LEASE, timeout=_LEASE_PERIOD).spec
+            lease = self._cluster.lease(self._namespace, VOLCANO_LEASE, timeout=_LEASE_PERIOD).spec
         except (NotFound, Forbidden) as fault:
             lease = None
             if isinstance(fault, Forbidden):

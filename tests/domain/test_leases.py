@@ -2,8 +2,7 @@
 
 import pytest
 
-from extender.api.objects.cluster import LeaseSpec
-from extender.controllers.leader_election import age_of, lively
+from extender.api.objects.cluster import LeaseSpec, age_of, lively
 
 AT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 RENEWED = "2026-01-01T00:00:00.000000Z"

@@ -6,6 +6,7 @@ koord-queue), `ElasticQuota` that of the Kubernetes SIG's scheduler-plugins, `Re
 Amounts are left as they are written, so that one that makes no sense costs its own node only.
 """
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -88,6 +89,28 @@ class LeaseSpec(Wire, frozen=True):
 class Lease(Wire, frozen=True):
     metadata: Meta
     spec: LeaseSpec = LeaseSpec()
+
+
+_DURATION = 15.0  # seconds, for a Lease that names no duration
+
+
+def duration_of(lease: LeaseSpec) -> float:
+    return lease.lease_duration_seconds or _DURATION
+
+
+def age_of(lease: LeaseSpec, now: float) -> float | None:
+    """Seconds since its renewal, negative when its holder's clock is ahead; None if it has no valid time of
+    renewal."""
+    try:
+        return now - datetime.fromisoformat(lease.renew_time or "").timestamp()
+    except ValueError:
+        return None
+
+
+def lively(lease: LeaseSpec, now: float) -> bool:
+    """Whether the Lease has a holder that renewed it in time, by that clock."""
+    age = age_of(lease, now)
+    return bool(lease.holder_identity) and age is not None and age < duration_of(lease)
 
 
 class WorkloadSpec(Wire, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from extender import __version__
 from extender.api.durations import rounded
-from extender.api.objects.cluster import Lease
+from extender.api.objects.cluster import Lease, age_of, lively
 from extender.cli.access import ClusterAccess
 from extender.cli.check.certificates import certificates, mutual_tls
 from extender.cli.check.coexistence import kueue, volcano
@@ -33,7 +33,6 @@ from extender.cli.check.findings import (
 from extender.cli.check.manifests import kinds, policies, rights, webhooks
 from extender.cli.check.queues import local_queues, quotas
 from extender.cli.check.view import view
-from extender.controllers.leader_election import age_of, lively
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0  # seconds that clocks may differ

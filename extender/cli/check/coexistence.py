@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.keys import KUEUE_QUEUE
-from extender.api.objects.cluster import Lease
+from extender.api.keys import ENDED_PHASES, KUEUE_QUEUE, VOLCANO_LEASE, VOLCANO_SCHEDULER
+from extender.api.objects.cluster import Lease, lively
 from extender.api.objects.pods import Pod
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.findings import (
@@ -26,8 +26,6 @@ from extender.cli.check.findings import (
 )
 from extender.cli.observed_jobs import ObservedJobState, observed_job
 from extender.cli.output import Json
-from extender.controllers.coexistence import LEASE, POD_LABEL, works
-from extender.controllers.leader_election import lively
 from extender.kube import resources as kube
 from extender.kube.resources import Resource, resource_of
 from extender.terminal.text import listed, many
@@ -35,7 +33,7 @@ from extender.terminal.text import listed, many
 _KUEUES = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].group}"
 _OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 
-_SCHEDULER, _CONTROLLERS = "=".join(POD_LABEL), "app=volcano-controller"
+_SCHEDULER, _CONTROLLERS = "=".join(VOLCANO_SCHEDULER), "app=volcano-controller"
 _SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
 _PAGE = "docs/volcano.md has the steps"
 
@@ -110,8 +108,8 @@ def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:
 def volcano(site: Installation) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
     place = setting(site.container, "volcano_namespace")
-    pods = [pod for pod in site.labelled(kube.PODS, "", _SCHEDULER) if works(msgspec.convert(pod, Pod))]
-    lease = site.get(kube.LEASES, place, LEASE)
+    pods = [pod for pod in site.labelled(kube.PODS, "", _SCHEDULER) if _works(msgspec.convert(pod, Pod))]
+    lease = site.get(kube.LEASES, place, VOLCANO_LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
     holder = (spec.holder_identity or "") if spec and lively(spec, site.now) else ""
     if not pods and not holder:
@@ -132,6 +130,10 @@ def volcano(site: Installation) -> Iterator[Finding]:
             " profiles and the policy, so that Muster's scheduler does not try them in vain."
         )
         yield wrong("Volcano", message, todo)
+
+
+def _works(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) and pod.status.phase not in ENDED_PHASES
 
 
 def _controllers(site: Installation) -> Iterator[Finding]:
