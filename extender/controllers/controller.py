@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from extender.controllers.cycle import ChangedGroups, Guard
+from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.controllers.events import EventRecorder
 from extender.controllers.work_queue import LONGEST, WorkQueue
 from extender.domain.ledger.ledger import Ledger
@@ -58,7 +58,7 @@ class Controller(Generic[K]):
     def __init__(self, context: ControllerContext) -> None:
         self._ledger, self._cluster, self._writers, self._leads, self._clock = context
         self._queue = WorkQueue[K](self._clock, self.lanes, self.pause)
-        self._guard = Guard(self.name)
+        self._guard = FaultGuard(self.name)
         self._depth = metrics.work_queue_depth.labels(self.name)
         self._changed_groups = ChangedGroups()
         self._decisions = Decisions()

@@ -30,7 +30,7 @@ Listener = Callable[[Decisions], None]
 GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the old decision, and the new one
 
 
-class Guard:
+class FaultGuard:
     """Counts a fault, and logs it once until the object succeeds again; the caller tries the object again.
 
     `part` is the name of the guarded part, one of a few known beforehand, since it is a label of a metric."""
@@ -101,7 +101,7 @@ class Cycle:
         self._clock = clock
         self._changed = threading.Event()
         self._stopping = threading.Event()
-        self._guard = Guard("cycle")
+        self._guard = FaultGuard("cycle")
         self._seen = -1
         self.last_run = clock()
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from extender.controllers.cycle import ChangedGroups, Guard
+from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
@@ -43,7 +43,7 @@ class DecisionLog:
 
     def __init__(self) -> None:
         self._changed_groups = ChangedGroups()
-        self._guard = Guard("decision-log")
+        self._guard = FaultGuard("decision-log")
         self._entries: deque[LoggedDecision] = deque(maxlen=_KEPT)
 
     def look(self, decisions: Decisions) -> None:
@@ -76,7 +76,7 @@ class QueueWaits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed_groups = ChangedGroups()
-        self._guard = Guard("queue-waits")
+        self._guard = FaultGuard("queue-waits")
         self._since: dict[GroupKey, float] = {}
 
     def look(self, decisions: Decisions) -> None:

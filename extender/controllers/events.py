@@ -23,7 +23,7 @@ import msgspec
 from cachetools import TTLCache
 
 from extender.api.objects.base import Reference
-from extender.controllers.cycle import ChangedGroups, Guard
+from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.controllers.objects import of_group, of_pod, timestamp
 from extender.controllers.work_queue import WorkQueue
 from extender.domain.explain.explain import explain_group, work_of
@@ -204,7 +204,7 @@ class GroupEvents:
         self._changes = changes
         self._clock = clock
         self._changed_groups = ChangedGroups()
-        self._guard = Guard("group-events")
+        self._guard = FaultGuard("group-events")
         self._unreported = WorkQueue[GroupKey](clock)  # groups with a state that is not recorded yet
         self._led = False
 

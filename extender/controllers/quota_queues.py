@@ -16,7 +16,7 @@ from extender.api.objects.base import Reference
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.objects.queues import Queue
 from extender.controllers.controller import ControllerContext, RecordingController
-from extender.controllers.cycle import Guard
+from extender.controllers.cycle import FaultGuard
 from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.domain.ledger.ledger import Ledger
@@ -87,7 +87,7 @@ class QuotaObjects:
         self._ledger = ledger
         self._max_depth = max_depth
         self._stale = False
-        self._guard = Guard("quotas")
+        self._guard = FaultGuard("quotas")
         self._lock = threading.Lock()
         self._trees: _Kind[ElasticQuotaTree] = _Kind(self._note_change)
         self._elastic: _Kind[ElasticQuota] = _Kind(self._note_change)

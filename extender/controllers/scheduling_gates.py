@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from extender.controllers.controller import Controller
-from extender.controllers.cycle import Guard
+from extender.controllers.cycle import FaultGuard
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -86,7 +86,7 @@ class Releaser:
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
         self._shown = ledger.shown
         self._leads = leads
-        self._guard = Guard("releases")
+        self._guard = FaultGuard("releases")
 
     def look(self, _: Decisions) -> None:
         if not self._leads():

@@ -27,7 +27,7 @@ from extender.kube.admission import AdmissionApi
 from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
 from extender.telemetry import metrics
-from extender.view.pods import PodReader, Pods, readers_text
+from extender.view.pods import PodReader, PodRequests, readers_text
 from extender.view.relay import Handlers, StatusPatches
 from extender.view.server import ViewServer
 from extender.view.upstream import Upstream
@@ -105,12 +105,12 @@ class SchedulerView:
         self._secret = write_kubeconfig(configuration.view_folder, Address(*listener.getsockname()[:2]))
         self._schedulers = frozenset(configuration.scheduler_names)
         self._server: ViewServer | None = None
-        self._pods: Pods | None = None
+        self._pods: PodRequests | None = None
         self._shown: ShownPods | None = None
 
     def start(self, shown: ShownPods) -> None:
         def handlers(upstream: Upstream) -> Handlers:
-            self._pods = Pods(upstream, shown, self._schedulers)
+            self._pods = PodRequests(upstream, shown, self._schedulers)
             return Handlers(self._pods, StatusPatches(upstream, shown))
 
         self._shown = shown

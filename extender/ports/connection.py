@@ -56,7 +56,7 @@ class Caller:
         return bool(poll.poll(0)) or self.lost
 
 
-class Connection(RequestHandler):
+class CallerConnection(RequestHandler):
     """A member of `connections` from its creation until it is lost."""
 
     __slots__ = ("_connections", "_content", "_limits", "_refuse", "_refused", "_wire", "answered", "caller",

@@ -34,7 +34,7 @@ class Patience(NamedTuple):
 PATIENCE = Patience()
 
 
-class Limits(NamedTuple):
+class ConnectionLimits(NamedTuple):
     """What the callers of a port may use at most."""
 
     connections: int  # open at the same time
@@ -62,7 +62,7 @@ class Member(Protocol):
 class Connections:
     """All connections of one port. Used only in the event loop."""
 
-    def __init__(self, name: str, limits: Limits) -> None:
+    def __init__(self, name: str, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._name = name
         self._bytes = 0

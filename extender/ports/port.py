@@ -18,8 +18,8 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 from werkzeug.exceptions import HTTPException, InternalServerError
 
-from extender.ports.connection import Connection, Refuse, refusal
-from extender.ports.connections import Connections, Limits
+from extender.ports.connection import CallerConnection, Refuse, refusal
+from extender.ports.connections import ConnectionLimits, Connections
 from extender.ports.refusals import FAILED, is_loopback, refuse_pages
 from extender.telemetry.logs import logger
 
@@ -38,7 +38,7 @@ log = logger(__name__)
 Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate yet
 # Reads the body from the connection and answers; calls `serve` of the connection in between, or `stream` at
 # the beginning. Raises HTTPException. Cancelled when the caller hangs up.
-Answer = Callable[[web.BaseRequest, Connection], Awaitable[web.StreamResponse]]
+Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
 
 
 class Pulse:
@@ -59,7 +59,7 @@ class Pulse:
         return f"its event loop has been stuck for {silent:.0f} s" if silent > self._patience else None
 
 
-class Port:
+class ServedPort:
     """Serves `listener` from its creation on, which is in the event loop. Requests of web pages are refused,
     unless it is `open_to_pages`, because paths have a secret there."""
 
@@ -67,7 +67,7 @@ class Port:
         self,
         name: str,
         listener: socket.socket,
-        limits: Limits,
+        limits: ConnectionLimits,
         answer: Answer,
         secure: Secure | None = None,
         pulse: Pulse | None = None,
@@ -119,7 +119,7 @@ class Port:
             if (self._secure and context is None) or not self.connections.admit():
                 sock.close()
                 continue
-            made = Connection(self._server, self.connections, bool(context), self._refuse)
+            made = CallerConnection(self._server, self.connections, bool(context), self._refuse)
             made.opening = self._loop.create_task(self._open(made, sock, context))
             made.opening.add_done_callback(partial(self._opened, made, sock))
 
@@ -128,7 +128,7 @@ class Port:
             self._loop.add_reader(self._listener, self._accept)
 
     async def _open(
-        self, connection: Connection, sock: socket.socket, context: ssl.SSLContext | None
+        self, connection: CallerConnection, sock: socket.socket, context: ssl.SSLContext | None
     ) -> None:
         # Of TLS: when we close, the caller has so long to confirm it.
         closing_time = self.connections.limits.patience.discard if context else None
@@ -136,7 +136,7 @@ class Port:
             lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
         )
 
-    def _opened(self, connection: Connection, sock: socket.socket, opening: asyncio.Task[None]) -> None:
+    def _opened(self, connection: CallerConnection, sock: socket.socket, opening: asyncio.Task[None]) -> None:
         """Also for one that was closed before its opening began."""
         connection.opening = None
         fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
@@ -161,7 +161,7 @@ class Port:
         writer: AbstractStreamWriter,
         task: "asyncio.Task[None]",
     ) -> web.BaseRequest:
-        assert isinstance(protocol, Connection)
+        assert isinstance(protocol, CallerConnection)
         protocol.begin(payload)
         most = self.connections.limits.body
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=most)
@@ -169,7 +169,7 @@ class Port:
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Whatever happens, the caller gets an answer, and it is sent when this returns."""
         connection = request.protocol
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, CallerConnection)
         checks_host = self._local and not connection.secure
         headers = request.headers
         try:

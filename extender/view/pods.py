@@ -174,7 +174,7 @@ class PodClient:
         return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current]
 
 
-class Pods:
+class PodRequests:
     """The handler. Made in the event loop; `on_change` may be called in any thread."""
 
     def __init__(self, upstream: Upstream, appearances: Appearances, schedulers: frozenset[str]) -> None:

@@ -16,9 +16,9 @@ from werkzeug.exceptions import HTTPException
 
 from extender.api.setting_kinds import Address
 from extender.kube.endpoint import ApiEndpoint
-from extender.ports.connection import Connection
-from extender.ports.connections import NEVER, Limits, Patience
-from extender.ports.port import Port
+from extender.ports.connection import CallerConnection
+from extender.ports.connections import NEVER, ConnectionLimits, Patience
+from extender.ports.port import ServedPort
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 from extender.view.relay import Handlers, Relay
@@ -27,7 +27,7 @@ from extender.view.upstream import LARGEST, Upstream
 
 # A scheduler has about fifty connections. Selectors and continue tokens make the heads of its requests long.
 # Watches last, and how long a body may take is the matter of the relay, which passes it on as it comes.
-LIMITS = Limits(
+LIMITS = ConnectionLimits(
     connections=256,
     body=LARGEST,
     unread=64 * 1024 * 1024,
@@ -52,7 +52,7 @@ class ViewServer:
         endpoint: ApiEndpoint,
         secret: str,
         handlers: Callable[[Upstream], Handlers] = lambda _: Handlers(),
-        limits: Limits = LIMITS,
+        limits: ConnectionLimits = LIMITS,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
         self._listener = listener
@@ -61,7 +61,7 @@ class ViewServer:
         self._handlers = handlers
         self._limits = limits
         self._loop = asyncio.new_event_loop()
-        self._port: Port | None = None
+        self._port: ServedPort | None = None
         self._relay: Relay | None = None
         self._ending = asyncio.Event()
         self._thread = Thread(target=self._run, name="view", daemon=True)
@@ -96,11 +96,11 @@ class ViewServer:
         upstream = Upstream(self._endpoint)
         self._relay = relay = Relay(upstream, self._secret, self._handlers(upstream))
 
-        async def answer(request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+        async def answer(request: web.BaseRequest, connection: CallerConnection) -> web.StreamResponse:
             connection.stream()
             return await relay(request)
 
-        self._port = port = Port(
+        self._port = port = ServedPort(
             "view", self._listener, self._limits, answer, refuse=_malformed, open_to_pages=True
         )
         metrics.view_connections.set_function(lambda: len(port.connections))

@@ -34,9 +34,9 @@ from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
 from extender.api.setting_kinds import Address
-from extender.ports.connection import Connection
-from extender.ports.connections import PATIENCE, Limits, Patience
-from extender.ports.port import Port, Pulse, Secure
+from extender.ports.connection import CallerConnection
+from extender.ports.connections import PATIENCE, ConnectionLimits, Patience
+from extender.ports.port import Pulse, Secure, ServedPort
 from extender.telemetry.logs import logger
 from extender.web.app import LARGEST_BODY, App
 from extender.web.listen import BACKLOG
@@ -73,11 +73,11 @@ def serve(
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     _share_memory_between_threads()
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
-    limits = Limits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
+    limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
     ending = _Ending(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:
-        worker.serves = partial(Port, "verbs", limits=limits, secure=secure, pulse=pulse)
+        worker.serves = partial(ServedPort, "verbs", limits=limits, secure=secure, pulse=pulse)
         sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
         ending.prepare(worker)
         on_start()
@@ -86,10 +86,10 @@ def serve(
 
 
 class LoopWorker(Worker):
-    """gunicorn's worker process, which serves a Port in an event loop. Only the process and its signals are
-    gunicorn's. `serves` makes the port and is to be set before it runs."""
+    """gunicorn's worker process, which serves a ServedPort in an event loop. Only the process and its signals
+    are gunicorn's. `serves` makes the port and is to be set before it runs."""
 
-    serves: Callable[..., Port]
+    serves: Callable[..., ServedPort]
 
     def init_process(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -107,7 +107,7 @@ class LoopWorker(Worker):
     async def _serve(self) -> None:
         app = cast(App, self.wsgi)
 
-        async def answer(request: web.BaseRequest, connection: Connection) -> web.Response:
+        async def answer(request: web.BaseRequest, connection: CallerConnection) -> web.Response:
             body = await connection.body(request)
             connection.serve()
             whole = await app(request.method, request.raw_path, body, connection.caller)

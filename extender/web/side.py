@@ -21,18 +21,18 @@ from aiohttp import web
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api.setting_kinds import Address
-from extender.ports.connection import Connection
-from extender.ports.connections import Limits
-from extender.ports.port import Port, Secure
+from extender.ports.connection import CallerConnection
+from extender.ports.connections import ConnectionLimits
+from extender.ports.port import Secure, ServedPort
 from extender.telemetry.logs import logger
 from extender.web.listen import Identity
 from extender.webhooks.reviews import Malformed
 
-LIMITS = Limits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
+LIMITS = ConnectionLimits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
 _THREADS = 4
 LARGEST_REVIEW = 8 * 1024 * 1024  # bytes: an object of 1.5 MiB, old and new, escaped
 # API servers open one connection for each of the reviews that they send at the same time.
-REVIEW_LIMITS = Limits(connections=2048, body=LARGEST_REVIEW, unread=8 * LARGEST_REVIEW)
+REVIEW_LIMITS = ConnectionLimits(connections=2048, body=LARGEST_REVIEW, unread=8 * LARGEST_REVIEW)
 _REVIEW_THREADS = 64
 _JSON = {"Content-Type": "application/json", "Server": "muster"}
 _LAST_ANSWERS = 2.0  # seconds to finish answers when stopping
@@ -50,7 +50,7 @@ class SideServer:
         name: str,
         listener: socket.socket,
         app: App,
-        limits: Limits = LIMITS,
+        limits: ConnectionLimits = LIMITS,
         threads: int = _THREADS,
         secure: Secure | None = None,
     ) -> None:
@@ -62,7 +62,7 @@ class SideServer:
         self._loop = asyncio.new_event_loop()
 
         async def serve() -> None:
-            port = Port(name, listener, limits, self._answer, secure)
+            port = ServedPort(name, listener, limits, self._answer, secure)
             await self._ending.wait()
             await port.stop(_LAST_ANSWERS)
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -81,7 +81,7 @@ class SideServer:
             self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(2 * _LAST_ANSWERS)
 
-    async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.Response:
+    async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
         """A request whose caller hangs up keeps its turn until its thread is free again."""
         body = await connection.body(request)
         await self._turns.acquire()
@@ -169,7 +169,11 @@ class WebhookServer(SideServer):
     than others. Reviews are counted but not logged."""
 
     def __init__(
-        self, listener: socket.socket, reviews: Reviews, identity: Identity, limits: Limits = REVIEW_LIMITS
+        self,
+        listener: socket.socket,
+        reviews: Reviews,
+        identity: Identity,
+        limits: ConnectionLimits = REVIEW_LIMITS,
     ) -> None:
         def answer(request: web.BaseRequest, body: bytes) -> web.Response:
             if request.method != "POST":

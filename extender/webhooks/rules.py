@@ -38,7 +38,7 @@ from extender.domain.admission.faults import Fault
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.admission.submission import (
     Destination,
-    Queues,
+    QueueLookup,
     destination_of_group,
     destination_of_other_group,
     destination_of_pod,
@@ -63,7 +63,7 @@ _OURS = "system:serviceaccount:kube-muster:"  # makes the groups of pods that na
 _VOLCANO = "batch.volcano.sh"
 
 D = TypeVar("D", Destination, Destination | None)
-Entry = Callable[[Destination, Queues], list[Fault]]  # faults unless a queue takes new work
+Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
 
 
 class AccessReviews:
@@ -104,7 +104,7 @@ class EntryRules:
         self.latest = latest
         self._access = access
 
-    def destination(self, find: Callable[[Queues], D]) -> D:
+    def destination(self, find: Callable[[QueueLookup], D]) -> D:
         """What `find` finds in the ledger, or in what the API server has now where a LocalQueue is not
         known: it may lead to a restricted queue."""
         to = find(self._ledger.queues)

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from extender.api.setting_kinds import Address
-from extender.ports.connection import Connection
-from extender.ports.connections import LARGEST_HEAD, Limits, Patience
-from extender.ports.port import Port
+from extender.ports.connection import CallerConnection
+from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Patience
+from extender.ports.port import ServedPort
 from extender.web.listen import listen
 from extender.web.side import SideServer
 from tests.fuzz.answers import statuses
 
 PATIENCE = Patience(handshake=5, idle=100, head=5, body=10, answer=30, discard=2)
 LARGEST = 1000
-LIMITS = Limits(connections=100, body=LARGEST, unread=100_000, patience=PATIENCE)
+LIMITS = ConnectionLimits(connections=100, body=LARGEST, unread=100_000, patience=PATIENCE)
 LONG_ANSWER = b"x" * 10_000_000
 Script = Callable[["Stage"], Awaitable[None]]
 
@@ -39,14 +39,14 @@ class Clock(asyncio.SelectorEventLoop):
 class Stage:
     """A port in a loop of its own; it echoes bodies, and /long has a long answer."""
 
-    def __init__(self, loop: Clock, limits: Limits) -> None:
+    def __init__(self, loop: Clock, limits: ConnectionLimits) -> None:
         listener = listen("--listen", Address("127.0.0.1", 0))
         self.address = listener.getsockname()
         self._loop = loop
         self._writers: list[asyncio.StreamWriter] = []
-        self._port = Port("stage", listener, limits, self._answer)
+        self._port = ServedPort("stage", listener, limits, self._answer)
 
-    async def _answer(self, asked: web.BaseRequest, connection: Connection) -> web.Response:
+    async def _answer(self, asked: web.BaseRequest, connection: CallerConnection) -> web.Response:
         body = await connection.body(asked)
         connection.serve()
         return web.Response(body=LONG_ANSWER if asked.path == "/long" else body)
@@ -82,7 +82,7 @@ class Stage:
                 await writer.wait_closed()
 
 
-def played(script: Script, limits: Limits = LIMITS) -> None:
+def played(script: Script, limits: ConnectionLimits = LIMITS) -> None:
     loop = Clock()
 
     async def play() -> None:

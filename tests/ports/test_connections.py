@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from extender.ports.connections import Connections, Limits
+from extender.ports.connections import ConnectionLimits, Connections
 
 PORT = "test"
 
@@ -32,7 +32,7 @@ def counted(reason: str) -> float:
 
 
 def test_the_one_that_waited_longest_without_any_answer_makes_room() -> None:
-    all_of_them = Connections(PORT, Limits(connections=3, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(connections=3, body=0, unread=1000))
     regular, first, second = Fake(all_of_them, answered=1), Fake(all_of_them), Fake(all_of_them)
     before = counted("full")
     assert all_of_them.admit()
@@ -41,7 +41,7 @@ def test_the_one_that_waited_longest_without_any_answer_makes_room() -> None:
 
 
 def test_one_that_had_answers_makes_room_when_all_had_some() -> None:
-    all_of_them = Connections(PORT, Limits(connections=2, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(connections=2, body=0, unread=1000))
     first, second = Fake(all_of_them, answered=5), Fake(all_of_them, answered=1)
     all_of_them.serve(first)
     all_of_them.wait(first)
@@ -50,7 +50,7 @@ def test_one_that_had_answers_makes_room_when_all_had_some() -> None:
 
 
 def test_nobody_is_admitted_while_all_are_served() -> None:
-    all_of_them = Connections(PORT, Limits(connections=1, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(connections=1, body=0, unread=1000))
     one = Fake(all_of_them)
     all_of_them.serve(one)
     assert (all_of_them.admit(), one.ended, all_of_them.busy) == (False, False, True)
@@ -59,7 +59,7 @@ def test_nobody_is_admitted_while_all_are_served() -> None:
 
 
 def test_the_largest_is_dropped_when_there_are_too_many_bytes() -> None:
-    all_of_them = Connections(PORT, Limits(connections=3, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(connections=3, body=0, unread=1000))
     small, large = Fake(all_of_them), Fake(all_of_them)
     all_of_them.grow(large, 700)
     all_of_them.grow(small, 300)
@@ -72,7 +72,7 @@ def test_the_largest_is_dropped_when_there_are_too_many_bytes() -> None:
 
 
 def test_what_has_ended_counts_no_more_however_often_it_is_told() -> None:
-    all_of_them = Connections(PORT, Limits(connections=2, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(connections=2, body=0, unread=1000))
     gone = Fake(all_of_them)
     all_of_them.grow(gone, 900)
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_what_has_ended_counts_no_more_however_often_it_is_told() -> None:
 
 
 def test_those_past_their_deadline_are_closed_a_few_at_a_time() -> None:
-    all_of_them = Connections(PORT, Limits(connections=1000, body=0, unread=1000))
+    all_of_them = Connections(PORT, ConnectionLimits(connections=1000, body=0, unread=1000))
     late = [Fake(all_of_them, deadline=1.0) for _ in range(60)]
     patient, served = Fake(all_of_them, deadline=9.0), Fake(all_of_them, deadline=1.0)
     all_of_them.serve(served)

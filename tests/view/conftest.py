@@ -9,7 +9,7 @@ import pytest
 
 from extender.api.setting_kinds import Address
 from extender.kube.endpoint import find
-from extender.ports.connections import Limits
+from extender.ports.connections import ConnectionLimits
 from extender.view.relay import Handlers
 from extender.view.server import LIMITS, ViewServer
 from extender.view.upstream import Upstream
@@ -37,7 +37,7 @@ class Front:
         self.endpoint = find(str(kubeconfig), None)
         self.port: int = self.listener.getsockname()[1]
 
-    def start(self, limits: Limits = LIMITS, handlers: MakeHandlers = no_handlers) -> None:
+    def start(self, limits: ConnectionLimits = LIMITS, handlers: MakeHandlers = no_handlers) -> None:
         self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, handlers, limits)
         self._stack.callback(self.view.stop)
 
@@ -54,7 +54,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def started(
-            url: str, limits: Limits = LIMITS, handlers: MakeHandlers = no_handlers, **options: object
+            url: str,
+            limits: ConnectionLimits = LIMITS,
+            handlers: MakeHandlers = no_handlers,
+            **options: object,
         ) -> Front:
             front = Front(stack, url, tmp_path, **options)
             stack.callback(front.listener.close)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from extender.domain.model.appearance import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
-from extender.view.pods import Pods
+from extender.view.pods import PodRequests
 from extender.view.relay import Handlers, StatusPatches
 from extender.view.upstream import Upstream
 
@@ -21,7 +21,7 @@ class ReleasedByHand(Appearances):
         self.fresh_starts = 0
 
     def handlers(self, upstream: Upstream) -> Handlers:
-        self.pods = pods = Pods(upstream, self, frozenset({"kube-muster"}))
+        self.pods = pods = PodRequests(upstream, self, frozenset({"kube-muster"}))
         self._on_change = pods.on_change
         return Handlers(pods, StatusPatches(upstream, self))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from extender.api import keys
 from extender.api.objects.queues import PodGroup, Queue
-from extender.domain.admission.submission import Queues
+from extender.domain.admission.submission import QueueLookup
 from extender.domain.model.queue_of_group import explicit_queue
 
 Operation = dict[str, Any]
@@ -42,7 +42,7 @@ def _path_defaults(queue: Queue) -> list[Operation]:
     ]
 
 
-def group_defaults(group: PodGroup, namespace: str, user: str, queues: Queues) -> list[Operation]:
+def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLookup) -> list[Operation]:
     """The user who makes it, whatever it says itself, and the namespace's own queue, in place of the
     `default` that a schema filled in. A group that names a LocalQueue gets none: that may lead elsewhere
     tomorrow."""

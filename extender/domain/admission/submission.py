@@ -27,7 +27,7 @@ from extender.domain.queues.tree import QueueTree, QueueView
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
 
-class Queues(Protocol):
+class QueueLookup(Protocol):
     """The queues that these rules need: those of the ledger, or as the API server has them now."""
 
     def view(self, name: str) -> QueueView | None:
@@ -57,7 +57,7 @@ class Destination(msgspec.Struct, frozen=True):
     leads_nowhere: bool = False  # whether a LocalQueue names it that does not exist: the group will wait
 
 
-def destination_of_pod(pod: NewPod, queues: Queues, path: str = "") -> Destination | None:
+def destination_of_pod(pod: NewPod, queues: QueueLookup, path: str = "") -> Destination | None:
     """`path` is put before field names, because a Job's pod is its template. None: not to be judged."""
     meta = pod.metadata
     if named := group_name(pod):
@@ -72,7 +72,7 @@ def destination_of_pod(pod: NewPod, queues: Queues, path: str = "") -> Destinati
     return own or by_namespace(meta.namespace, queues)
 
 
-def _named_by(pod: Pod, queues: Queues, path: str) -> Destination | None:
+def _named_by(pod: Pod, queues: QueueLookup, path: str) -> Destination | None:
     meta = pod.metadata
     return _queue_named_in(meta, path) or _by_label(meta, meta.namespace, queues, path)
 
@@ -84,7 +84,7 @@ def _queue_named_in(meta: Meta, path: str = "") -> Destination | None:
     return None
 
 
-def _by_label(meta: Meta, namespace: str, queues: Queues, path: str = "") -> Destination | None:
+def _by_label(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
     """The queue that a LocalQueue leads to."""
     local, label = queues.local_queue_named_by(namespace, meta), local_queue_label(meta)
     if local is None or label is None:
@@ -93,14 +93,16 @@ def _by_label(meta: Meta, namespace: str, queues: Queues, path: str = "") -> Des
     return Destination(local.leads_to, field, namespace=namespace, leads_nowhere=not local.exists)
 
 
-def by_namespace(namespace: str, queues: Queues) -> Destination:
+def by_namespace(namespace: str, queues: QueueLookup) -> Destination:
     queue = queues.of_namespace(namespace)
     if queue:
         return Destination(queue, _BY_NAMESPACE, namespace=namespace)
     return Destination(keys.DEFAULT_QUEUE, "spec.queue", named=False, namespace=namespace)
 
 
-def destination_of_other_group(group: NewOtherGroup, namespace: str, queues: Queues) -> Destination | None:
+def destination_of_other_group(
+    group: NewOtherGroup, namespace: str, queues: QueueLookup
+) -> Destination | None:
     """The queue of a PodGroup of scheduler-plugins or of Kubernetes. None if neither it nor its namespace
     names one: it may be meant for a scheduler without queues."""
     meta = group.metadata
@@ -109,7 +111,7 @@ def destination_of_other_group(group: NewOtherGroup, namespace: str, queues: Que
     return to if to.named else None
 
 
-def destination_of_group(meta: Meta, namespace: str, queue: str, queues: Queues) -> Destination:
+def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> Destination:
     """The queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
@@ -117,7 +119,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: Queues)
     return replace(to, named=to.named or bool(queue))
 
 
-def judge_entry(to: Destination, queues: Queues) -> list[Fault]:
+def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
     """Faults unless the queue exists and takes new work of the namespace. What names a LocalQueue that does
     not exist yet may come before it, and waits."""
     if to.leads_nowhere:
@@ -139,7 +141,7 @@ def judge_entry(to: Destination, queues: Queues) -> list[Fault]:
     return []
 
 
-def judge_job_entry(to: Destination, queues: Queues, tree: Callable[[], QueueTree]) -> list[Fault]:
+def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
     """As `judge_entry`; in addition, work goes only to queues without children.
 
     A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
@@ -204,7 +206,7 @@ def growth(before: Pod, now: Pod) -> Resources:
     return {name: amount - had.get(name, 0) for name, amount in has.items() if amount > had.get(name, 0)}
 
 
-def judge_growth(more: Resources, to: Destination, queues: Queues) -> list[Fault]:
+def judge_growth(more: Resources, to: Destination, queues: QueueLookup) -> list[Fault]:
     """Faults unless the queue's capability has room for `more`. A resource that it does not list is
     unlimited."""
     faults: list[Fault] = []
