@@ -30,4 +30,4 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     fails, and try that again with nothing to end it."""
     for item in items:
         if item.get_closest_marker("hypothesis"):
-            item.add_marker(pytest.mark.timeout(method="thread"))
+            item.add_marker(pytest.mark.timeout(600, method="thread"))

@@ -34,17 +34,9 @@ from extender.view.upstream import Upstream
 from extender.web.health import Check
 from extender.web.listen import Identity
 from extender.web.side import WebhookServer
+from extender.webhooks import rules
 from extender.webhooks.latest import Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
-from extender.webhooks.rules import (
-    AccessReviews,
-    EntryRules,
-    GroupRules,
-    LocalQueueRules,
-    QueueRules,
-    WorkRules,
-    paths,
-)
 
 if TYPE_CHECKING:
     from extender.webhooks.certificate_rotation import CertificateRotation
@@ -161,15 +153,15 @@ class Webhooks:
         self._certificate = self._source(configuration, api)
         schedulers = frozenset(configuration.scheduler_names)
         sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)
-        latest, access = partial(Latest, ledger, sources), AccessReviews(api)
+        latest, access = partial(Latest, ledger, sources), rules.AccessReviews(api)
 
-        def entry() -> EntryRules:
-            return EntryRules(ledger, latest(), access)
+        def entry() -> rules.EntryRules:
+            return rules.EntryRules(ledger, latest(), access)
 
-        queues = QueueRules(ledger, latest, configuration.max_queue_depth)
-        groups = GroupRules(ledger, entry)
-        work = WorkRules(ledger, entry, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
-        self._reviewer = Reviewer(paths(queues, LocalQueueRules(entry), groups, work), synced)
+        queues = rules.QueueRules(ledger, latest, configuration.max_queue_depth)
+        groups = rules.GroupRules(ledger, entry)
+        work = rules.WorkRules(ledger, entry, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
+        self._reviewer = Reviewer(rules.paths(queues, rules.LocalQueueRules(entry), groups, work), synced)
         self._server: WebhookServer | None = None
 
     def start(self, listener: socket.socket) -> None:

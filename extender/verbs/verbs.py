@@ -16,19 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from extender.api import protocol
 from extender.api.objects.pods import Pod
-from extender.api.protocol import (
-    BindingArgs,
-    BindingResult,
-    ExtenderArgs,
-    FilterResult,
-    HostPriority,
-    MetaVictims,
-    NodeNames,
-    PreemptionArgs,
-    PreemptionResult,
-    Victim,
-)
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import refusal
 from extender.domain.model.records import Uid
@@ -69,51 +58,51 @@ class SchedulerVerbs:
         self._barrier = barrier
         self._lookups = Lookups(cluster)
 
-    def filter(self, args: ExtenderArgs) -> FilterResult:
+    def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
         self._ledger.note_asked()
         offered = _given(args.node_names)
         if self._ledger.pods.leaves(args.pod.spec.scheduler_name):
             metrics.refused()
             if offered is None:
-                return FilterResult(error=held.LEFT)
-            return _unresolvable(held.LEFT, NodeNames(offered))
+                return protocol.FilterResult(error=held.LEFT)
+            return _unresolvable(held.LEFT, protocol.NodeNames(offered))
         if not self._ledger.pods.owns(args.pod):
-            return FilterResult(nodes=_given(args.nodes), node_names=offered)
+            return protocol.FilterResult(nodes=_given(args.nodes), node_names=offered)
         if offered is None:
             needed = held.NODE_CACHE_NEEDED if _given(args.nodes) else ""
-            return FilterResult(error=needed) if needed else FilterResult(node_names=[])
-        nodes = NodeNames(offered)
+            return protocol.FilterResult(error=needed) if needed else protocol.FilterResult(node_names=[])
+        nodes = protocol.NodeNames(offered)
         answer = self._ledger.assumed.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
-            return FilterResult(node_names=answer)
+            return protocol.FilterResult(node_names=answer)
         metrics.because(answer)
         return _unresolvable(refusal(answer), nodes)
 
-    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
+    def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:
         """Packing: the fuller a node would be, the higher its score. Pods that are not ours are not
         scored."""
         if not self._ledger.pods.owns(args.pod) or _given(args.node_names) is None:
             return []
-        nodes = NodeNames(args.node_names)
+        nodes = protocol.NodeNames(args.node_names)
         fullness = self._ledger.assumed.fullness(Uid(args.pod.metadata.uid), nodes)
-        return [HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
+        return [protocol.HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
-    async def bind(self, args: BindingArgs, caller: BindCaller) -> BindingResult:
+    async def bind(self, args: protocol.BindingArgs, caller: BindCaller) -> protocol.BindingResult:
         self._ledger.note_asked()
         error = await self._bind(args, caller)
         if error:
             metrics.refused()
-        return BindingResult(error)
+        return protocol.BindingResult(error)
 
-    async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
+    async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
         """Pods of ours never preempt. Others may, unless that would break a gang or a start under way."""
         if self._ledger.pods.owns(args.pod) or self._ledger.pods.leaves(args.pod.spec.scheduler_name):
-            return PreemptionResult({})
+            return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler sent whole pods
             candidates = {
-                node: MetaVictims(
-                    [Victim(pod.metadata.uid) for pod in full.pods or ()], full.num_pdb_violations
+                node: protocol.MetaVictims(
+                    [protocol.Victim(pod.metadata.uid) for pod in full.pods or ()], full.num_pdb_violations
                 )
                 for node, full in (args.node_name_to_victims or {}).items()
             }
@@ -122,7 +111,9 @@ class SchedulerVerbs:
             {node: [Uid(pod.uid) for pod in victims.pods or ()] for node, victims in candidates.items()},
             await self._is_confirmed(args.pod),
         )
-        return PreemptionResult({node: victims for node, victims in candidates.items() if node in clear})
+        return protocol.PreemptionResult(
+            {node: victims for node, victims in candidates.items() if node in clear}
+        )
 
     async def _is_confirmed(self, pod: Pod) -> bool:
         """Whether a pod exists, even if only by the API server: the scheduler asks once, and its watch may be
@@ -136,7 +127,7 @@ class SchedulerVerbs:
             return False
         return found.metadata.uid == meta.uid
 
-    async def _bind(self, args: BindingArgs, caller: BindCaller) -> str:
+    async def _bind(self, args: protocol.BindingArgs, caller: BindCaller) -> str:
         pod = self._ledger.pods.get(Uid(args.pod_uid))
         if pod is None:
             return await self._why_unknown(args)
@@ -154,7 +145,7 @@ class SchedulerVerbs:
             return held.UNSUITABLE_NODE
         return await self._barrier.pass_through(pod, args.node, caller)
 
-    async def _why_unknown(self, args: BindingArgs) -> str:
+    async def _why_unknown(self, args: protocol.BindingArgs) -> str:
         """Why a pod that no watch has shown is refused. The pod is read only for the message: it has no
         claim, and a request alone never makes one."""
         try:
@@ -172,5 +163,7 @@ def _given(value: msgspec.Raw) -> msgspec.Raw | None:
     return None if value == _NULL else value
 
 
-def _unresolvable(message: str, nodes: Sequence[str]) -> FilterResult:
-    return FilterResult(node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(nodes[:1], message))
+def _unresolvable(message: str, nodes: Sequence[str]) -> protocol.FilterResult:
+    return protocol.FilterResult(
+        node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(nodes[:1], message)
+    )

@@ -13,19 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
-from extender.api.protocol import (
-    BindingArgs,
-    BindingResult,
-    ExtenderArgs,
-    FilterResult,
-    HostPriority,
-    MalformedRequest,
-    Message,
-    PreemptionArgs,
-    PreemptionResult,
-    decode,
-    encode,
-)
+from extender.api import protocol
 from extender.ports.connection import Caller
 from extender.ports.refusals import FAILED
 from extender.telemetry import metrics
@@ -34,7 +22,7 @@ from extender.telemetry.logs import about, logger
 LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
 
 # A nesting deeper than the decoder's stack is as malformed as a missing brace.
-MALFORMED = (MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+MALFORMED = (protocol.MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 log = logger(__name__)
 
@@ -42,17 +30,17 @@ log = logger(__name__)
 class Verbs(Protocol):
     """The answers to the scheduler, all given in one event loop: filter and prioritize must not block."""
 
-    def filter(self, args: ExtenderArgs) -> FilterResult: ...
-    def prioritize(self, args: ExtenderArgs) -> list[HostPriority]: ...
-    async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult: ...
-    async def preempt(self, args: PreemptionArgs) -> PreemptionResult: ...
+    def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult: ...
+    def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]: ...
+    async def bind(self, args: protocol.BindingArgs, caller: Caller) -> protocol.BindingResult: ...
+    async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult: ...
 
 
 class Verb(NamedTuple):
     """One route."""
 
     name: str
-    reads: type[Message]  # the type of its request
+    reads: type[protocol.Message]  # the type of its request
     answer: Callable[[Any, Caller], Awaitable[object]]
     failed: object  # the answer if `answer` raises
 
@@ -72,40 +60,45 @@ class App:
             raise MethodNotAllowed(["POST"])
         with metrics.counted(verb.name) as call:
             try:
-                args = decode(body, verb.reads)
+                args = protocol.decode(body, verb.reads)
             except MALFORMED as fault:
                 call.outcome = "malformed"
                 raise BadRequest(str(fault)) from fault
             with about(pod=_pod_of(args)):
                 try:  # encoding is guarded like the verb itself: either may raise something unforeseen
-                    return encode(await verb.answer(args, caller))
+                    return protocol.encode(await verb.answer(args, caller))
                 except asyncio.CancelledError:
                     metrics.refused()
                     raise
                 except Exception:
                     call.outcome = "failed"
                     log.exception("a verb failed", verb=verb.name)
-                    return encode(verb.failed)
+                    return protocol.encode(verb.failed)
 
 
 def _table(verbs: Verbs) -> tuple[Verb, ...]:
-    async def filter_nodes(args: ExtenderArgs, _: Caller) -> FilterResult:
+    async def filter_nodes(args: protocol.ExtenderArgs, _: Caller) -> protocol.FilterResult:
         return verbs.filter(args)
 
-    async def prioritize(args: ExtenderArgs, _: Caller) -> list[HostPriority]:
+    async def prioritize(args: protocol.ExtenderArgs, _: Caller) -> list[protocol.HostPriority]:
         return verbs.prioritize(args)
 
     return (
-        Verb("filter", ExtenderArgs, filter_nodes, FilterResult(error=FAILED)),
-        Verb("prioritize", ExtenderArgs, prioritize, []),
-        Verb("bind", BindingArgs, verbs.bind, BindingResult(error=FAILED)),
-        Verb("preempt", PreemptionArgs, lambda args, _: verbs.preempt(args), PreemptionResult({})),
+        Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILED)),
+        Verb("prioritize", protocol.ExtenderArgs, prioritize, []),
+        Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILED)),
+        Verb(
+            "preempt",
+            protocol.PreemptionArgs,
+            lambda args, _: verbs.preempt(args),
+            protocol.PreemptionResult({}),
+        ),
     )
 
 
-def _pod_of(args: Message) -> str:
-    if isinstance(args, BindingArgs):
+def _pod_of(args: protocol.Message) -> str:
+    if isinstance(args, protocol.BindingArgs):
         return f"{args.pod_namespace}/{args.pod_name}"
-    if isinstance(args, ExtenderArgs | PreemptionArgs):
+    if isinstance(args, protocol.ExtenderArgs | protocol.PreemptionArgs):
         return f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
     return ""

@@ -14,19 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from extender.api.admission import (
-    API_VERSION,
-    KIND,
-    Cause,
-    Details,
-    Review,
-    ReviewRequest,
-    ReviewResponse,
-    Status,
-    decode_review,
-    encode_answer,
-    json_patch,
-)
+from extender.api import admission
 from extender.domain.admission.faults import Code, Fault, joined
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -56,7 +44,7 @@ class ReviewOutcome(NamedTuple):
     warnings: list[str] = []  # shown to the user
 
 
-Rule = Callable[[ReviewRequest], ReviewOutcome]
+Rule = Callable[[admission.ReviewRequest], ReviewOutcome]
 
 
 class Path(NamedTuple):
@@ -87,26 +75,29 @@ class Reviewer:
         """The AdmissionReview that answers `body`. Raises Malformed, and KeyError for an unknown path."""
         with metrics.counted_review(path) as call:
             try:
-                review = decode_review(body)
+                review = admission.decode_review(body)
             except _UNREADABLE as fault:
                 call.outcome = "malformed"
                 raise Malformed(str(fault)) from fault
             call.outcome = "failed"
             outcome = self._judge(self._paths[path], review)
-            response = ReviewResponse(
+            response = admission.ReviewResponse(
                 uid=review.request.uid,
                 allowed=not outcome.faults,
                 status=_status(outcome.faults) if outcome.faults else None,
-                patch=json_patch(outcome.patch) if outcome.patch else None,
+                patch=admission.json_patch(outcome.patch) if outcome.patch else None,
                 patch_type="JSONPatch" if outcome.patch else None,
                 warnings=outcome.warnings or None,
             )
             call.outcome = "allowed" if response.allowed else "refused"
-            return encode_answer(response)
+            return admission.encode_answer(response)
 
-    def _judge(self, path: Path, review: Review) -> ReviewOutcome:
+    def _judge(self, path: Path, review: admission.Review) -> ReviewOutcome:
         request = review.request
-        fields = (("apiVersion", review.api_version, API_VERSION), ("kind", review.kind, KIND))
+        fields = (
+            ("apiVersion", review.api_version, admission.API_VERSION),
+            ("kind", review.kind, admission.KIND),
+        )
         wrong = [
             Fault(Code.NOT_READABLE, field, f"got {got!r}; allowed is {allowed}")
             for field, got, allowed in fields
@@ -130,13 +121,15 @@ class Reviewer:
             return ReviewOutcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
 
 
-def _status(faults: list[Fault]) -> Status:
+def _status(faults: list[Fault]) -> admission.Status:
     """Causes for programs, one message for people."""
-    causes = [Cause(str(fault.code), fault.field, fault.message) for fault in faults]
+    causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.passing for fault in faults):
-        return Status(503, "ServiceUnavailable", joined(faults), Details(causes, _RETRY_AFTER))
+        return admission.Status(
+            503, "ServiceUnavailable", joined(faults), admission.Details(causes, _RETRY_AFTER)
+        )
     code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")
-    return Status(code, reason, joined(faults), Details(causes))
+    return admission.Status(code, reason, joined(faults), admission.Details(causes))
 
 
 def read(raw: msgspec.Raw, kind: type[T]) -> T:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.quorum import missing_of
+from extender.domain.snapshot.wholeness import missing_of
 from tests.domain.builders import apart, group, node, pod, queue, stranger
 from tests.domain.world import World, comparable, gang, timestamp
 from tests.property_examples import examples

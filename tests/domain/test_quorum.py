@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.snapshot.quorum import whole
+from extender.domain.snapshot.wholeness import whole
 from tests.domain.builders import group, node, pod
 from tests.domain.world import World, gang
 

@@ -13,7 +13,7 @@ from extender.domain.model.resources import PODS
 from extender.domain.model.shapes import requests_of
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.quorum import whole
+from extender.domain.snapshot.wholeness import whole
 from tests.domain.builders import budget, node, queue, stranger
 from tests.domain.world import World, comparable, gang
 from tests.property_examples import examples

@@ -19,8 +19,8 @@ from extender.domain.queues.guarantees_and_ceilings import EPSILON
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.quorum import missing_of, whole
 from extender.domain.snapshot.snapshot import Limits, Snapshot
+from extender.domain.snapshot.wholeness import missing_of, whole
 from tests.domain.builders import apart, group, node, pod, queue
 from tests.domain.world import LIMITS, World, comparable, key
 from tests.property_examples import examples

@@ -22,8 +22,8 @@ from extender.domain.model.resources import Resources, show
 from extender.domain.model.shapes import Shape
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import Limit
-from extender.domain.snapshot.quorum import missing
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import missing
 
 _MOST_NODES = 64
 _NAMES = 4  # in one sentence

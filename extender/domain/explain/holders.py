@@ -13,8 +13,8 @@ from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show, 
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import Mask
-from extender.domain.snapshot.quorum import missing
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import missing
 
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,8 +19,8 @@ from extender.domain.queues.records import QueueRecord
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord
-from extender.domain.snapshot.quorum import missing
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MOST = 48  # rounds for one explanation

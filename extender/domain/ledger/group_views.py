@@ -16,7 +16,7 @@ from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.queues.spec import flavor_on
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.group_view import GroupHistory, GroupSpec, GroupView, JobState
-from extender.domain.snapshot.quorum import whole
+from extender.domain.snapshot.wholeness import whole
 
 
 class Used(msgspec.Struct):

@@ -13,7 +13,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Refusal, Start
 from extender.domain.snapshot.jobs import JobRecord
-from extender.domain.snapshot.quorum import whole
+from extender.domain.snapshot.wholeness import whole
 
 
 class Group:

@@ -35,8 +35,8 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import Start, kind_of
 from extender.domain.snapshot.job_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
-from extender.domain.snapshot.quorum import running_since
 from extender.domain.snapshot.snapshot import Limits, Snapshot
+from extender.domain.snapshot.wholeness import running_since
 
 __all__ = ["Confirmation", "Ledger"]
 

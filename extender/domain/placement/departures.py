@@ -22,8 +22,8 @@ from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_view import GroupView, kind_of
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
-from extender.domain.snapshot.quorum import Missing, running_since
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import Missing, running_since
 
 _SHORTEST = 1.0  # seconds: what is declared shorter counts as this long
 _YOUNG = 60.0  # seconds that a group of which nothing is known is expected to run at first

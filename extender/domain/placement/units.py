@@ -18,7 +18,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import binding_roles
+from extender.domain.snapshot.wholeness import binding_roles
 
 
 class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):

@@ -28,7 +28,7 @@ from extender.domain.placement.units import (
     requests_together,
 )
 from extender.domain.snapshot.nodes import Mask
-from extender.domain.snapshot.quorum import Missing
+from extender.domain.snapshot.wholeness import Missing
 
 _TRIALS = 64  # placements with which it is tried to leave units alone
 

@@ -26,7 +26,7 @@ from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
-from extender.domain.snapshot.quorum import Missing, missing
+from extender.domain.snapshot.wholeness import Missing, missing
 
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
 """By whose room was given back: what was known of the room without it, and with it."""

@@ -8,8 +8,8 @@ from extender.domain.scheduling.plans import KeptPlan
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import partly_placed_since
 from extender.domain.snapshot.snapshot import Limits
+from extender.domain.snapshot.wholeness import partly_placed_since
 
 TOO_LATE = "the group did not stand whole within its deadline"
 _FREE_MOVES = 2  # refusals after which the next node is tried at once

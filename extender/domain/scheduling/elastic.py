@@ -17,7 +17,7 @@ from extender.domain.scheduling.plans import KeptPlan, as_many_as_join
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import whole_at
+from extender.domain.snapshot.wholeness import whole_at
 
 
 class _Batch(msgspec.Struct):

@@ -21,8 +21,8 @@ from extender.domain.placement.planner import Journal
 from extender.domain.queues.guarantees_and_ceilings import exceeded, excess
 from extender.domain.queues.spec import Flavor, flavor_on
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import Missing, Signature, binding_roles, missing
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
 Amounts = Mapping[tuple[str, str], Resources]
 """By queue and flavor."""

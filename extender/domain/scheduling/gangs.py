@@ -2,14 +2,9 @@
 their queue's deserved share; then, where room is lent, those above it.
 
 A gang is held by its queue's limits, its ceiling, the window, its share, and then by room, in this order.
-Groups of one queue that want the same are judged once, until one of them takes something.
+Groups of one queue that want the same are judged once, until one of them takes something."""
 
-Partial admission: a job that says with how few pods it may run starts with the most that find room, where not
-all do (Kueue's rule). The whole job is tried first, also with room that is lent; a smaller size is judged
-like a group that asks for no more."""
-
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -25,15 +20,12 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.no_room import explain
 from extender.domain.scheduling.obstacles import exceeds_queue, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
+from extender.domain.scheduling.partial_admission import NEVER, shrink
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import Missing, Signature, missing, missing_of
-
-_TEMPORARY = (Reason.BACKING_OFF, Reason.WINDOW_FULL)  # no reason to start smaller
-_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)  # a group that can never start holds up no other
-_PODS = ""  # the one role of a job that may start with fewer
+from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
 Equals = tuple[Signature | Alike, int, tuple[object, ...]]
 """What members miss, how many reservations they may pass, and which limits apply to them."""
@@ -94,7 +86,7 @@ class Admission:
         backs_off = self._strategies.of(group).backs_off(group)
         decision = back_off(self._round, group) if backs_off else self._judge(group)
         if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
-            group, decision = self._shrink(group, decision)
+            group, decision = shrink(group, decision, self._judge, self._budget)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
         return self._with_claims(group, self._in_line(group, decision))
@@ -102,7 +94,7 @@ class Admission:
     def _in_line(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
         """Note a group that waits and lets none pass: it holds up all of its queue or, at the limit of a user
         or a namespace, only these."""
-        waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
+        waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in NEVER
         if waits_in_line and self._strategies.of(group).lets_none_pass(group):
             scope = Scope(group.queue)
             if decision.reason is Reason.QUEUE_CEILING:
@@ -242,36 +234,6 @@ class Admission:
             self._unplaceable[signature] = why
         return why
 
-    # ---- partial admission
-
-    def _shrink(self, group: GroupView, whole: GroupDecision) -> tuple[GroupView, GroupDecision | None]:
-        """The start with the most members that can start. Where none can, what holds the group as it is, or
-        at its smallest if it can never start as it is. Where only the window has no places for more, it waits
-        for these."""
-        if whole.reason in _TEMPORARY:
-            return group, whole
-
-        def judged(members: int) -> tuple[GroupView, GroupDecision | None]:
-            smaller = replace(group, min_member=members)
-            decision = self._judge(smaller)
-            if decision is not None and decision.verdict is Verdict.STARTING:
-                self._budget.release(smaller, decision.plan)
-            return smaller, decision
-
-        def can_start(members: Members) -> bool:
-            _, decision = judged(members[_PODS])
-            is_start = decision is not None and decision.verdict is Verdict.STARTING
-            return is_start or (decision is not None and decision.reason is Reason.WINDOW_FULL)
-
-        smallest, decision = judged(group.job.least)
-        if decision is None or decision.verdict is not Verdict.STARTING:
-            return (smallest, decision) if whole.reason in _NEVER else (group, whole)
-        most = shrunk({_PODS: group.min_member}, {_PODS: group.job.least}, can_start)
-        members = group.job.least if most is None else most[_PODS]
-        decision = self._judge(replace(group, min_member=members))
-        is_start = decision is not None and decision.verdict is Verdict.STARTING
-        return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
-
 
 def may_choose(group: GroupView) -> bool:
     """Whether a group has more members than it needs, and it matters which of them start."""
@@ -282,23 +244,3 @@ def may_choose(group: GroupView) -> bool:
 def _signature(planner: Planner, wanted: Missing) -> Signature | None:
     """Equal for groups that fit or not together; None where a member's labels matter to that."""
     return None if planner.affinity.any_particular(wanted.members, wanted.shapes) else wanted.signature
-
-
-Members = Mapping[str, int]
-"""How many members there are of each role."""
-
-
-def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
-    """The most members that fit; None if not even `least` do, or if no role may give up any. All roles give
-    up the same part of what they can spare, rounded down, and by binary search no more of it than is needed.
-    A role that `least` does not name gives up none."""
-    spare = {role: max(n - least.get(role, n), 0) for role, n in wanted.items()}
-    total = sum(spare.values())
-
-    def without(given_up: int) -> Members:
-        return {role: n - spare[role] * given_up // total for role, n in wanted.items()}
-
-    if not total:
-        return None
-    given_up = bisect_left(range(total + 1), True, key=lambda some: fits(without(some)))
-    return without(given_up) if given_up <= total else None

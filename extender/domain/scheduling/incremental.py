@@ -15,25 +15,16 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.capacity import FEW
 from extender.domain.queues.tree import QueueView
+from extender.domain.scheduling import results
 from extender.domain.scheduling.budget import pods_of
 from extender.domain.scheduling.memory import Inadmissible, Judged, Memory, Remaining, Waiting
 from extender.domain.scheduling.no_room import Tally, explain_shortage
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.reclaim import next_turn
-from extender.domain.scheduling.results import (
-    assembled,
-    columns_by_queue,
-    completed,
-    in_local_queue,
-    in_queue,
-    merged,
-    positions_of,
-    recount,
-)
 from extender.domain.scheduling.round import NOBODY, Round, Shortages
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
-from extender.domain.snapshot.quorum import missing
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import missing
 
 JudgeAll = Callable[[Round], Judged]
 _Changed = dict[GroupKey, GroupDecision | None]  # None: the group is gone
@@ -170,10 +161,10 @@ def _carried(snapshot: Snapshot, previous: Decisions, changed: _Changed, memory:
                 del groups[key]
             else:
                 groups[key] = decision
-    counts = recount(previous.counts, previous.groups, groups, changed, in_queue)
+    counts = results.recount(previous.counts, previous.groups, groups, changed, results.in_queue)
     queues = previous.queues
     if counts != previous.counts:
-        columns = columns_by_queue(counts, queues, memory.shares.division.tree.ancestry)
+        columns = results.columns_by_queue(counts, queues, memory.shares.division.tree.ancestry)
         queues = {
             name: queue if queue.counts == columns[name] else replace(queue, counts=columns[name])
             for name, queue in queues.items()
@@ -187,7 +178,9 @@ def _carried(snapshot: Snapshot, previous: Decisions, changed: _Changed, memory:
         groups=groups,
         queues=queues,
         counts=counts,
-        local_counts=recount(previous.local_counts, previous.groups, groups, changed, in_local_queue),
+        local_counts=results.recount(
+            previous.local_counts, previous.groups, groups, changed, results.in_local_queue
+        ),
         wake_at=min(moments, default=None),
         serial=previous.serial + 1,
         turned=tuple(changed),
@@ -223,16 +216,18 @@ def partial_round(
 
     # What was decided now, and what was decided before on the inadmissible.
     before = {key: decision for key, decision in previous.groups.items() if key not in active}
-    positions = merged(positions_of(judged), inadmissible.lines, before, judged.strategies.rank)
+    positions = results.merged(
+        results.positions_of(judged), inadmissible.lines, before, judged.strategies.rank
+    )
     unchanged = (line for queue, line in positions.lines.items() if line is inadmissible.lines.get(queue))
     places = {group.key: previous.groups[group.key].position for line in unchanged for group in line}
-    ours = completed(judged.round_, previous, {**places, **positions.of})
+    ours = results.completed(judged.round_, previous, {**places, **positions.of})
     for key, decision in before.items():
         if (place := positions.of.get(key, decision.position)) != decision.position:
             before[key] = replace(decision, position=place)
     later = Inadmissible.of(judged, ours, positions.lines)
     kept = memory.after_partial(snapshot, judged, later, before)
-    return assembled(judged.round_, previous, before | ours, positions, kept)
+    return results.assembled(judged.round_, previous, before | ours, positions, kept)
 
 
 def _still_wait(inadmissible: Inadmissible, memory: Memory, now: Snapshot) -> bool:

@@ -19,7 +19,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import Missing, Signature
+from extender.domain.snapshot.wholeness import Missing, Signature
 
 _NEARER = 1e-9  # of a share: less than any difference that counts
 

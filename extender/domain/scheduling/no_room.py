@@ -13,7 +13,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
-from extender.domain.snapshot.quorum import Missing
+from extender.domain.snapshot.wholeness import Missing
 
 _MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
 _UNBOUNDED = np.iinfo(np.int64).max

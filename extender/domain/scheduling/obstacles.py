@@ -17,7 +17,7 @@ from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
-from extender.domain.snapshot.quorum import missing
+from extender.domain.snapshot.wholeness import missing
 
 
 def at_rest(group: GroupView) -> GroupDecision | None:

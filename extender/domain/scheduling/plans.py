@@ -23,7 +23,7 @@ from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import Missing, lost, missing
+from extender.domain.snapshot.wholeness import Missing, lost, missing
 
 _UNHEARD = 4  # times the grace of a node that is not used, where nothing shows whether the scheduler is there
 Wish = tuple[GroupView, Holding, dict[Uid, str]]

@@ -31,7 +31,7 @@ from extender.domain.scheduling.backfill import Forecast, GivenBackCounts, KeptR
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Reservation
-from extender.domain.snapshot.quorum import Missing, Signature, missing, ready_since
+from extender.domain.snapshot.wholeness import Missing, Signature, missing, ready_since
 
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
 _FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass

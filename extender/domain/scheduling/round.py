@@ -20,8 +20,8 @@ from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.shares import KeptShares
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import Missing, Signature
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import Missing, Signature
 
 _NOTHING: Mapping[Uid, str] = {}
 NOBODY = GroupKey("")

@@ -23,7 +23,7 @@ from extender.domain.scheduling.plans import KeptPlan, all_that_join, as_many_as
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.quorum import lost, missing, start_begun
+from extender.domain.snapshot.wholeness import lost, missing, start_begun
 
 _TAKEN = "the room planned for the group was taken by others"
 

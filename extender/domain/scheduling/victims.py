@@ -22,7 +22,7 @@ from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import runs
-from extender.domain.snapshot.quorum import whole
+from extender.domain.snapshot.wholeness import whole
 
 _ALL = tuple(EvictionCause)
 

@@ -1,1 +1,1 @@
-"""What decide() sees and says: frozen views of nodes, queues and groups; quorum, phases, decisions; jobs."""
+"""What decide() sees and says: frozen views; wholeness, phases, decisions; jobs."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.group_view import GroupView, once
-from extender.domain.snapshot.quorum import missing, whole
+from extender.domain.snapshot.wholeness import missing, whole
 
 
 class Phase(StrEnum):

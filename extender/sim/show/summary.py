@@ -5,19 +5,9 @@ from typing import NamedTuple
 
 from extender.api.keys import GPU
 from extender.domain.model.reasons import Reason
+from extender.sim.show import sentences
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang
-from extender.sim.show.sentences import (
-    GangTimes,
-    TransitionLog,
-    ahead,
-    alike,
-    ending,
-    left_out,
-    pods_sentence,
-    waiting_for,
-    why_pods_wait,
-)
 from extender.sim.show.tables import Canvas, cpu_in_use, queue_lines
 from extender.terminal.text import listed, many
 
@@ -41,7 +31,9 @@ class Rerun(NamedTuple):
         return " ".join([f"{self.program} run", *(f"-f {file}" for file in self.files)])
 
 
-def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, canvas: Canvas) -> list[str]:
+def closing_summary(
+    cluster: ClusterState, log: sentences.TransitionLog, rerun: Rerun, canvas: Canvas
+) -> list[str]:
     lines = ["What happened"]
     # Titles of gangs by what became of them, so that a reason of many is told once.
     found: dict[str, list[str]] = {}
@@ -50,9 +42,11 @@ def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, can
     for outcome, titles in found.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
-    for pods in alike(cluster.loose):
+    for pods in sentences.alike(cluster.loose):
         did = (
-            f"never started. {why_pods_wait(pods)}" if pods[0].state == "waits" else f"{pods_sentence(pods)}."
+            f"never started. {sentences.why_pods_wait(pods)}"
+            if pods[0].state == "waits"
+            else f"{sentences.pods_sentence(pods)}."
         )
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
     if not cluster.gangs and not cluster.loose:
@@ -72,10 +66,10 @@ def closing_summary(cluster: ClusterState, log: TransitionLog, rerun: Rerun, can
     return lines
 
 
-def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
+def _outcome(gang: Gang, cluster: ClusterState, log: sentences.TransitionLog) -> str:
     times = log.times.get(gang.key)
     if gang.has_started and times is not None:
-        return f"{_progress(gang, times)}{left_out(gang) or '.'}"
+        return f"{_progress(gang, times)}{sentences.left_out(gang) or '.'}"
     if gang.state == "starts":
         return f"is starting with {many(gang.size, 'pod')}."
     if not gang.size:
@@ -84,17 +78,17 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
         did = f"; its {many(gang.size, 'pod')} were not made"
     else:
         did = f"; {gang.summary.bound} of {many(gang.pods, 'pod')} placed"
-    return f"never started{did}. {waiting_for(gang)}{ahead(gang, cluster)}"
+    return f"never started{did}. {sentences.waiting_for(gang)}{sentences.ahead(gang, cluster)}"
 
 
-def _progress(gang: Gang, times: GangTimes) -> str:
+def _progress(gang: Gang, times: sentences.GangTimes) -> str:
     if times.ran is None:
         return "has started"
     waited = f"waited {times.wait(times.ran):.1f} s, then started whole" if times.waited else "started whole"
     if gang.state != "ended":
         pods = f"{gang.running} of {many(gang.pods, 'pod')} {'runs' if gang.pods == 1 else 'run'}"
         return f"{waited}, and {pods}"
-    return f"{waited}; {ending(gang)}"
+    return f"{waited}; {sentences.ending(gang)}"
 
 
 def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:

@@ -11,16 +11,7 @@ from msgspec import Raw
 from extender.api.keys import ASK_MARK
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
 from extender.domain.view.events import ListedPod, PodEvent, PodPage, UnwritablePod
-from extender.view.pod_events.codec import (
-    INITIAL_EVENTS_END,
-    LONGEST_FRAME,
-    MARK_NAME,
-    BrokenPods,
-    PodEvents,
-    PodListWriter,
-    pod_facts,
-    version_number,
-)
+from extender.view.pod_events import codec
 
 # msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)
@@ -93,7 +84,7 @@ _elements = msgspec.json.Decoder(list[Raw] | None).decode
 
 _ASKED = {ASK_MARK: "1"}
 _AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
-_MARK = Raw(_encode({"name": MARK_NAME, "resources": _AMOUNTS}))
+_MARK = Raw(_encode({"name": codec.MARK_NAME, "resources": _AMOUNTS}))
 _POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
 _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
 
@@ -104,7 +95,7 @@ class JsonPods:
     content_type = "application/json"
     stream_type = "application/json"
 
-    def events(self) -> PodEvents:
+    def events(self) -> codec.PodEvents:
         return Lines()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
@@ -121,16 +112,18 @@ class JsonPods:
             found = _read_list(_on_one_line(body))
             meta = _read_list_meta(found.metadata)
         except UNREADABLE as fault:
-            raise BrokenPods(f"this is no list of pods: {fault}") from fault
+            raise codec.BrokenPods(f"this is no list of pods: {fault}") from fault
         if found.kind != "PodList":
-            raise BrokenPods("this is a list of another kind")
+            raise codec.BrokenPods("this is a list of another kind")
         pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
-        return PodPage(version_number(meta.resource_version), meta.continue_, bytes(found.metadata), pods)
+        return PodPage(
+            codec.version_number(meta.resource_version), meta.continue_, bytes(found.metadata), pods
+        )
 
     def list_metadata(self, version: int) -> bytes:
         return _encode({"resourceVersion": str(version)})
 
-    def list_writer(self, metadata: bytes) -> PodListWriter:
+    def list_writer(self, metadata: bytes) -> codec.PodListWriter:
         return _ListWriter(metadata)
 
 
@@ -206,8 +199,8 @@ def _on_one_line(body: bytes) -> bytes:
 
 
 def _check_length(line: bytes | bytearray) -> None:
-    if len(line) > LONGEST_FRAME:
-        raise BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+    if len(line) > codec.LONGEST_FRAME:
+        raise codec.BrokenPods(f"an event of a watch is longer than {codec.LONGEST_FRAME} bytes")
 
 
 def _event(line: bytes) -> PodEvent:
@@ -231,7 +224,7 @@ def _opened(line: bytes) -> tuple[str, bytes]:
     try:
         event = _read_event(line)
     except UNREADABLE as fault:
-        raise BrokenPods(f"this is no event of a watch: {fault}") from fault
+        raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
     return event.type, bytes(event.object)
 
 
@@ -241,9 +234,9 @@ def _facts(pod: bytes) -> PodFacts | None:
     except UNREADABLE:
         return None
     meta, spec = read.metadata, read.spec
-    version = version_number(meta.resource_version)
+    version = codec.version_number(meta.resource_version)
     where = spec.scheduler_name, spec.node_name
-    return pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
+    return codec.pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
@@ -253,4 +246,4 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     except UNREADABLE:
         return 0, False
     annotations = meta.annotations or {}
-    return version_number(meta.resource_version), annotations.get(INITIAL_EVENTS_END) == "true"
+    return codec.version_number(meta.resource_version), annotations.get(codec.INITIAL_EVENTS_END) == "true"

@@ -10,16 +10,7 @@ from extender.api.keys import ASK_MARK
 from extender.api.protobuf import KUBERNETES_PREFIX, BrokenMessage, field, fields, texts
 from extender.domain.model.appearance import Appearance, PodFacts
 from extender.domain.view.events import ListedPod, PodEvent, PodPage
-from extender.view.pod_events.codec import (
-    INITIAL_EVENTS_END,
-    LONGEST_FRAME,
-    MARK_NAME,
-    BrokenPods,
-    PodEvents,
-    PodListWriter,
-    pod_facts,
-    version_number,
-)
+from extender.view.pod_events import codec
 
 # The numbers of the protobuf fields that are read or changed, by message: from the generated.proto files of
 # k8s.io/api/core/v1, k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime.
@@ -51,7 +42,7 @@ _OF_SPEC = frozenset({SPEC_NODE, SPEC_SCHEDULER})
 _OF_STATUS = frozenset({STATUS_PHASE})
 _OF_LIST = frozenset({LIST_META_VERSION, LIST_META_CONTINUE})
 _OF_ENTRY = frozenset({ENTRY_KEY, ENTRY_VALUE})
-_END_NOTE = {ENTRY_KEY: INITIAL_EVENTS_END, ENTRY_VALUE: "true"}
+_END_NOTE = {ENTRY_KEY: codec.INITIAL_EVENTS_END, ENTRY_VALUE: "true"}
 
 
 class ProtobufPods:
@@ -60,7 +51,7 @@ class ProtobufPods:
     content_type = "application/vnd.kubernetes.protobuf"
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
 
-    def events(self) -> PodEvents:
+    def events(self) -> codec.PodEvents:
         return Frames()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
@@ -81,17 +72,17 @@ class ProtobufPods:
             metadata = b"".join(value for number, value in parts if number == LIST_METADATA)
             text_of = texts(metadata, _OF_LIST).get
         except BrokenMessage as fault:
-            raise BrokenPods(f"this is no list of pods: {fault}") from fault
+            raise codec.BrokenPods(f"this is no list of pods: {fault}") from fault
         if kind != "PodList":
-            raise BrokenPods("this is a list of another kind")
+            raise codec.BrokenPods("this is a list of another kind")
         pods = [ListedPod(_facts(value), value) for number, value in parts if number == LIST_ITEMS]
-        version = version_number(text_of(LIST_META_VERSION, ""))
+        version = codec.version_number(text_of(LIST_META_VERSION, ""))
         return PodPage(version, text_of(LIST_META_CONTINUE, ""), metadata, pods)
 
     def list_metadata(self, version: int) -> bytes:
         return _text(LIST_META_VERSION, str(version))
 
-    def list_writer(self, metadata: bytes) -> PodListWriter:
+    def list_writer(self, metadata: bytes) -> codec.PodListWriter:
         return _ListWriter(metadata)
 
 
@@ -126,7 +117,7 @@ def _mark() -> bytes:
     amounts = _quantity(RESOURCES_LIMITS, ASK_MARK, "1")
     for resource, amount in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0")):
         amounts += _quantity(RESOURCES_REQUESTS, resource, amount)
-    container = _text(CONTAINER_NAME, MARK_NAME) + field(CONTAINER_RESOURCES, amounts)
+    container = _text(CONTAINER_NAME, codec.MARK_NAME) + field(CONTAINER_RESOURCES, amounts)
     return field(POD_SPEC, field(SPEC_INIT_CONTAINERS, container))
 
 
@@ -178,8 +169,8 @@ class Frames:
         if len(self._begun) < LENGTH:
             return b""
         end = LENGTH + int.from_bytes(self._begun[:LENGTH])
-        if end > LONGEST_FRAME:
-            raise BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+        if end > codec.LONGEST_FRAME:
+            raise codec.BrokenPods(f"an event of a watch is longer than {codec.LONGEST_FRAME} bytes")
         if len(self._begun) < end:
             return b""
         frame = bytes(self._begun[:end])
@@ -193,9 +184,9 @@ def _type_and_object(frame: bytes) -> tuple[str, bytes]:
         type_ = event[WATCH_EVENT_TYPE].decode()
         obj = _message(event[WATCH_EVENT_OBJECT])[RAW_EXTENSION_RAW]
     except ValueError as fault:
-        raise BrokenPods(f"this is no event of a watch: {fault}") from fault
+        raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
     if not type_:
-        raise BrokenPods("an event of a watch has no type")
+        raise codec.BrokenPods("an event of a watch has no type")
     return type_, obj
 
 
@@ -235,15 +226,15 @@ def _facts(pod: bytes) -> PodFacts | None:
         return None
     uid, namespace, name = (meta(number, "") for number in (META_UID, META_NAMESPACE, META_NAME))
     scheduler, node = spec(SPEC_SCHEDULER, ""), spec(SPEC_NODE, "")
-    version = version_number(meta(META_VERSION, ""))
-    return pod_facts(uid, namespace, name, scheduler, node, version, phase)
+    version = codec.version_number(meta(META_VERSION, ""))
+    return codec.pod_facts(uid, namespace, name, scheduler, node, version, phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
     """The version of an object that need not be a pod, and whether it ends the initial events."""
     try:
         meta = _message(obj)[POD_METADATA]
-        version = version_number(texts(meta, _OF_META).get(META_VERSION, ""))
+        version = codec.version_number(texts(meta, _OF_META).get(META_VERSION, ""))
         notes = [value for number, value in fields(meta) if number == META_ANNOTATIONS]
         pairs = [texts(note, _OF_ENTRY) for note in notes if isinstance(note, bytes)]
     except BrokenMessage:

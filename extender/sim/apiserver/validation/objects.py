@@ -5,19 +5,9 @@ Of a Job most of the pod template may not change, unless it is suspended and has
 
 from copy import deepcopy
 
+from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import FieldErrors, forbidden_field, not_supported, wrong
 from extender.sim.apiserver.field_schemas import schema_of
-from extender.sim.apiserver.kinds import (
-    DEPLOYMENTS,
-    JOBS,
-    NODES,
-    PODS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    REPLICA_SETS,
-    Json,
-    ResourceKind,
-)
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.validation.metadata import metadata_errors
 from extender.sim.apiserver.validation.pods import node_errors, pod_errors, taint_errors
@@ -33,7 +23,7 @@ _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of
 _IMMUTABLE = "field is immutable"
 
 
-def job_change_errors(before: Json, job: Json) -> FieldErrors:
+def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     old, new = before.get("spec") or {}, job.get("spec") or {}
     yield from _completions(old, new)
     for name in _FIXED:
@@ -48,7 +38,7 @@ def job_change_errors(before: Json, job: Json) -> FieldErrors:
         yield wrong("spec.template", new.get("template"), _IMMUTABLE)
 
 
-def _completions(old: Json, new: Json) -> FieldErrors:
+def _completions(old: kinds.Json, new: kinds.Json) -> FieldErrors:
     """Those of an indexed Job may change together with its parallelism."""
     given = new.get("completions")
     if given == old.get("completions"):
@@ -59,7 +49,7 @@ def _completions(old: Json, new: Json) -> FieldErrors:
         yield wrong("spec.completions", given, "can only be modified in tandem with spec.parallelism")
 
 
-def _without_free_parts(template: Json) -> Json:
+def _without_free_parts(template: kinds.Json) -> kinds.Json:
     """Where its pods may go, what they ask for and what is written on them are free then."""
     spec = {key: value for key, value in deepcopy(template.get("spec") or {}).items() if key not in _FREE}
     affinity = {key: value for key, value in (spec.pop("affinity", None) or {}).items() if value}
@@ -71,15 +61,19 @@ def _without_free_parts(template: Json) -> Json:
 
 # ---- all kinds
 
-_WITH_TEMPLATE = (JOBS, DEPLOYMENTS, REPLICA_SETS)  # volumes of StatefulSets come from claims, too
+_WITH_TEMPLATE = (
+    kinds.JOBS,
+    kinds.DEPLOYMENTS,
+    kinds.REPLICA_SETS,
+)  # volumes of StatefulSets come from claims, too
 _HIGHEST_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
 SYSTEM_CLASSES = (f"{_SYSTEM}cluster-critical", f"{_SYSTEM}node-critical")
 
 
-def creation_errors(kind: ResourceKind, obj: Json) -> FieldErrors:
+def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from metadata_errors(kind, obj["metadata"])
-    if kind is PODS:
+    if kind is kinds.PODS:
         yield from pod_errors(obj)
     else:
         yield from _own_errors(kind, obj)
@@ -89,30 +83,30 @@ def creation_errors(kind: ResourceKind, obj: Json) -> FieldErrors:
             yield error._replace(field=f"spec.template.{error.field}")
 
 
-def change_errors(kind: ResourceKind, before: Json, obj: Json) -> FieldErrors:
+def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:
     yield from metadata_errors(kind, obj["metadata"])
     yield from _own_errors(kind, obj)
-    if kind is PRIORITY_CLASSES and before.get("value") != obj.get("value"):
+    if kind is kinds.PRIORITY_CLASSES and before.get("value") != obj.get("value"):
         yield forbidden_field("value", "may not be changed in an update.")
-    if kind is JOBS:
+    if kind is kinds.JOBS:
         yield from job_change_errors(before, obj)
 
 
-def _own_errors(kind: ResourceKind, obj: Json) -> FieldErrors:
+def _own_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     if kind.custom:  # the metadata of every kind is judged in the same way, not by its schema
         schema = schema_of(kind)
         for name in sorted(set(obj) - {"metadata", "apiVersion", "kind"}):
             yield from schema_errors(obj[name], schema.field(name), name)
-        if kind is QUEUES and isinstance(obj.get("spec"), dict):
+        if kind is kinds.QUEUES and isinstance(obj.get("spec"), dict):
             yield from queue_errors(obj, schema)
-    if kind is NODES:
+    if kind is kinds.NODES:
         yield from taint_errors(obj)
         yield from node_errors(obj)
-    if kind is PRIORITY_CLASSES:
+    if kind is kinds.PRIORITY_CLASSES:
         yield from _class_errors(obj)
 
 
-def _class_errors(priority: Json) -> FieldErrors:
+def _class_errors(priority: kinds.Json) -> FieldErrors:
     name = priority["metadata"].get("name", "")
     if name in SYSTEM_CLASSES:
         return

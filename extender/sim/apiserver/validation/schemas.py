@@ -10,18 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from extender.api.quantities import BadQuantity, at_least
-from extender.sim.apiserver.errors import (
-    FieldErrors,
-    StatusError,
-    bad_request,
-    duplicate,
-    not_supported,
-    required,
-    too_long,
-    wrong,
-    wrong_as_stated,
-    wrong_type,
-)
+from extender.sim.apiserver import errors
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
@@ -38,14 +27,18 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
     Raises StatusError 400.
     """
     if not isinstance(body, dict):
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind.name}): no object")
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.name}): no object"
+        )
     version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.name
     if version != kind.api_version:
         message = f"the API version in the data ({version}) does not match the expected API version"
-        raise bad_request(f"{message} ({kind.api_version})")
+        raise errors.bad_request(f"{message} ({kind.api_version})")
     if name != kind.name:
         message = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
-        raise bad_request(f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion")
+        raise errors.bad_request(
+            f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion"
+        )
     schema = schema_of(kind)
     if kind.custom:
         faults = _unreadable(body.get("metadata"), schema.field("metadata"), kind.name, "metadata")
@@ -66,8 +59,10 @@ def filled(metadata: Json) -> Json:
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 
-def _cannot_handle(kind: ResourceKind, why: str) -> StatusError:
-    return bad_request(f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {why}')
+def _cannot_handle(kind: ResourceKind, why: str) -> errors.StatusError:
+    return errors.bad_request(
+        f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {why}'
+    )
 
 
 # ---- what Go cannot read
@@ -162,7 +157,7 @@ def defaulted(value: Any, schema: FieldSchema) -> Any:
     return {name: defaulted(part, schema.field(name)) for name, part in {**value, **absent}.items()}
 
 
-def schema_errors(value: Any, schema: FieldSchema, at: str) -> FieldErrors:
+def schema_errors(value: Any, schema: FieldSchema, at: str) -> errors.FieldErrors:
     """What the schema does not allow in a value, which is at this path."""
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
@@ -178,27 +173,27 @@ def schema_errors(value: Any, schema: FieldSchema, at: str) -> FieldErrors:
     if isinstance(value, dict):
         for name in published.get("required", ()):
             if name not in value:
-                yield required(f"{at}.{name}")
+                yield errors.required(f"{at}.{name}")
         for name in sorted(value):
             yield from schema_errors(value[name], schema.field(name), f"{at}.{name}")
     if isinstance(value, list):
         yield from _item_errors(value, schema, at)
 
 
-def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> FieldErrors:
+def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.FieldErrors:
     keys = set()
     for place, item in enumerate(items):
         yield from schema_errors(item, schema.items, f"{at}[{place}]")
         if schema.is_set or (schema.list_keys and isinstance(item, dict)):
             if (key := schema.key_of(item)) in keys:
                 own = {name: item.get(name) for name in schema.list_keys} if schema.list_keys else item
-                yield duplicate(f"{at}[{place}]", own)
+                yield errors.duplicate(f"{at}[{place}]", own)
             keys.add(key)
 
 
 def _of_type(at: str, value: Any, wanted: str) -> Any:
     found = "float64" if isinstance(value, float) else _NAMES[type(value)]
-    return wrong_type(at, found, f'{at} in body must be of type {wanted}: "{found}"')
+    return errors.wrong_type(at, found, f'{at} in body must be of type {wanted}: "{found}"')
 
 
 def _is(value: Any, published: Json) -> bool:
@@ -208,25 +203,29 @@ def _is(value: Any, published: Json) -> bool:
     return wanted is None or _NAMES.get(type(value)) == wanted
 
 
-def _scalar_errors(value: Any, published: Json, at: str) -> FieldErrors:
+def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if value < published.get("minimum", value):
-            yield wrong(at, value, f"{at} in body should be greater than or equal to {published['minimum']}")
+            yield errors.wrong(
+                at, value, f"{at} in body should be greater than or equal to {published['minimum']}"
+            )
         if value > published.get("maximum", value):
-            yield wrong(at, value, f"{at} in body should be less than or equal to {published['maximum']}")
+            yield errors.wrong(
+                at, value, f"{at} in body should be less than or equal to {published['maximum']}"
+            )
     if isinstance(value, str):
         if len(value) > published.get("maxLength", len(value)):
-            yield too_long(at, published["maxLength"])
+            yield errors.too_long(at, published["maxLength"])
         if len(value) < published.get("minLength", 0):
             least = published["minLength"]
-            yield wrong(at, value, f"{at} in body should be at least {least} chars long")
+            yield errors.wrong(at, value, f"{at} in body should be at least {least} chars long")
         if "pattern" in published and not re.search(published["pattern"], value):
-            yield wrong(at, value, f"{at} in body should match '{published['pattern']}'")
+            yield errors.wrong(at, value, f"{at} in body should match '{published['pattern']}'")
         if value not in published.get("enum", [value]):
-            yield not_supported(at, value, published["enum"])
+            yield errors.not_supported(at, value, published["enum"])
 
 
-def _quantity_errors(value: Any, published: Json, at: str) -> FieldErrors:
+def _quantity_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     for rule in published.get("x-kubernetes-validations", ()):
         try:
             is_fit = "isQuantity(string(self))" not in rule["rule"] or at_least(value) >= 0
@@ -234,7 +233,7 @@ def _quantity_errors(value: Any, published: Json, at: str) -> FieldErrors:
             is_fit = False
         if not is_fit:
             above, _, name = at.rpartition(".")
-            yield wrong(f"{above}[{name}]", value, rule["message"])
+            yield errors.wrong(f"{above}[{name}]", value, rule["message"])
 
 
 # ---- queues
@@ -242,7 +241,7 @@ def _quantity_errors(value: Any, published: Json, at: str) -> FieldErrors:
 _NANO = 10**9
 
 
-def queue_errors(queue: Json, schema: FieldSchema) -> FieldErrors:
+def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
     """The words are those of the CRD, whose rules come in this order."""
     spec = queue.get("spec") or {}
     deserved, capability = spec.get("deserved") or {}, spec.get("capability") or {}
@@ -251,7 +250,7 @@ def queue_errors(queue: Json, schema: FieldSchema) -> FieldErrors:
     rules = schema.field("spec").published["x-kubernetes-validations"]
     for (lower, upper), rule in zip(compared, rules, strict=True):
         if any(name in upper and _above(lower[name], upper[name]) for name in lower):
-            yield wrong_as_stated(f"spec{rule['fieldPath']}", rule["message"])
+            yield errors.wrong_as_stated(f"spec{rule['fieldPath']}", rule["message"])
 
 
 def _above(one: Any, other: Any) -> bool:
