@@ -44,7 +44,8 @@ control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-con
 
 e2e: $(READY)  ## the tests on real control planes, one for each of 3 WORKERS (needs Go; KUBERNETES=1.35 for another release)
 	@$(if $(filter tests/%,$(ARGS)),,$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES) --tools >/dev/null)
-	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly") -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
+	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly and not alone") -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
+	$(if $(filter tests/%,$(ARGS)),,$(E2E) tests/e2e -m alone $(ARGS))
 
 bench: $(READY)  ## ratios against the stock scheduler on a real control plane (needs Go)
 	$(BIN)/python -m tests.bench $(ARGS)

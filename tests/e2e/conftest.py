@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "nightly: of the harness itself, or of the embedded server beside a real one: make nightly"
     )
+    config.addinivalue_line("markers", "alone: it takes all of the machine, and runs after the others")
     config.addinivalue_line("markers", "muster_flags(*flags): what `muster serve` is told besides")
     config.addinivalue_line(
         "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"

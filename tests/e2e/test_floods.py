@@ -38,6 +38,7 @@ def floods(ports: dict[str, int]) -> Iterator[None]:
                 thread.join()
 
 
+@pytest.mark.alone
 def test_gangs_start_and_reviews_are_answered_in_a_flood_at_every_port(
     stage: Stage, muster_user: User
 ) -> None:
