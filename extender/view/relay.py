@@ -26,10 +26,12 @@ from extender.view.target import (
     read_resource,
     read_target,
     refusal,
+    shed,
 )
 from extender.view.upstream import (
     BadBody,
     CutOff,
+    TooManyEvents,
     Unanswered,
     Upload,
     Upstream,
@@ -138,6 +140,8 @@ class Relay:
             return _last(refusal(fault.status, str(fault))), "refused"
         except UpstreamGone as fault:
             return gone(str(fault)), "gone"
+        except TooManyEvents:
+            return shed(), "shed"
 
     def _refuse(self, request: web.BaseRequest, target: ViewTarget) -> web.Response:
         """Each sort of refused request is logged once."""
@@ -177,13 +181,13 @@ def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
 
 class _Condition(msgspec.Struct, frozen=True):
     type: str = ""
-    status: str = ""
-    reason: str = ""
+    reason: str = "Unschedulable"
     message: str = ""
 
 
 class _Status(msgspec.Struct, frozen=True):
     conditions: list[_Condition] = []
+    nominatedNodeName: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Patch(msgspec.Struct, frozen=True):
@@ -196,9 +200,9 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 class StatusPatches:
     """The handler of the scheduler's patches of the status of pods.
 
-    They end here for pods of ours: what the scheduler has to say of them is read, and PodScheduled is written
-    by Muster (PatchPodStatus in pkg/scheduler/util/utils.go; the scheduler makes no use of the answer's
-    body).
+    Those that end an attempt end here for pods of ours: what the scheduler has to say is read, and
+    PodScheduled is written by Muster (PatchPodStatus in pkg/scheduler/util/utils.go; the scheduler makes no
+    use of the answer's body). All others are the API server's.
     """
 
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
@@ -226,11 +230,18 @@ class StatusPatches:
 
 
 def _refusal(body: bytes) -> str | None:
-    """The scheduler's words if it has found no node, else empty. None: this is no patch, and to answer it is
-    the API server's matter."""
+    """The scheduler's words if it has found no node for a pod, empty after errors. None: no attempt ended.
+
+    The end of an attempt sets PodScheduled and withdraws the nomination (`updatePod` in schedule_one.go).
+    What its copy of the pod has already is left out of the patch: the status of the condition, its reason
+    where Muster has written the same one, or all of it. Other patches come before the devices and volumes of
+    a pod that has its node are bound: they name the node, or the claim made for extended resources.
+    """
     try:
-        conditions = _read_patch(body).status.conditions
+        status = _read_patch(body).status
     except (ValueError, RecursionError):
         return None
-    refused = (found for found in conditions if (found.type, found.status) == ("PodScheduled", "False"))
-    return next((found.message for found in refused if found.reason == "Unschedulable"), "")
+    for condition in status.conditions:
+        if condition.type == "PodScheduled":
+            return condition.message if condition.reason == "Unschedulable" else ""
+    return "" if status.nominatedNodeName in ("", None) else None

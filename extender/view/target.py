@@ -10,6 +10,7 @@ server refuses what its role does not have. Secrets are refused here, since Must
 
 import hmac
 import re
+from enum import Enum
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qs, parse_qsl, urlencode
@@ -70,6 +71,15 @@ class MalformedTarget(ValueError):
     """No request target of the Kubernetes API."""
 
 
+class RequestClass(Enum):
+    """What a request is for. No class waits for the connections of another."""
+
+    WATCHING = "watches: they last"
+    LEADING = "the scheduler's Lease: late for ten seconds, it ends"
+    TELLING = "Events: nothing depends on them, and they are many"
+    SCHEDULING = "all others"
+
+
 class ViewTarget(NamedTuple):
     """What the client wants of the API server."""
 
@@ -94,6 +104,15 @@ class ViewTarget(NamedTuple):
         """Whether the API server takes it for a watch: for it, whatever does not say false says true."""
         asked = self.parameter("watch")
         return asked is not None and asked.lower() not in ("0", "false")
+
+    @property
+    def request_class(self) -> RequestClass:
+        if self.watches:
+            return RequestClass.WATCHING
+        if self.path.startswith("/apis/coordination.k8s.io/"):
+            return RequestClass.LEADING
+        resource = read_resource(self.path)
+        return RequestClass.TELLING if resource and resource.name == "events" else RequestClass.SCHEDULING
 
 
 def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
@@ -166,3 +185,11 @@ def gone(why: str) -> web.Response:
     connection it would read everything again (facts of client-go's reflector.go).
     """
     return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
+
+
+def shed() -> web.Response:
+    """An Event for which there is no connection. client-go repeats only what is told when to come again; it
+    drops this one (`recordEvent` in its event_broadcaster.go)."""
+    answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "the API server is slow with Events: this one is dropped")
+    del answer.headers[hdrs.RETRY_AFTER]
+    return answer

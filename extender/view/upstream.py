@@ -1,13 +1,15 @@
 """Requests to the API server on behalf of the scheduler, by aiohttp, and requests passed on as they are.
 
 A few connections are shared by all requests, however many arrive at once: a scheduler posts each Event in a
-goroutine of its own. Watches have connections of their own, so that they cannot fill the pool. Small bodies
-are read whole, larger ones pass through in pieces.
+goroutine of its own. Each class of requests has connections of its own, else an API server that is slow with
+Events, since a webhook for them hangs, would cost the scheduler its Lease. Small bodies are read whole,
+larger ones pass through in pieces.
 """
 
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -21,15 +23,21 @@ from yarl import URL
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.view.target import ViewTarget
+from extender.view.target import RequestClass, ViewTarget
 
 log = logger(__name__)
 
 LARGEST = 16 * 1024 * 1024  # bytes of a body
 _SMALL = 64 * 1024  # bytes
 _PATIENCE = 30.0  # seconds for the next piece of a body
-POOL = 32  # connections for requests; further requests wait for one
-STREAMS = 256  # connections for watches
+# Connections of each class; further requests wait for one.
+_CONNECTIONS = {
+    RequestClass.WATCHING: 256,
+    RequestClass.LEADING: 4,
+    RequestClass.TELLING: 8,
+    RequestClass.SCHEDULING: 24,
+}
+_MOST_TELLING = 128  # Events on their way at once, half of what the port takes; further ones are dropped
 _LONGEST_HEADER = 64 * 1024  # bytes
 _OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
 _REFRESH = 5.0  # seconds between two looks at the credentials
@@ -65,6 +73,10 @@ class UpstreamGone(Exception):
     """The API server did not get the request, or may get it again: the client should repeat it."""
 
 
+class TooManyEvents(Exception):
+    """The API server takes Events more slowly than they come: one is dropped."""
+
+
 class Unanswered(Exception):
     """The API server may have done what was asked, and did not say so."""
 
@@ -72,21 +84,21 @@ class Unanswered(Exception):
 class Upstream:
     """Made and used in one event loop."""
 
-    def __init__(self, endpoint: ApiEndpoint, pool: int = POOL, streams: int = STREAMS) -> None:
+    def __init__(self, endpoint: ApiEndpoint) -> None:
         self._endpoint = endpoint
         self._route = _route(endpoint)
         self._gone = False  # whether the last dial failed
         self._authorization = endpoint.authorization
-        self._requests = _session(pool, aiohttp.ClientTimeout(None, _TURN, _ANSWER, _DIAL))
-        self._streams = _session(streams, aiohttp.ClientTimeout(None, _TURN, None, _DIAL))
+        self._sessions = {asked: _session(asked, limit) for asked, limit in _CONNECTIONS.items()}
+        self._under_way = Counter[RequestClass]()
         self._refreshing = asyncio.create_task(self._stay_current())
 
     async def close(self) -> None:
         self._refreshing.cancel()
         with suppress(asyncio.CancelledError):
             await self._refreshing
-        await self._requests.close()
-        await self._streams.close()
+        for session in self._sessions.values():
+            await session.close()
 
     @asynccontextmanager
     async def open(
@@ -95,9 +107,21 @@ class Upstream:
         """The answer to a request with the headers of the client, its body unread.
 
         aiohttp repeats an idempotent request once if it met an idle connection that had died. Raises
-        UpstreamGone and Unanswered; reading the body raises aiohttp.ClientError.
+        UpstreamGone, Unanswered and TooManyEvents; reading the body raises aiohttp.ClientError.
         """
-        session = self._streams if target.watches else self._requests
+        asked = target.request_class
+        if asked is RequestClass.TELLING and self._under_way[asked] == _MOST_TELLING:
+            raise TooManyEvents
+        self._under_way[asked] += 1
+        try:
+            async with await self._ask(self._sessions[asked], target, headers, body) as answer:
+                yield answer
+        finally:
+            self._under_way[asked] -= 1
+
+    async def _ask(
+        self, session: aiohttp.ClientSession, target: ViewTarget, headers: CIMultiDictProxy[str], body: Body
+    ) -> aiohttp.ClientResponse:
         sent = for_upstream(headers, self._authorization)
         if not body:  # a body that the client announced would be waited for, or be read from the next request
             sent.popall(hdrs.CONTENT_LENGTH, None)
@@ -118,8 +142,7 @@ class Upstream:
         self._gone = False
         if answer.status == 401:
             self._expire()
-        async with answer:
-            yield answer
+        return answer
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
         """What the client has to know of a request that failed."""
@@ -148,7 +171,8 @@ class Upstream:
             self._authorization = await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
-def _session(limit: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+def _session(asked: RequestClass, limit: int) -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(None, _TURN, None if asked is RequestClass.WATCHING else _ANSWER, _DIAL)
     connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_OLDEST_IDLE, socket_factory=_dialled)
     return aiohttp.ClientSession(
         connector=connector,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
-from tests.e2e.harness.faults import before_request, lose_request, pass_on
+from tests.e2e.harness.faults import OFTEN, before_request, hold_request, lose_request, pass_on
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.replica import Replica
 from tests.e2e.harness.resources import LEASES
@@ -299,6 +299,31 @@ def test_a_short_restart_of_muster_costs_no_leadership(stage: Stage, pair: tuple
     stage.wait_phase(stage.gang("a", 4))
     assert not second.leads()
     assert _lease(stage) == before
+
+
+def test_events_that_the_api_server_does_not_take_cost_no_lease(stage: Stage, muster_user: User) -> None:
+    """A webhook for Events hangs, say. More of them come than the view has connections for."""
+    alone = Replica(stage, muster_user, "alone", view=True)
+    wait_for(alone.leads, what="it leads")
+    before = _lease(stage)
+    released = threading.Event()
+    hanging = hold_request(released, "POST", "/events$", times=OFTEN)
+    alone.proxy.inject(hanging)
+    try:
+        stage.nodes(2, cpu="100")
+        stage.wait_bound(stage.pods("single", 150))
+        assert hanging.hit.is_set()
+        renewed = _renewals(alone)
+        wait_for(lambda: _renewals(alone) > renewed + 10, what="the Lease is renewed again and again")
+        stage.wait_phase(stage.gang("a", 3))
+    finally:
+        released.set()
+    assert alone.scheduler.process.alive()
+    assert _lease(stage) == before
+
+
+def _renewals(replica: Replica) -> int:
+    return sum("/leases/muster-scheduler" in call.path for call in replica.proxy.writes())
 
 
 def _lease(stage: Stage) -> tuple[str, int]:

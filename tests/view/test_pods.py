@@ -429,13 +429,35 @@ def test_status_patches_of_our_pods_end_here(stage: Stage, patch: Patch) -> None
     status, body = patch("a", condition("Unschedulable", "0/3 nodes are available"))
     assert (status, json.loads(body)["metadata"]["name"]) == (200, "a")
     patch("a", condition("SchedulerError", "refused"))
-    patch("a", {"status": {"nominatedNodeName": "n1", "padding": "x" * 100_000}})
+    patch("a", {"status": {"nominatedNodeName": None, "padding": "x" * 100_000}})
     assert stage.released.refusals == [("a", "0/3 nodes are available"), ("a", ""), ("a", "")]
 
 
-@pytest.mark.parametrize("body", [condition("Unschedulable", "x"), b"no patch at all"])
-def test_other_status_patches_are_passed_on(stage: Stage, patch: Patch, body: Json | bytes) -> None:
-    """Of pods that are not ours, and what only the API server can answer."""
+def test_a_refusal_has_words_where_its_reason_has_been_told_before(stage: Stage, patch: Patch) -> None:
+    """A merge patch leaves out what the scheduler's copy of the pod has: Muster had said Unschedulable."""
+    stage.released.ours["team-a/a"] = "uid-of-a"  # type: ignore[assignment]
+    patch("a", {"status": {"conditions": [{"type": "PodScheduled", "message": "0/3 nodes are available"}]}})
+    assert stage.released.refusals == [("a", "0/3 nodes are available")]
+
+
+NODE_FOUND: Json = {"status": {"nominatedNodeName": "n1"}}
+CLAIM_MADE: Json = {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "made"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("b", condition("Unschedulable", "x")),
+        ("a", b"no patch at all"),
+        ("a", NODE_FOUND),
+        ("a", CLAIM_MADE),
+    ],
+)
+def test_other_status_patches_are_passed_on(
+    stage: Stage, patch: Patch, name: str, body: Json | bytes
+) -> None:
+    """Of pods that are not ours, what only the API server can answer, and what ends no attempt."""
+    stage.released.ours["team-a/a"] = "uid-of-a"  # type: ignore[assignment]
     sent: list[bytes] = []
 
     def serve() -> None:
@@ -445,9 +467,10 @@ def test_other_status_patches_are_passed_on(stage: Stage, patch: Patch, body: Js
 
     serving = Thread(target=serve)
     serving.start()
-    assert patch("b", body)[0] == 404
+    assert patch(name, body)[0] == 404
     serving.join()
-    assert sent[0].startswith(b"PATCH /api/v1/namespaces/team-a/pods/b/status")
+    assert sent[0].startswith(b"PATCH /api/v1/namespaces/team-a/pods/%b/status" % name.encode())
+    assert not stage.released.refusals
 
 
 def test_a_patch_that_is_too_large_is_413(stage: Stage, patch: Patch) -> None:

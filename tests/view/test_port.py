@@ -22,8 +22,9 @@ from tests.view.raw import CHUNKED, RawServer, dial
 
 NODES = f"/{SECRET}/api/v1/nodes"
 EVENTS = f"/{SECRET}/apis/events.k8s.io/v1/namespaces/a/events"
+LEASE = f"/{SECRET}/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/muster-scheduler"
 WATCH = f"GET {NODES}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-POOL = 32
+POOL, EVENTS_OF_POOL = 32, 8
 
 
 def post(front: Front, count: int) -> list[int]:
@@ -45,7 +46,7 @@ def test_events_posted_in_parallel_share_the_pool(server: Server, front: Front) 
     with ThreadPoolExecutor(60) as clients:
         statuses = list(clients.map(lambda _: post(front, 5), range(60)))
     assert statuses == [[201] * 5] * 60
-    assert len(server.connections) <= POOL
+    assert len(server.connections) <= EVENTS_OF_POOL
     assert metrics.view_dials._value.get() - before == len(server.connections)
 
 
@@ -65,6 +66,35 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
             client.read_until(b"event")
         server.script.append(Reply())
         assert post(front, 1) == [200]
+
+
+def test_events_that_hang_keep_nothing_else_waiting(server: Server, front: Front) -> None:
+    """Half of the port's connections may wait with Events; of further ones, the scheduler is told that they
+    are lost."""
+    server.script.extend([Lines([], "silence")] * EVENTS_OF_POOL)
+    shed = metrics.view_requests.labels("shed")
+    before = shed._value.get()
+    with ExitStack() as stack:
+        for _ in range(128):
+            client = stack.enter_context(closing(dial(front.port)))
+            client.send(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        wait_for(lambda: front.view.show()["connections"] == 128, what="all are there")
+        further = stack.enter_context(closing(HTTPConnection("127.0.0.1", front.port, timeout=60)))
+        wait_for(lambda: _told(further)[0] == 429, what="no further one is taken")
+        assert _told(further) == (429, None)
+        assert shed._value.get() >= before + 2
+        server.script.extend([Reply()] * 2)
+        for path in (LEASE, NODES):
+            further.request("GET", path)
+            assert further.getresponse().read() == b"{}"
+
+
+def _told(client: HTTPConnection) -> tuple[int, str | None]:
+    """What is said of one more Event."""
+    client.request("POST", EVENTS, b"{}")
+    answer = client.getresponse()
+    answer.read()
+    return answer.status, answer.headers["Retry-After"]
 
 
 def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
