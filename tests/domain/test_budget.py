@@ -16,6 +16,69 @@ SMALL = replace(LIMITS, window=4)
 # ---- the window
 
 
+def test_a_gang_that_fits_nowhere_asks_for_no_places() -> None:
+    """It was judged by the window first, and kept everybody from the little that was left there."""
+    world = World(nodes("n", cpu="8"), queue("empty"), queue("busy"), limits=replace(LIMITS, window=10))
+    world.add(gang("slow", 1, created="2026-01-01", queue="busy")).settle()
+    world.add(gang("giant", 10, created="2026-01-02", queue="empty", cpu="1000")).settle()
+    world.add([gang(f"g{n}", 1, created="2026-01-03", queue="busy") for n in range(6)]).settle()
+    assert world.reason("giant") is Reason.NEVER_FITS
+    assert world.verdicts(*(f"g{n}" for n in range(6))) == [STARTS] * 6
+
+
+def test_no_queue_takes_all_places() -> None:
+    """Of what never binds: whoever comes next finds some."""
+    world = World(nodes("n", cpu="1000"), limits=replace(LIMITS, window=100))
+    on_the_way = []
+    for name in ("a", "b", "c"):
+        world.add(queue(name), [gang(f"{name}{n}", 2, queue=name) for n in range(50)]).settle()
+        started = sum(len(world.plan(f"{name}{n}")) for n in range(50))
+        on_the_way.append(started)
+    assert on_the_way == [74, 18, 6]
+
+
+def test_where_there_is_one_queue_it_may_take_all_of_them() -> None:
+    world = World(nodes("n", cpu="1000"), limits=replace(LIMITS, window=100))
+    world.add([gang(f"a{n}", 2) for n in range(60)]).settle()
+    assert sum(len(world.plan(f"a{n}")) for n in range(60)) == 100
+
+
+def large_behind_small() -> World:
+    """A gang of 9 waits for places in a window of 10, behind members that never bind, and others after it."""
+    world = World(nodes("n", cpu="100"), queue("a"), queue("b"), limits=replace(LIMITS, window=10))
+    world.add(gang("first", 2, created="2026-01-01", queue="a")).settle()
+    world.add(gang("large", 9, created="2026-01-02", queue="b")).settle()
+    world.add(gang("behind", 1, created="2026-01-03", queue="b"))
+    return world.add(gang("beside", 1, created="2026-01-03", queue="a")).settle()
+
+
+def test_a_gang_that_waits_for_places_keeps_its_own_queue_waiting_and_no_other() -> None:
+    world = large_behind_small()
+    assert [world.reason(name) for name in ("large", "behind")] == [Reason.WINDOW_FULL] * 2
+    assert world.verdict("beside") is STARTS
+
+
+def test_a_gang_that_has_waited_for_places_as_long_as_a_start_may_take_is_next() -> None:
+    world = large_behind_small()
+    assert world.detail("large").endswith("; from 2026-01-01T00:18:40Z on, nothing else starts before it")
+    world.pass_time(LIMITS.start_deadline)
+    world.add(gang("later", 1, created="2026-01-01", queue="a")).settle()
+    assert world.reason("later") is Reason.WINDOW_FULL
+    for name in ("first-0", "first-1", "beside-0"):
+        world.scheduler_takes(name).run(name).settle()
+    assert world.verdicts("large", "later") == [STARTS, WAITS]
+
+
+def test_what_others_are_kept_from_ends_with_what_the_gang_lacks_besides() -> None:
+    """Its room has gone meanwhile: it does not ask for places any more."""
+    world = large_behind_small()
+    world.pass_time(LIMITS.start_deadline)
+    world.add(stranger("stranger", on="n", cpu="95")).settle()
+    assert world.reason("large") is Reason.NO_ROOM
+    world.add(gang("later", 1, created="2026-01-04", queue="a")).settle()
+    assert world.verdict("later") is STARTS
+
+
 def replaced(name: str, missing: int, **pods: str) -> list[object]:
     """A group that stood whole and lost all members but one."""
     record = group(name, missing + 1, stood_whole=True, created="2026-01-01")

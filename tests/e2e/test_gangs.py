@@ -11,6 +11,7 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.volumes import Provisioner
 from tests.e2e.harness.waiting import GENEROUS, wait_for
 
 BOTH_WAYS = pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated"])
@@ -89,6 +90,19 @@ def test_no_more_members_start_at_once_than_the_window_holds(stage: Stage, muste
     stage.wait_reason("too-large", "TooLargeForWindow")
     assert stage.bound(too_large) == {}
     stage.wait_phase(stage.gang("just-right", 50, gated=True))
+
+
+@pytest.mark.muster_flags("--window", "50")
+def test_a_gang_that_fits_nowhere_keeps_nobody_from_the_window(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
+    """It would fill the window, in which one pod waits for a volume that never comes."""
+    stage.nodes(2, cpu="16")
+    stage.queue("giants")
+    stage.pods("slow", 1, gated=True, **Provisioner(stage).late("never"))
+    stage.gang("giant", 50, queue="giants", cpu="1000", gated=True)
+    stage.wait_reason("giant", "NeverFits")
+    stage.wait_phase(_all_of(stage.gang(f"g{number}", 2, gated=True) for number in range(6)))
 
 
 def test_a_gang_needs_the_minimum_of_each_role(stage: Stage, scheduler: KubeScheduler) -> None:

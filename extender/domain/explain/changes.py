@@ -1,7 +1,6 @@
 """The smallest change that would start a group, by the reason for which it waits. Each is tried out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 from msgspec.structs import replace
@@ -38,7 +37,7 @@ def window_clears(case: WaitingCase) -> StartChange | None:
         return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
 
     window, size = case.snapshot.limits.window, len(missing(case.group).members)
-    count = case.trial.least(size, after)
+    count = case.trial.least(window + size, after)
     return StartChange(f"with room for {count} more in the window") if count is not None else None
 
 
@@ -51,8 +50,7 @@ def window_grows(case: WaitingCase) -> StartChange | None:
 def time(case: WaitingCase) -> StartChange:
     """A pause is over."""
     moment = max(case.decision.retry_at, case.snapshot.now)
-    when = datetime.fromtimestamp(case.snapshot.epoch + moment, UTC)
-    return case.start_change(f"about {when:%Y-%m-%dT%H:%M:%SZ}", replace(case.snapshot, now=moment))
+    return case.start_change(f"about {case.snapshot.timestamp(moment)}", replace(case.snapshot, now=moment))
 
 
 # ---- nodes that would have to come

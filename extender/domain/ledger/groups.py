@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.ownership import OwnerRecord
-from extender.domain.model.reasons import Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import GroupDecision
@@ -174,7 +174,13 @@ class Group:
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
                 return replace(
-                    start, admitted_at=now, admitted=True, rotation=rotation, reservation=None, reclaim=None
+                    start,
+                    admitted_at=now,
+                    admitted=True,
+                    rotation=rotation,
+                    places_since=None,
+                    reservation=None,
+                    reclaim=None,
                 )
             case Verdict.RUNNING if self.stood_whole and not decision.retry_at:
                 return Start()
@@ -184,13 +190,18 @@ class Group:
                 admitted = start.admitted or (self.view is not None and self.view.history.resumes)
                 return replace(start, admitted_at=None, admitted=admitted, reservation=None, reclaim=None)
             case Verdict.WAITING if not decision.undo:
-                since = start.claims_since
+                since, places_since = start.claims_since, start.places_since
+                if decision.reason is not Reason.WINDOW_FULL:
+                    places_since = None
+                elif places_since is None:
+                    places_since = now
                 return replace(
                     start,
                     admitted_at=None,
                     admitted=False,
                     rotation=rotation,
                     claims_since=now if since is None and decision.claims_room else since,
+                    places_since=places_since,
                     reservation=decision.reservation,
                     reclaim=decision.reclaim,
                 )

@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain
 from math import inf
@@ -48,7 +47,8 @@ class Forecast:
         if found is None:
             return None
         now, at = snapshot.now, found.at
-        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, self.timestamp(at))
+        expected = self._round.snapshot.timestamp(at)
+        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, expected)
 
     def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
         """The same nodes with the moment at which they are expected to be free by now; None where they will
@@ -66,7 +66,7 @@ class Forecast:
             return None
         at = departures.moments[first]
         known = None if departures.is_guess(frozenset(reservation.nodes.values()), at) else at
-        return replace(reservation, starts_at=known, expected=self.timestamp(known))
+        return replace(reservation, starts_at=known, expected=self._round.snapshot.timestamp(known))
 
     def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
         """Whether the members will still find room on the reserved nodes at the expected moment."""
@@ -149,14 +149,6 @@ class Forecast:
             if node in nodes
         )
         return requests_of(Counter(shapes))
-
-    def timestamp(self, moment: float | None) -> str:
-        """For people; empty for a moment that is not known, or beyond all calendars."""
-        try:
-            seconds = self._round.snapshot.epoch + (inf if moment is None else moment)
-            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        except (OverflowError, ValueError, OSError):
-            return ""
 
 
 class KeptRoom(msgspec.Struct, eq=False):

@@ -4,10 +4,11 @@ Whatever is taken is taken here. What one group takes the next one lacks; what a
 failed is given back."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
@@ -20,6 +21,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
+_TIMES_FREE = 3  # so many times the places that are left may be one queue's
 UNKNOWN = "?"  # no user has this name
 
 
@@ -34,7 +36,7 @@ class Budget:
         self.shares = QueueShares(snapshot, shares, self.journal)
         self.flavors = FlavorAmounts(snapshot, self.journal)
         self.running = RunningCounts(snapshot, self.journal)
-        self.window = Window(snapshot.limits.window, self.journal)
+        self.window = Window(snapshot, self.journal)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
 
@@ -69,13 +71,13 @@ class Budget:
             self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
             self.flavors.take(group, plan)
             self.running.take(group, len(plan))
-            self.window.take(len(plan) if places is None else places)
+            self.window.take(group.queue, len(plan) if places is None else places)
 
     def release(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Give back what was taken for members."""
         self.let_go(group, plan)
         self.running.take(group, -len(plan))
-        self.window.take(-len(plan))
+        self.window.take(group.queue, -len(plan))
 
     def hold(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Room and share for members that start once the room is free."""
@@ -97,31 +99,74 @@ def _requests(group: GroupView, plan: Mapping[Uid, str]) -> Resources:
 
 class Window:
     """The starting window: how many members may be on their way to the scheduler at once. Used up within a
-    round. Everything that is on its way already has its place before anything new."""
+    round. Everything that is on its way already has its place before anything new.
 
-    def __init__(self, size: int, journal: Journal) -> None:
-        self.size = size
-        self.left = size
+    No queue takes all of it: with further members it may have three times as many places as are left then. So
+    one that is alone takes three quarters, two take three sevenths each, and whoever comes next finds some
+    (the dynamic thresholds of shared buffers, Choudhury and Hahne 1998). A gang is never split to fit: where
+    nothing of its queue is on its way, it may have all that is left.
+
+    A gang that waits for places only keeps them from its own queue, until it has waited for as long as a
+    start may take: then nothing else starts before it. Whatever has a place now has left it by then again."""
+
+    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
+        self.size = self.left = snapshot.limits.window
+        self.taken = Counter[str]()
+        """By queue."""
+        self._patience = snapshot.limits.start_deadline
+        queues = (name for name, queue in snapshot.queues.items() if queue.exists and name != ROOT_QUEUE)
+        self._is_shared = sum(1 for _ in queues) > 1
+        self._first: GroupView | None = None
+        self._held_up: set[str] = set()
         self._journal = journal
-        self.is_full = False
-        """A gang waits for a place: it is not overtaken by smaller ones, so no other gets one."""
 
-    def take(self, members: int) -> None:
-        self._count(members)
-        self._journal.note(partial(self._count, -members))
+    def begin(self, groups: Iterable[GroupView], is_due: Callable[[float], bool]) -> None:
+        """Of `groups`, one that has waited too long for places goes before all others."""
+        waiting = (group for group in groups if group.start.places_since is not None)
+        overdue = [group for group in waiting if is_due(self.patience_ends(group))]
+        self._first = min(overdue, key=lambda group: (self.patience_ends(group), group.order), default=None)
 
-    def _count(self, members: int) -> None:
+    def patience_ends(self, group: GroupView) -> float:
+        """From when on nothing else starts before a group that waits for places."""
+        return (group.start.places_since or 0.0) + self._patience
+
+    def take(self, queue: str, members: int) -> None:
+        self._count(queue, members)
+        self._journal.note(partial(self._count, queue, -members))
+
+    def _count(self, queue: str, members: int) -> None:
         self.left -= members
+        self.taken[queue] += members
 
-    def has_place_for(self, members: int) -> bool:
-        """Whether a whole gang may start; if not, none after it may."""
-        self.is_full = self.is_full or members > self.left
-        return not self.is_full
+    def has_places_for(self, group: GroupView, members: int) -> bool:
+        """Whether a whole gang may start."""
+        if self.goes_first(group):
+            return members <= self.left
+        if self._first is not None or group.queue in self._held_up:
+            return False
+        return members <= (self._threshold(group.queue) if self.taken[group.queue] else self.left)
+
+    def hold_up(self, queue: str) -> None:
+        """A gang of this queue waits for places: it is not overtaken by smaller ones."""
+        self._held_up.add(queue)
+
+    def goes_first(self, group: GroupView) -> bool:
+        return self._first is not None and self._first.key == group.key
 
     @property
-    def places(self) -> int:
+    def is_waited_for(self) -> bool:
+        return bool(self._held_up) or self._first is not None
+
+    def places(self, queue: str) -> int:
         """For members that come one by one, after all gangs."""
-        return 0 if self.is_full else max(self.left, 0)
+        if self._first is not None or queue in self._held_up:
+            return 0
+        return self._threshold(queue) or min(max(self.left, 0), not self.taken[queue])
+
+    def _threshold(self, queue: str) -> int:
+        """How many more members of a queue may come."""
+        free = (_TIMES_FREE * self.left - self.taken[queue]) // (_TIMES_FREE + 1)
+        return max(free if self._is_shared else self.left, 0)
 
 
 class Scope(NamedTuple):

@@ -55,6 +55,7 @@ def judge_all(round_: Round) -> Judged:
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_all(round_, replacing) if replacing else []
     standing = keep_all(round_, groups[State.STANDING]) if groups[State.STANDING] else []
+    round_.budget.window.begin(in_line, round_.is_due)
     waiting = reclaim.keep(round_, in_line) if round_.reclaims else in_line
 
     # 3. Starts under way, or left short by a crash, are completed; then replacements have the first claim.
@@ -112,11 +113,11 @@ def _take_back(round_: Round, lending: Lending) -> list[GroupView]:
 
 
 def _is_calm(round_: Round, lending: Lending) -> bool:
-    """Whether no gang that waits keeps anything from others: room that is taken back or kept for it, or the
-    last places in the window. And what one says of refusals, others of the same kind repeat."""
+    """Whether no gang that waits keeps anything from others: room that is taken back or kept for it, or
+    places in the window. And what one says of refusals, others of the same kind repeat."""
     is_refused = round_.snapshot.refused or round_.budget.planner.capacity.is_refused_anywhere
     takes_back = round_.has_begun_reclaim or round_.reclaims
-    return not (takes_back or is_refused or round_.budget.window.is_full) and lending.keeps_nothing
+    return not (takes_back or is_refused or round_.budget.window.is_waited_for) and lending.keeps_nothing
 
 
 def _by_state(round_: Round) -> dict[State, list[GroupView]]:

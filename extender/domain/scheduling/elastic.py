@@ -111,7 +111,7 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
     shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
     yield shares.headroom_below_ceiling(queue, requests), Reason.QUEUE_CEILING
     yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
-    yield round_.budget.window.places, Reason.WINDOW_FULL
+    yield round_.budget.window.places(queue), Reason.WINDOW_FULL
     if not is_lent:
         yield shares.headroom_at(shares.tree.seat[queue], requests, 1.0), Reason.QUEUE_SHARE
 

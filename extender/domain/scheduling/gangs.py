@@ -1,7 +1,8 @@
 """Admitting gangs that wait: whole, or with the one reason that holds them. First all groups at or below
 their queue's deserved share; then, where room is lent, those above it.
 
-A gang is held by its queue's limits, its ceiling, the window, its share, and then by room, in this order.
+A gang is held by its queue's limits, its ceiling, its share, then by room, and last by the window: only one
+that could start now asks for places there.
 Groups of one queue that want the same are judged once, until one of them takes something."""
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,6 +90,8 @@ class Admission:
             group, decision = shrink(group, decision, self._judge, self._budget)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
+        if decision.reason is Reason.WINDOW_FULL:
+            self._budget.window.hold_up(group.queue)
         return self._with_claims(group, self._in_line(group, decision))
 
     def _in_line(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
@@ -121,7 +124,7 @@ class Admission:
         own, passed = self._reservations.of(group), self._reservations.may_backfill(group)
         signature = None if group.once(may_choose) else _signature(self._budget.planner, missing(group))
         equals: Equals | None = None
-        if not own and signature is not None:
+        if not own and signature is not None and not self._budget.window.goes_first(group):
             alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
             equals = alike, len(passed), self._budget.running.whose(group)
             if equals in self._equals:
@@ -150,30 +153,44 @@ class Admission:
         return decision
 
     def _judge_now(self, group: GroupView) -> GroupDecision | None:
-        wanted, budget, is_lent = self._wanted(group), self._budget, self._lending.has_begun
+        wanted, budget = self._wanted(group), self._budget
         if (limited := self._limited(group, wanted)) is not None:
             return limited
-        if not is_lent and budget.shares.is_above_share(group.queue, wanted.requests):
+        if not self._lending.has_begun and budget.shares.is_above_share(group.queue, wanted.requests):
             return None
         if budget.flavors.of(group.queue):
-            lacks_room = partial(self._lacks_room, group)
-            choice = choose(budget.flavors, group, wanted.members, {}, is_lent, lacks_room)
-            if choice.tried and choice.is_above_share:
-                return None
-            if choice.tried:
-                if choice.depends_on_room and len(by_role(group, wanted.members)) > 1:
-                    self._round.shortages.are_all = False  # roles that did find room
-                decision = waits(group, *choice.why())
-                return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
-            wanted = choice.wanted
-        signature = _signature(budget.planner, wanted)
+            chosen = self._choose_flavors(group, wanted)
+            if not isinstance(chosen, Missing):
+                return chosen
+            wanted = chosen
+        signature, size = _signature(budget.planner, wanted), len(wanted.members)
         if signature in self._unplaceable:
             return waits(group, *self._unplaceable[signature])
         is_short = budget.planner.capacity.is_short_for(wanted.shapes)
-        plan = None if is_short else budget.place(group, wanted.members)
-        if plan is not None:
-            return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
+        if not is_short and budget.window.has_places_for(group, size):
+            if (plan := budget.place(group, wanted.members)) is not None:
+                return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
+        elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
+            detail = f"{size} members to start, window {budget.window.size}"
+            if group.start.places_since is not None:
+                ends = self._round.snapshot.timestamp(budget.window.patience_ends(group))
+                detail = f"{detail}; from {ends} on, nothing else starts before it"
+            return waits(group, Reason.WINDOW_FULL, detail)
         return waits(group, *self._no_placement(group, wanted, signature, is_short))
+
+    def _choose_flavors(self, group: GroupView, wanted: Missing) -> Missing | GroupDecision | None:
+        """The members, bound to the nodes of a flavor each; or what is decided where some have none."""
+        lacks_room = partial(self._lacks_room, group)
+        is_lent = self._lending.has_begun
+        choice = choose(self._budget.flavors, group, wanted.members, {}, is_lent, lacks_room)
+        if not choice.tried:
+            return choice.wanted
+        if choice.is_above_share:
+            return None
+        if choice.depends_on_room and len(by_role(group, wanted.members)) > 1:
+            self._round.shortages.are_all = False  # roles that did find room
+        decision = waits(group, *choice.why())
+        return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
 
     def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""
@@ -184,7 +201,7 @@ class Admission:
         return missing_of(group, planner.fitting(group.waiting))
 
     def _limited(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
-        """What its queue's limits, its ceiling or the window say against a start."""
+        """What its queue's limits, its ceiling or the size of the window say against a start."""
         shares, window = self._budget.shares, self._budget.window
         queue, size = group.queue, len(wanted.members)
         if (excess := self._budget.running.excess(group, size)) is not None:
@@ -197,10 +214,7 @@ class Admission:
             return waits(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
         if size > window.size:
             return waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}")
-        if window.has_place_for(size):
-            return None
-        self._equals.clear()
-        return waits(group, Reason.WINDOW_FULL, f"{size} members to start, window {window.size}")
+        return None
 
     def _lacks_room(self, group: GroupView, wanted: Missing) -> tuple[Reason, str] | None:
         """Why members find no room on the nodes of a flavor; None if they do."""

@@ -40,8 +40,8 @@ class Remaining(msgspec.Struct, frozen=True, eq=False):
     """What they hold of their flavors."""
     running: Sums
     """What runs of that on which they have limits."""
-    places: int
-    """In the window."""
+    places: Mapping[str, int]
+    """By queue those that are taken in the window."""
     in_force: InForce
     """The reservations."""
 
@@ -52,7 +52,7 @@ class Remaining(msgspec.Struct, frozen=True, eq=False):
             budget.shares.standing,
             budget.flavors.amounts,
             budget.running.sums,
-            budget.window.left,
+            +budget.window.taken,
             in_force,
         )
 

@@ -8,7 +8,6 @@ start."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
@@ -100,16 +99,20 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
 def _go_on(round_: Round, group: GroupView) -> GroupDecision:
     reclaim, budget, wanted = round_.reclaims[group.key], round_.budget, missing(group)
     budget.let_go(group, reclaim.plan)
-    if budget.window.has_place_for(len(wanted.members)):
+    reason = Reason.RECLAIMING
+    if budget.window.has_places_for(group, len(wanted.members)):
         # Once a group starts, nobody is evicted for it any more: so no gang may be in part.
         may_start = not is_any_in_part(round_, reclaim) or round_.is_due(reclaim.until)
         if may_start and (plan := _place(round_, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         if why := _in_vain(round_, reclaim):
             return fail(round_, group, f"{why}: {reclaim.detail}")
+    elif not is_any_in_part(round_, reclaim):
+        reason = Reason.WINDOW_FULL
+        budget.window.hold_up(group.queue)
     budget.hold(group, reclaim.plan)
     _evict(round_, group, reclaim)
-    return replace(waits(group, Reason.RECLAIMING, reclaim.detail), reclaim=reclaim)
+    return replace(waits(group, reason, reclaim.detail), reclaim=reclaim)
 
 
 def _in_vain(round_: Round, reclaim: Reclaim) -> str:
@@ -378,7 +381,7 @@ def _leaving(round_: Round) -> Iterator[PodRecord]:
 
 def _detail(round_: Round, victims: Sequence[ReclaimVictim], until: float) -> str:
     """Who gives back how much, and until when."""
-    deadline = datetime.fromtimestamp(round_.snapshot.epoch + until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    deadline = round_.snapshot.timestamp(until)
     if not victims:
         return f"the room of pods that are being deleted is kept for it until {deadline}"
     owners = Counter(victim.group or f"{victim.namespace}/{victim.name}" for victim in victims)

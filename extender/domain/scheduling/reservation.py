@@ -90,7 +90,7 @@ class Reservations:
         since = reservation.since if promised is None else promised
         turn = turn_at(self._round.snapshot.now, since, self._round.limits.room_kept)
         self._round.is_due(turn.until)
-        lent_until = "" if turn.is_kept else self._forecast.timestamp(turn.until)
+        lent_until = "" if turn.is_kept else self._round.snapshot.timestamp(turn.until)
         return replace(reservation, lent_until=lent_until)
 
     def _note_share(self, group: GroupView, reservation: Reservation) -> None:

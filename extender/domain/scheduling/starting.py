@@ -133,8 +133,8 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
         group = kept.group
         with Guard(round_, group, kept.plan):
             retry = retry_of(round_, kept)
-            started = dict(islice(more.items(), window.places))
-            window.take(len(started))
+            started = dict(islice(more.items(), window.places(group.queue)))
+            window.take(group.queue, len(started))
             kept.add(started)
             reason, detail = _why_not_all(round_, kept, len(more) - len(started), retry)
             decision = GroupDecision(

@@ -89,6 +89,8 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     """The rotation of its queue in which it has its turn; None: it has not been given one."""
     claims_since: float | None = None
     """When room was first kept for it, within its share; None: not since it last stood whole."""
+    places_since: float | None = None
+    """Since when it could start but for places in the window; None: that is not what it waits for."""
     reservation: Reservation | None = None
     """The nodes reserved for it, once it has waited too long."""
     reclaim: Reclaim | None = None

@@ -3,7 +3,7 @@ works with.
 """
 
 from collections.abc import Mapping, Set
-from datetime import datetime
+from datetime import UTC, datetime
 from math import inf
 
 import msgspec
@@ -216,3 +216,11 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
             return min(datetime.fromisoformat(timestamp).timestamp() - self.epoch, self.now)
         except ValueError:
             return self.now
+
+    def timestamp(self, moment: float | None) -> str:
+        """A moment for people; empty for one that is not known, or beyond all calendars."""
+        try:
+            seconds = self.epoch + (inf if moment is None else moment)
+            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        except (OverflowError, ValueError, OSError):
+            return ""
