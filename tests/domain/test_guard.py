@@ -62,7 +62,7 @@ def decision_of(decisions: Decisions, name: str) -> GroupDecision:
     [
         {"min_task_member": Hostile()},
         {"planned": Hostile()},
-        {"refusals": Hostile(), "expected_since": Hostile()},
+        {"attempts": Hostile()},
         {"waiting": None},
         {"start": None},
         {"queue": None},

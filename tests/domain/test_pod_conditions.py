@@ -190,7 +190,8 @@ def test_own_words_are_not_taken_for_a_refusal_of_the_planned_node() -> None:
 
 
 def _refusals(world: World) -> int:
-    return len(world.ledger.snapshot().groups[key("pod:p")].refusals)
+    attempts = world.ledger.snapshot().groups[key("pod:p")].attempts
+    return sum(attempt.refused_at is not None for attempt in attempts.values())
 
 
 def test_own_words_cause_no_decision_and_are_known_all_the_same() -> None:
@@ -217,7 +218,7 @@ def test_a_refusal_that_own_words_replaced_is_news_when_it_comes_again() -> None
     world = World(node("a"), pod("p", gated=False)).settle()
     message = "0/1 nodes are available: 1 Insufficient magic."
     world.refuse("p", message)
-    first = world.ledger.snapshot().groups[key("pod:p")].refusals
+    first = world.ledger.snapshot().groups[key("pod:p")].attempts
     world.advance(1.0).refuse("p", refusal(Reason.NO_ROOM))
     world.advance(1.0).refuse("p", message)
-    assert world.ledger.snapshot().groups[key("pod:p")].refusals != first
+    assert world.ledger.snapshot().groups[key("pod:p")].attempts != first

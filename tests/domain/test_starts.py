@@ -196,6 +196,45 @@ def test_a_refused_member_moves_elsewhere_while_the_rest_stays() -> None:
     assert world.settle().verdict("g") is RUNS
 
 
+def test_a_start_that_is_refused_says_so_while_it_goes_on() -> None:
+    world = World(nodes("a", "b", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    world.refuse("g-0", "0/2 nodes are available: 2 too crooked.")
+    world.settle()
+    assert (world.verdict("g"), world.reason("g")) == (STARTS, Reason.REFUSED_BY_SCHEDULER)
+    assert world.detail("g") == "0/2 nodes are available: 2 too crooked."
+    world.scheduler_takes("g-0", "g-1")
+    assert (world.settle().verdict("g"), world.reason("g")) == (RUNS, None)
+
+
+def test_a_member_that_is_refused_on_a_second_node_ends_the_start() -> None:
+    """Whatever its size: a large gang covers all nodes at once, a small one would go from node to node."""
+    for members in (2, 40):
+        world = World(nodes(*(f"n{n}" for n in range(20)), cpu="4"), gang("g", members)).settle()
+        world.ungate(*(f"g-{n}" for n in range(members)))
+        for turn in range(2):
+            for n in range(members):
+                world.refuse(f"g-{n}", f"0/20 nodes are available: no such claim ({turn}).")
+            world.pass_time(2.5)
+        assert (members, world.reason("g")) == (members, Reason.BACKING_OFF)
+        assert "no such claim" in world.detail("g")
+        assert world.ledger.snapshot().groups[key("g")].start.failures == 1
+        assert world.claim_count() == 0, "its places in the window are free"
+
+
+def test_a_new_plan_does_not_put_off_the_deadline_of_a_start() -> None:
+    """The nodes that it is planned on vanish, one after the other."""
+    world = World(nodes("n0", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    begun = world.now
+    for turn in range(1, 20):
+        world.pass_time(5.0)
+        if world.verdict("g") is not STARTS:
+            break
+        world.add(node(f"n{turn}", cpu="2")).drop_node(f"n{turn - 1}")
+        world.settle()
+    assert world.reason("g") is Reason.BACKING_OFF
+    assert world.now - begun <= LIMITS.deadline(2) + 5.0
+
+
 def test_a_member_that_never_arrives_moves_too() -> None:
     world = World(nodes("a", "b", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1")
     first = world.plan("g")["g-0"]

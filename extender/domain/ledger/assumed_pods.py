@@ -15,7 +15,6 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.queues.spec import flavor_on
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.group_view import Refusal
 
 Losses = Counter[tuple[GroupKey, str]]  # members by group and role
 Options = Mapping[str, Iterable[PodRecord]]  # victims by node
@@ -141,7 +140,8 @@ class AssumedPods:
                     return self._pin(pod, node)
             if list(nodes) != [pod.nominated]:
                 text = f"the scheduler did not offer node {claim.node}"
-                group.refusals.setdefault(pod.uid, Refusal(text, self._clock()))
+                if group.attempt(pod.uid).refused_at is None:
+                    group.note_refused(pod.uid, text, self._clock())
                 self._registry.touch(pod.group)
                 self._changes.mark()
             return Reason.NO_ROOM
@@ -238,7 +238,9 @@ class AssumedPods:
         claim = self._claims.get(pod.uid)
         if claim is None or claim.node != node or not claim.stage.pinned:
             self._moves.put(pod, ClaimEvent.ANSWER, node)
-            self._registry.group(pod.group).refusals.pop(pod.uid, None)
+            group = self._registry.group(pod.group)
+            group.note_withdrawn(pod.uid)
+            group.note_shown(pod.uid, node, self._clock())
             self._changes.mark_quietly()
         return [node]
 

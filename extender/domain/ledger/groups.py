@@ -11,7 +11,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView, Refusal, Start
+from extender.domain.snapshot.group_view import Attempt, GroupView, Start
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import whole
 
@@ -20,10 +20,10 @@ class Group:
     """A group as the ledger knows it, by a PodGroup or by pods alone."""
 
     __slots__ = (
+        "attempts",
         "bound_since",
         "crowded_out",
         "entitled_in",
-        "expected_since",
         "got_going",
         "job",
         "job_finished_at",
@@ -36,7 +36,6 @@ class Group:
         "record",
         "records",
         "reduced_to",
-        "refusals",
         "standing",
         "start",
         "started",
@@ -58,10 +57,7 @@ class Group:
         self.standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
         self.started: dict[Uid, str] = {}  # members that run or have run, with their roles
         self.bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
-        self.expected_since: dict[
-            Uid, float
-        ] = {}  # when the scheduler could first use members' planned nodes
-        self.refusals: dict[Uid, Refusal] = {}  # the scheduler's last refusals of members
+        self.attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
         self.view: GroupView | None = None  # the view made last
         self.job: JobRecord | None = None  # the job that is managed, and makes its pods
         self.job_let_go: float | None = None  # since when that is not suspended, as far as was seen
@@ -100,8 +96,7 @@ class Group:
         self.standing.pop(uid, None)
         self.started.pop(uid, None)
         self.bound_since.pop(uid, None)
-        self.expected_since.pop(uid, None)
-        self.refusals.pop(uid, None)
+        self.attempts.pop(uid, None)
 
     @property
     def namespace(self) -> str:
@@ -158,6 +153,44 @@ class Group:
         enough = len(self.standing) >= self.needs[0]
         return enough and whole(*self.needs, Counter(self.standing.values()), len(self.standing))
 
+    # ---- attempts of members
+
+    def attempt(self, uid: Uid) -> Attempt:
+        return self.attempts.get(uid, _NO_ATTEMPT)
+
+    def note_planned(self, uid: Uid, node: str) -> None:
+        """A decision has another node for a member."""
+        known = self.attempt(uid)
+        moves = known.moves + (known.refused_at is not None)
+        self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals, moves=moves)
+
+    def note_shown(self, uid: Uid, node: str, now: float) -> None:
+        """The scheduler can use the planned node of a member. The clock of a start begins with the first."""
+        known = self.attempt(uid)
+        if known.shown_at is None:
+            self.attempts[uid] = replace(known, node=node, shown_at=now)
+        if self.start.released_at is None:
+            self.start = replace(self.start, released_at=now)
+
+    def note_refused(self, uid: Uid, words: str, refused_at: float | None) -> None:
+        """The scheduler found no node. `refused_at`: None if it is asked once more."""
+        known = self.attempt(uid)
+        self.attempts[uid] = replace(
+            known, shown_at=refused_at, refused_at=refused_at, words=words, refusals=known.refusals + 1
+        )
+
+    def note_withdrawn(self, uid: Uid) -> None:
+        """The scheduler cannot use a planned node any more, or what it said of one does not count."""
+        if (known := self.attempts.get(uid)) is not None:
+            self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
+
+    def begin_attempts_anew(self) -> None:
+        """A start is over. It is still known whom the scheduler refused."""
+        refused = ((uid, known.refusals) for uid, known in self.attempts.items() if known.refusals)
+        self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
+
+    # ---- starts
+
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """The history of its starts after a decision, published `now`."""
         start = self.start
@@ -176,6 +209,7 @@ class Group:
                 return replace(
                     start,
                     admitted_at=now,
+                    released_at=None,
                     admitted=True,
                     rotation=rotation,
                     places_since=None,
@@ -188,7 +222,14 @@ class Group:
                 return Start()
             case Verdict.RUNNING:
                 admitted = start.admitted or (self.view is not None and self.view.history.resumes)
-                return replace(start, admitted_at=None, admitted=admitted, reservation=None, reclaim=None)
+                return replace(
+                    start,
+                    admitted_at=None,
+                    released_at=None,
+                    admitted=admitted,
+                    reservation=None,
+                    reclaim=None,
+                )
             case Verdict.WAITING if not decision.undo:
                 since, places_since = start.claims_since, start.places_since
                 if decision.reason is not Reason.WINDOW_FULL:
@@ -198,6 +239,7 @@ class Group:
                 return replace(
                     start,
                     admitted_at=None,
+                    released_at=None,
                     admitted=False,
                     rotation=rotation,
                     claims_since=now if since is None and decision.claims_room else since,
@@ -260,6 +302,9 @@ class Group:
     def needs_no_barrier(self) -> bool:
         """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
         return self.needs[0] <= 1 and not self.needs[1]
+
+
+_NO_ATTEMPT = Attempt()
 
 
 def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:

@@ -221,6 +221,8 @@ class Ledger:
         if decision.stood_whole and not group.stood_whole:
             group.stood_with, turned = group.view.needs if group.view else group.needs, True
         if (start := group.start_after(decision, now)) != group.start:
+            if group.start.admitted_at is not None and start.admitted_at is None:
+                group.begin_attempts_anew()
             group.start, turned = start, True
         if turned:
             self.registry.touch(group.key)
@@ -242,10 +244,9 @@ class Ledger:
             self._changes.mark()
         elif node is not None and (claim is None or claim.node != node):
             self._moves.put(pod, ClaimEvent.PLAN, node)
-            group.refusals.pop(pod.uid, None)
-            group.expected_since.pop(pod.uid, None)
+            group.note_planned(pod.uid, node)
             if self._releases.sees(pod):
-                group.expected_since[pod.uid] = self._clock()
+                group.note_shown(pod.uid, node, self._clock())
             self._changes.mark()
 
     # ---- what came of decisions

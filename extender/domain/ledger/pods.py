@@ -16,7 +16,6 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import foreign_record, pod_record
-from extender.domain.snapshot.group_view import Refusal
 
 _FEW_SHAPES = 1000
 
@@ -163,10 +162,9 @@ class Pods:
             group.note_bound(record, self._clock())
             self._note_refusal(group, record, before)
             if record.node or not record.waiting:
-                group.refusals.pop(record.uid, None)
-                group.expected_since.pop(record.uid, None)
-            elif self._releases.sees(record) and self._claims.get(record.uid) is not None:
-                group.expected_since.setdefault(record.uid, self._clock())
+                group.attempts.pop(record.uid, None)
+            elif self._releases.sees(record) and (claim := self._claims.get(record.uid)) is not None:
+                group.note_shown(record.uid, claim.node, self._clock())
             self._moves.restand(group, record)
             self._registry.touch(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
@@ -191,7 +189,7 @@ class Pods:
             return
         if self._changes.note_asked():
             self._changes.mark()
-        group.refusals[pod.uid] = Refusal(text, self._clock())
+        group.note_refused(pod.uid, text, self._clock())
         self._moves.refuse(pod)
 
 

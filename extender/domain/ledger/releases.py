@@ -49,7 +49,6 @@ class Releases:
         self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
         self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
-        self._wary: set[Uid] = set()  # pods of which an attempt has failed
         self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
         self._has_begun = False  # whether this process has begun to show pods; others did before
         self._taken_back = 0
@@ -131,7 +130,6 @@ class Releases:
         self._shown.pop(pod.uid, None)
         self._changed.pop(pod.uid, None)
         self._leaving.pop(pod.uid, None)
-        self._wary.discard(pod.uid)
         self._met.discard(pod.uid)
         if self._named.get(pod.key) == pod.uid:
             del self._named[pod.key]
@@ -150,12 +148,8 @@ class Releases:
     def note_fresh_start(self) -> None:
         self._leaving.clear()
 
-    def is_wary_of(self, uid: Uid) -> bool:
-        return uid in self._wary
-
     def retry(self, uid: Uid, soon: bool) -> None:
         """The attempt of a pod that was taken back has ended, and another one follows, at once if `soon`."""
-        self._wary.add(uid)
         self._leaving[uid] = self._clock() + (0.0 if soon else _LAG)
 
     def note_planned(self, group: GroupKey) -> None:

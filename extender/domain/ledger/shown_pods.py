@@ -12,7 +12,6 @@ from extender.domain.ledger.state import Parts
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances, Change
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.snapshot.group_view import Refusal
 
 _ERRORS = "attempts to bind the pod failed"
 
@@ -122,8 +121,9 @@ class ShownPods(Appearances):
         if claim.stage is not ClaimStage.PLANNED:
             return False
         group = self._registry.group(claim.pod.group)
-        if group.refusals.pop(claim.pod.uid, None) is None:
+        if group.attempt(claim.pod.uid).refused_at is None:
             return False
+        group.note_withdrawn(claim.pod.uid)
         self._releases.note_planned(claim.pod.group)
         self._registry.touch(claim.pod.group)
         return True
@@ -133,32 +133,35 @@ class ShownPods(Appearances):
         claims = (self._claims.get(uid) for uid in group.pods)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         for claim in planned:
-            if claim.pod.uid not in group.refusals and self._releases.may_show(claim.pod, claim.node):
-                appearance = self._appearance(claim)
+            is_refused = group.attempt(claim.pod.uid).refused_at is not None
+            if not is_refused and self._releases.may_show(claim.pod, claim.node):
+                appearance = self._appearance(group, claim)
+                group.note_shown(claim.pod.uid, claim.node, self._clock())
                 self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.mark_quietly()
         return all(claim.pod.uid in self._releases.shown for claim in planned)
 
-    def _appearance(self, claim: Claim) -> Appearance:
-        """A member of a gang is nominated to its node. For a group of one, the scheduler's own scoring picks
-        the node; it has to ask where claims of gangs are to be minded that it does not know."""
-        pod = claim.pod
-        if not self._registry.group(pod.group).needs_no_barrier:
-            return Appearance(node=claim.node)
-        return Appearance(asks=self._releases.is_wary_of(pod.uid) or self._minds_gangs)
+    def _appearance(self, group: Group, claim: Claim) -> Appearance:
+        """A member of a gang is nominated to its node. Once the scheduler has refused it, it may find another
+        by itself; for a group of one, its own scoring picks the node. It has to ask then, where claims are to
+        be minded that it does not know."""
+        attempt = group.attempt(claim.pod.uid)
+        if group.needs_no_barrier:
+            return Appearance(asks=attempt.refusals > 0 or self._minds_gangs)
+        return Appearance(asks=True) if attempt.words else Appearance(node=claim.node)
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
         """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
-        is shown again soon: a call may have met a restart, or the scheduler does not know yet that room has
-        become free. After that it is planned elsewhere."""
+        is shown again soon, and the scheduler asks filter: a call may have met a restart, or it does not know
+        yet that room has become free. After that it is planned elsewhere."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return
-        group, now = self._registry.group(pod.group), self._clock()
-        if self._releases.is_wary_of(pod.uid):
-            group.refusals[pod.uid] = Refusal(text or _ERRORS, now)
-            group.expected_since[pod.uid] = now
+        group = self._registry.group(pod.group)
+        is_asked_again = group.attempt(pod.uid).refusals == 0
+        words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
+        group.note_refused(pod.uid, words, refused_at)
         self._moves.refuse(pod)
         self._releases.retry(pod.uid, soon=not text or REFUSAL_PREFIX in text)
         self._registry.touch(pod.group)

@@ -142,7 +142,7 @@ class ClaimMoves:
         assert stage is None, event
         before = self._claims.drop(pod.uid)
         self._changes.note_freed(pod.group)
-        self._registry.group(pod.group).expected_since.pop(pod.uid, None)
+        self._registry.group(pod.group).note_withdrawn(pod.uid)
         self._note(pod, before)
 
     def refuse(self, pod: PodRecord) -> None:

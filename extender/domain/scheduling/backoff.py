@@ -78,12 +78,18 @@ def retry_of(round_: Round, kept: KeptPlan) -> Retry:
     return Retry(at, not round_.is_due(at), failed)
 
 
+def refusal_of(kept: KeptPlan) -> str:
+    """What the scheduler said last of a member that has no node yet; empty: nothing."""
+    attempts = kept.group.attempts
+    lacking = (*(pod for pod, _ in kept.group.pinned), *kept.group.waiting)
+    words = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
+    return next(filter(None, words), "") if attempts else ""
+
+
 def why_no_plan(kept: KeptPlan) -> str:
     """Why members have no node, as text."""
-    refusals = kept.group.refusals
-    text = [refusals[pod.uid].text for pod in kept.unplanned if pod.uid in refusals]
-    if text:
-        return text[0]
+    if words := refusal_of(kept):
+        return words
     if kept.moved:
         return "the scheduler did not use the planned nodes in time"
     return "no room for the members that are still missing"

@@ -120,13 +120,12 @@ class Unused(NamedTuple):
 
 def _unused(group: GroupView, pod: PodRecord) -> Unused | None:
     """Since when the scheduler could have used a member's planned node; None: it could not yet."""
-    since, refusal = group.expected_since.get(pod.uid), group.refusals.get(pod.uid)
-    if since is None:
+    attempt = group.attempts.get(pod.uid)
+    if attempt is None or attempt.shown_at is None:
         return None
-    known = bool(pod.unschedulable)
-    if refusal is not None and refusal.at >= since:
-        return Unused(refusal.at, refused=True, known=known)
-    return Unused(since, refused=False, known=known)
+    is_refused = attempt.refused_at is not None
+    since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
+    return Unused(since, is_refused, known=bool(pod.unschedulable))
 
 
 def _longest_unused(group: GroupView) -> tuple[Unused, ...]:

@@ -16,7 +16,15 @@ from itertools import islice
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.scheduling.backoff import TOO_LATE, Retry, back_off, fail, retry_of, why_no_plan
+from extender.domain.scheduling.backoff import (
+    TOO_LATE,
+    Retry,
+    back_off,
+    fail,
+    refusal_of,
+    retry_of,
+    why_no_plan,
+)
 from extender.domain.scheduling.flavors import flavors_in_use
 from extender.domain.scheduling.obstacles import no_group, not_replaced, waits
 from extender.domain.scheduling.plans import KeptPlan, all_that_join, as_many_as_join, keep_all
@@ -72,8 +80,14 @@ def complete(round_: Round, starts: Iterable[KeptPlan]) -> None:
 
 def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     """What cannot be planned ends the start, unless members are bound already (those are worth waiting for
-    until the deadline) or the start is young (room may come back at once)."""
+    until the deadline) or the start is young (room may come back at once). A member that the scheduler has
+    refused may move once; after that the start has failed, and gives its room and its places back."""
     budget, absent = round_.budget, missing(group).absent
+    refusal = refusal_of(kept)
+    moved_before = any(group.attempts[uid].moves for uid in kept.moved if uid in group.attempts)
+    if moved_before and refusal and not group.placed:
+        budget.release(group, kept.plan)
+        return fail(round_, group, refusal, kept.moved)
     if group.start.admitted_at is None and (above := _above_ceiling(round_, kept)):
         budget.release(group, kept.plan)
         return fail(round_, group, above)
@@ -84,17 +98,19 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     if (more is None or absent) and not group.placed:
         if not group.pinned:  # nothing is held yet: it simply waits again
             budget.release(group, {**kept.plan, **(more or {})})
-            if kept.moved:
+            if kept.moved or refusal:
                 return fail(round_, group, why_no_plan(kept), kept.moved)
-            reason = (Reason.NOT_ENOUGH_MEMBERS, absent) if absent else (Reason.NO_ROOM, _TAKEN)
-            return waits(group, *reason)
+            if absent:
+                return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent)
+            return waits(group, Reason.NO_ROOM, _TAKEN)
         begun = start_begun(group, round_.snapshot)
         if begun is not None and round_.is_due(begun + round_.limits.stall_grace):
             return fail(round_, group, absent or why_no_plan(kept))
     kept.add(more or {})
-    detail = absent or (why_no_plan(kept) if more is None else "")
+    detail = absent or (why_no_plan(kept) if more is None else refusal)
+    reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
     plan, moved = kept.plan, kept.moved
-    return GroupDecision(group.key, group.queue, Verdict.STARTING, None, detail, plan=plan, moved=moved)
+    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)
 
 
 def _above_ceiling(round_: Round, kept: KeptPlan) -> str:

@@ -65,11 +65,21 @@ _MOST_NAMES = 4  # of nodes in one sentence
 T = TypeVar("T")
 
 
-class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """The scheduler's refusal of a planned member."""
+class Attempt(msgspec.Struct, frozen=True, gc=False):
+    """What came of a waiting member's node. Moments on the ledger's clock, in seconds."""
 
-    text: str  # its message
-    at: float  # when the ledger read it, on the ledger's clock
+    node: str = ""
+    """The node that is planned for it."""
+    shown_at: float | None = None
+    """Since when the scheduler could use that node; None: it cannot yet."""
+    refused_at: float | None = None
+    """When it said that it can use neither this node nor another; None: it has not."""
+    words: str = ""
+    """What it said last in this start, also of another node; empty: nothing."""
+    refusals: int = 0
+    """How often it has found no node for this pod."""
+    moves: int = 0
+    """How many nodes were given up for this pod in this start."""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +93,8 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     """The group is not tried again before this moment."""
     failure: str = ""
     """Why the last start failed, for people."""
+    released_at: float | None = None
+    """When the scheduler could first begin with a member in the start under way; None: not yet."""
     admitted: bool = False
     """Whether it was admitted and has not waited since; stays true once all needed members are on nodes."""
     rotation: int | None = None
@@ -200,12 +212,10 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Members that other parties' scheduling gates hold back."""
     planned: Mapping[Uid, str]
     """The nodes planned for waiting members."""
-    expected_since: Mapping[Uid, float]
-    """Since when the scheduler could have used a member's planned node, because its gate was open."""
+    attempts: Mapping[Uid, Attempt]
+    """What came of the planned nodes of waiting members."""
     bound_since: Mapping[Uid, float]
     """Since when members have been on their nodes, as far as the watch has shown."""
-    refusals: Mapping[Uid, Refusal]
-    """What the scheduler last reported about members that it could not place."""
     running: int
     """Members whose phase is Running."""
     succeeded: int

@@ -156,7 +156,8 @@ def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
     For a start that was admitted before a crash, and whose admission is not remembered, that is now.
     """
     attention = snapshot.attention
-    shown = (*group.expected_since.values(), *group.bound_since.values())
+    released = () if group.start.released_at is None else (group.start.released_at,)
+    shown = (*released, *group.bound_since.values())
     if attention.leading_since is None or not (shown or group.pinned):
         return None
     admitted = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
@@ -191,6 +192,7 @@ def ready_since(group: GroupView) -> str:
 def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:
     """Whether the start waits for a scheduler that has not shown yet that it is running: members' gates are
     open, and the scheduler has neither taken nor refused one."""
-    if group.pinned or any(refusal.at >= begun for refusal in group.refusals.values()):
+    if group.pinned or any(attempt.words for attempt in group.attempts.values()):
         return False
-    return any(pod.uid in group.planned and pod.uid in group.expected_since for pod in group.waiting)
+    attempts = (group.attempts[uid] for uid in group.planned if uid in group.attempts)
+    return any(attempt.shown_at is not None for attempt in attempts)
