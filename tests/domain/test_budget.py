@@ -145,7 +145,8 @@ def test_a_gang_that_fits_starts_within_a_bounded_number_of_rounds(
     world = World(nodes(*(f"n{n}" for n in range(30)), cpu="4"), node("far", cpu="64"), limits=SMALL)
     for n in range(groups):
         world.add(replaced(f"r{n}", missing))
-    world.add(group("e", 1), pod("e-s", "e", on="far"), [pod(f"e-{n}", "e") for n in range(elastic)]).settle()
+    more = [pod(f"e-{n}", "e", gated=False) for n in range(elastic)]
+    world.add(group("e", 1), pod("e-s", "e", on="far"), more).settle()
     world.add(gang("gang", members)).settle()
     assert rounds_until_it_starts(world, 40) <= 30
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from extender.api.objects.pods import PodSpec, Volume
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import group, node, pod, queue, stranger
@@ -310,6 +311,21 @@ def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
     world.add(gang("same", 1), gang("other", 1, cpu="2")).settle()
     assert world.reason("same") is Reason.REFUSED_BY_SCHEDULER
     assert world.verdict("other") is STARTS
+
+
+def test_what_is_refused_to_one_tenant_is_not_held_against_another() -> None:
+    """A claim of the same name may exist there."""
+    world = World(nodes("a", "b"), gang("g", 2)).settle().ungate("g-0", "g-1")
+    for turn in range(2):
+        for name in ("g-0", "g-1"):
+            world.refuse(name, f"0/2 nodes are available: no such claim ({turn}).")
+        world.pass_time(2.5)
+    assert world.reason("g") is Reason.BACKING_OFF
+    made = pod("other", gated=False)
+    world.add(replace(made, metadata=replace(made.metadata, namespace="elsewhere"))).settle()
+    assert world.ledger.decisions.groups[GroupKey("elsewhere/pod:other")].verdict is STARTS
+    world.add(gang("same", 1)).settle()
+    assert world.reason("same") is Reason.REFUSED_BY_SCHEDULER
 
 
 # ---- time without a leader or a scheduler

@@ -109,7 +109,7 @@ class AssumedPods:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
-        self._pods = pods.by_uid
+        self._all_pods, self._pods = pods, pods.by_uid
         self._decided = decided
 
     def assume(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
@@ -141,7 +141,7 @@ class AssumedPods:
             if list(nodes) != [pod.nominated]:
                 text = f"the scheduler did not offer node {claim.node}"
                 if group.attempt(pod.uid).refused_at is None:
-                    group.note_refused(pod.uid, text, self._clock())
+                    self._all_pods.note_refused(pod, text, self._clock())
                 self._registry.touch(pod.group)
                 self._changes.mark()
             return Reason.NO_ROOM

@@ -206,7 +206,7 @@ class Ledger:
         now, turned = self._clock(), False
         for uid, node in decision.moved.items():  # where the scheduler refuses a shape
             if (pod := group.pods.get(uid)) is not None:
-                self._refusals.learn(pod.shape, node, now + self.limits.refusal_memory)
+                self._refusals.learn(self.pods.separate(pod), node, now + self.limits.refusal_memory)
         if decision.reclaim is not None and decision.reclaim != group.start.reclaim:
             # From whom a group took room: each gives back to the same group once.
             kept = {key: at for key, at in group.took_from.items() if at + self.limits.reclaim_memory > now}

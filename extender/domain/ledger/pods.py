@@ -14,7 +14,7 @@ from extender.domain.ledger.state import Parts
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.shapes import Shapes
+from extender.domain.model.shapes import Shape, Shapes
 from extender.domain.model.wire_records import foreign_record, pod_record
 
 _FEW_SHAPES = 1000
@@ -189,8 +189,23 @@ class Pods:
             return
         if self._changes.note_asked():
             self._changes.mark()
-        group.note_refused(pod.uid, text, self._clock())
         self._moves.refuse(pod)
+        self.note_refused(pod, text, self._clock())
+
+    def note_refused(self, pod: PodRecord, words: str, refused_at: float | None) -> None:
+        """The scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
+        self._registry.group(pod.group).note_refused(pod.uid, words, refused_at)
+        if refused_at is not None:
+            self.separate(pod)
+
+    def separate(self, pod: PodRecord) -> Shape:
+        """The shape of a pod and others of its namespace: what is learned of it concerns them alone."""
+        shape = self.shapes.own(pod.namespace, pod.shape)
+        if shape is not pod.shape:
+            members = self._registry.group(pod.group).pods.values()
+            for member in [member for member in members if member.shape is pod.shape]:
+                self._set(replace(member, shape=shape))
+        return shape
 
 
 def _is_alike(before: PodRecord, now: PodRecord) -> bool:

@@ -161,7 +161,7 @@ class ShownPods(Appearances):
         group = self._registry.group(pod.group)
         is_asked_again = group.attempt(pod.uid).refusals == 0
         words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
-        group.note_refused(pod.uid, words, refused_at)
         self._moves.refuse(pod)
+        self._pods.note_refused(pod, words, refused_at)
         self._releases.retry(pod.uid, soon=not text or REFUSAL_PREFIX in text)
         self._registry.touch(pod.group)

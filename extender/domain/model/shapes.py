@@ -169,13 +169,23 @@ class Shapes:
         self.labels = SharedLabels()
         self._known: dict[tuple[object, ...], Shape] = {}
         self._written: dict[bytes, Shape] = {}  # by the encoded fields: a known text needs no parsing
+        self._own: dict[tuple[str, Shape], Shape] = {}  # by namespace, and by what others have there
 
     def of(self, spec: PodSpec, namespace: str) -> Shape:
         """Raises BadQuantity."""
         written = _written(spec, namespace)
         if written not in self._written:
             self._written[written] = self._interned(pod_requests(spec), constraints_of(spec, namespace))
-        return self._written[written]
+        shape = self._written[written]
+        return self._own.get((namespace, shape), shape)
+
+    def own(self, namespace: str, shape: Shape) -> Shape:
+        """The same for pods of this namespace alone, from now on: what the scheduler refuses there is not
+        held against others, who may have another volume of the same name, or none."""
+        if (namespace, shape) not in self._own:
+            own = Shape(shape.requests, shape.constraints)
+            self._own[namespace, shape] = self._own[namespace, own] = own
+        return self._own[namespace, shape]
 
     def of_others(self, spec: PodSpec) -> Shape:
         """The shape of a pod that is not ours to place: only requests and host ports. Its demands on nodes,
@@ -193,6 +203,8 @@ class Shapes:
 
     def keep_only(self, used: set[Shape]) -> None:
         self._known = {key: shape for key, shape in self._known.items() if shape in used}
+        self._own = {key: shape for key, shape in self._own.items() if shape in used}
+        used |= {shape for _, shape in self._own}
         self._written = {text: shape for text, shape in self._written.items() if shape in used}
 
     def _interned(self, requests: Resources, constraints: Constraints) -> Shape:
