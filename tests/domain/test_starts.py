@@ -207,6 +207,17 @@ def test_a_start_that_is_refused_says_so_while_it_goes_on() -> None:
     assert (world.settle().verdict("g"), world.reason("g")) == (RUNS, None)
 
 
+def test_a_refusal_from_before_a_start_is_not_held_against_it() -> None:
+    """No node was planned then: the scheduler said that there was no room, as Muster did."""
+    world = World(nodes("a", cpu="4"), stranger("s", on="a", cpu="4"), gang("g", 2, gated=False)).settle()
+    world.refuse("g-0", "0/1 nodes are available: 1 Insufficient cpu.")
+    world.settle().delete("s").settle()
+    assert (world.verdict("g"), world.reason("g")) == (STARTS, None)
+    world.add(node("b", cpu="4")).refuse("g-0", "0/2 nodes are available: 2 too crooked.")
+    world.pass_time(2.5)
+    assert (world.verdict("g"), world.reason("g")) == (STARTS, Reason.REFUSED_BY_SCHEDULER)
+
+
 def test_a_member_that_is_refused_on_a_second_node_ends_the_start() -> None:
     """Whatever its size: a large gang covers all nodes at once, a small one would go from node to node."""
     for members in (2, 40):

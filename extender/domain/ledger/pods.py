@@ -182,15 +182,16 @@ class Pods:
         self._others_now = None
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
-        """Note a new refusal of a pod by the scheduler, unless it repeats Muster's own. A claim that filter
-        had answered may be moved again."""
+        """Note a new refusal of a pod by the scheduler, unless it repeats Muster's own, or came while no node
+        was planned for the pod. A claim that filter had answered may be moved again."""
         text = pod.unschedulable
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
             return
         if self._changes.note_asked():
             self._changes.mark()
-        self._moves.refuse(pod)
-        self.note_refused(pod, text, self._clock())
+        if self._claims.get(pod.uid) is not None:
+            self._moves.refuse(pod)
+            self.note_refused(pod, text, self._clock())
 
     def note_refused(self, pod: PodRecord, words: str, refused_at: float | None) -> None:
         """The scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
