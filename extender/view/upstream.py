@@ -37,7 +37,7 @@ _CONNECTIONS = {
     RequestClass.TELLING: 8,
     RequestClass.SCHEDULING: 24,
 }
-_MOST_TELLING = 128  # Events on their way at once, half of what the port takes; further ones are dropped
+_MOST_TELLING = 64  # Events on their way at once, a quarter of what the port takes; others are dropped
 _LONGEST_HEADER = 64 * 1024  # bytes
 _OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
 _REFRESH = 5.0  # seconds between two looks at the credentials

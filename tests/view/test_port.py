@@ -16,6 +16,7 @@ from extender.view.server import LIMITS
 from extender.view.upstream import _dialled
 from extender.webhooks.certificates import make_pair
 from tests.e2e.harness.waiting import wait_for
+from tests.flood import flood
 from tests.kube.server import Lines, Reply, Server
 from tests.view.conftest import SECRET, Front, Start
 from tests.view.raw import CHUNKED, RawServer, dial
@@ -69,20 +70,19 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
 
 
 def test_events_that_hang_keep_nothing_else_waiting(server: Server, front: Front) -> None:
-    """Half of the port's connections may wait with Events; of further ones, the scheduler is told that they
-    are lost."""
+    """A quarter of the port's connections may wait with Events; of further ones, the scheduler is told that
+    they are lost."""
     server.script.extend([Lines([], "silence")] * EVENTS_OF_POOL)
     shed = metrics.view_requests.labels("shed")
     before = shed._value.get()
     with ExitStack() as stack:
-        for _ in range(128):
+        for _ in range(LIMITS.connections // 4 + 1):
             client = stack.enter_context(closing(dial(front.port)))
             client.send(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
-        wait_for(lambda: front.view.show()["connections"] == 128, what="all are there")
+        wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
+        wait_for(lambda: len(server.requests) == EVENTS_OF_POOL, what="all connections for Events are taken")
         further = stack.enter_context(closing(HTTPConnection("127.0.0.1", front.port, timeout=60)))
-        wait_for(lambda: _told(further)[0] == 429, what="no further one is taken")
         assert _told(further) == (429, None)
-        assert shed._value.get() >= before + 2
         server.script.extend([Reply()] * 2)
         for path in (LEASE, NODES):
             further.request("GET", path)
@@ -137,13 +137,19 @@ def _is_served(front: Front) -> bool:
         return False
 
 
-def test_silent_connections_make_room_for_a_request(server: Server, start: Start) -> None:
-    server.script.append(Reply())
-    front = start(server.url, LIMITS._replace(connections=3))
-    with ExitStack() as stack:
-        first, *_ = [stack.enter_context(closing(dial(front.port))) for _ in range(3)]
+def test_as_many_silent_connections_as_there_may_be_shut_nobody_out(server: Server, front: Front) -> None:
+    """Neither who comes anew nor the scheduler that is there: of those that said nothing, the first goes."""
+    server.script.extend([Reply()] * 3)
+    scheduler = front.client()
+    scheduler.request("GET", LEASE)
+    assert scheduler.getresponse().read() == b"{}"
+    used = scheduler.sock
+    with flood(front.port, b"", LIMITS.connections) as silent:
         assert _is_served(front)
-        assert first.read_to_end() == b""
+        assert silent[0].recv(1) == b""
+        scheduler.request("GET", LEASE)
+        assert scheduler.getresponse().read() == b"{}"
+        assert scheduler.sock is used
 
 
 def test_a_watch_that_nobody_reads_keeps_its_place(server: Server, start: Start) -> None:
