@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from extender.api.workloads.table import WORKLOADS
-from tools import chart
-from tools.chart_changes import JOB_KINDS
+from tools import chart, release
+from tools.chart_changes import FURTHER_JOBS, JOB_KINDS
 
 FOLDER = chart.MANIFESTS / "jobs"
 RUNTIMES = {
@@ -22,7 +22,7 @@ def documents(path: Path) -> list[Any]:
 
 
 def test_each_component_has_its_name_in_the_chart() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {*JOB_KINDS}
+    assert {path.name for path in FOLDER.iterdir() if path.is_dir()} == {*JOB_KINDS}
     schema = json.loads((chart.CHART / "values.schema.json").read_text())
     assert schema["properties"]["jobs"]["properties"]["kinds"]["items"]["enum"] == [*JOB_KINDS]
 
@@ -53,7 +53,25 @@ def test_each_manageable_kind_has_its_component() -> None:
     assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable} | RUNTIMES
 
 
-def test_no_install_may_change_jobs_by_itself() -> None:
+def test_each_install_may_change_jobs_of_kubernetes_and_the_rest_is_granted_apart() -> None:
+    base = yaml.safe_load((chart.MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    assert [each for each in base if each.startswith("jobs")] == ["jobs/batch/rbac.yaml"]
+    assert yaml.safe_load((chart.CHART / "values.yaml").read_text())["jobs"] == {"kinds": ["batch"]}
+    every = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["components"]
+    components = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
+    assert every == [*FURTHER_JOBS] == components
+
+
+def test_the_release_has_a_file_for_each_api_group_and_one_for_all() -> None:
+    """What they hold is what their components do."""
+    wanted = {f"muster-jobs-{name}.yaml": documents(FOLDER / name / "rbac.yaml") for name in FURTHER_JOBS}
+    wanted["muster-jobs-all.yaml"] = [document for each in wanted.values() for document in each]
+    found = {name: list(yaml.safe_load_all(release.rights(each))) for name, each in release.JOBS.items()}
+    assert found == wanted
+
+
+def test_the_role_that_all_installs_share_changes_no_job() -> None:
+    """So that --manage-jobs=off can be backed by taking one binding away."""
     (role,) = (
         document
         for document in documents(chart.MANIFESTS / "rbac.yaml")

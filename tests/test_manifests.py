@@ -17,6 +17,7 @@ from extender.api.configuration import Configuration
 from extender.api.durations import as_seconds
 from extender.api.objects.queues import QueueSpec, QueueStatus
 from extender.cli.settings import configured, serve
+from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
 Json = dict[str, Any]
@@ -38,7 +39,8 @@ COMPONENTS = {
     "provisioning",
     "quota",
     "quota-marks",
-    *(f"jobs/{path.name}" for path in (ROOT / "manifests" / "jobs").iterdir()),
+    "jobs",
+    *(f"jobs/{name}" for name in FURTHER_JOBS),
 }
 CONFIGURATIONS = ["sidecar.yaml", "sidecar-gates.yaml", "default-scheduler.yaml"]
 WITHOUT_THE_VIEW = ["sidecar-gates.yaml", "default-scheduler.yaml"]

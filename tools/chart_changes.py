@@ -4,7 +4,9 @@ from extender import __version__
 
 Change = tuple[str, str]
 
-JOB_KINDS = ("batch", "jobset", "kubeflow", "ray", "spark", "trainer")  # folders of manifests/jobs/
+# Folders of manifests/jobs/ that an install has on request.
+FURTHER_JOBS = ("jobset", "kubeflow", "ray", "spark", "trainer")
+JOB_KINDS = ("batch", *FURTHER_JOBS)
 VIEW = 'and .Values.view.enabled (eq .Values.install "sidecar")'
 GATES_OF_THE_API_SERVER = 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version'
 WHEN = {

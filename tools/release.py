@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from extender import __version__
+from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
 OLDEST_SCHEDULER = "v1.34.4"  # a scheduler suits its own minor release of Kubernetes and the next
@@ -47,6 +48,9 @@ MANIFESTS = (
     Manifest("muster-default-scheduler.yaml", "default-scheduler", CURRENT),
     Manifest("muster-default-scheduler-before-1.36.yaml", "default-scheduler", BEFORE, ("older-kubernetes",)),
 )
+
+
+JOBS = {f"muster-jobs-{name}.yaml": (name,) for name in FURTHER_JOBS} | {"muster-jobs-all.yaml": FURTHER_JOBS}
 
 
 class Unusable(Exception):
@@ -103,9 +107,17 @@ def _heading(manifest: Manifest) -> str:
     )
 
 
+def rights(folders: tuple[str, ...]) -> str:
+    """The rights to let jobs of these API groups wait suspended, to be applied besides an install."""
+    heading = f"# Muster {__version__}: {', '.join(f'manifests/jobs/{name}' for name in folders)}.\n"
+    texts = ((ROOT / "manifests" / "jobs" / name / "rbac.yaml").read_text() for name in folders)
+    return heading + "---\n".join(texts)
+
+
 def write(folder: Path, ours: Image, kubectl: str) -> list[Path]:
     """Writes all files and their checksums, as sha256sum prints them. Raises Unusable, and writes none."""
     rendered = {each.name: render(each, ours, kubectl) for each in MANIFESTS}
+    rendered |= {name: rights(folders) for name, folders in JOBS.items()}
     sums = [f"{hashlib.sha256(text.encode()).hexdigest()}  {name}" for name, text in rendered.items()]
     rendered[CHECKSUMS] = "\n".join([*sums, ""])
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,11 +19,12 @@ _OWN_GROUPS = ("batch", "apps", "jobset.x-k8s.io", "kubeflow.org", "scheduling.x
 
 
 class Front:
-    """`denied`: what the user may not do, as verb and resource."""
+    """What the user may not do, and what Muster's account may not, as verb and resource."""
 
     def __init__(self, behind: str) -> None:
         self._behind = behind
         self.denied: set[tuple[str, str]] = set()
+        self.denied_to_muster: set[tuple[str, str]] = set()
         self.unreadable: set[str] = set()  # plural names
         self._collections: dict[str, list[Json]] = {}
 
@@ -49,9 +50,16 @@ class Front:
         self._collections.setdefault(path, []).append({"metadata": meta | owners, **parts})
         return {"apiVersion": api_version, "kind": kind, "name": name, "uid": meta["uid"], "controller": True}
 
+    def install_muster(self) -> None:
+        """Its Deployment, as a list of all namespaces has it."""
+        template = {"spec": {"serviceAccountName": "muster", "containers": [{"name": "muster"}]}}
+        meta = {"name": "muster", "namespace": "kube-muster"}
+        found = {"metadata": meta, "spec": {"template": template}}
+        self._collections["/apis/apps/v1/deployments"] = [found]
+
     def answer(self, method: str, target: str, body: bytes, kind: str) -> tuple[int, bytes]:
         path = target.partition("?")[0]
-        if path.endswith("/selfsubjectaccessreviews"):
+        if path.endswith("subjectaccessreviews"):
             return 201, self._review(json.loads(body))
         if path == "/apis":
             return 200, self._groups()
@@ -63,7 +71,8 @@ class Front:
 
     def _review(self, review: Json) -> bytes:
         asked = review["spec"]["resourceAttributes"]
-        allowed = (asked["verb"], asked["resource"]) not in self.denied
+        denied = self.denied_to_muster if "user" in review["spec"] else self.denied
+        allowed = (asked["verb"], asked["resource"]) not in denied
         return json.dumps({**review, "status": {"allowed": allowed}}).encode()
 
     def _groups(self) -> bytes:

@@ -139,7 +139,7 @@ class Installation:
 
     def _read(self, path: str, selector: str) -> tuple[int, str]:
         collection, _, name = path.rpartition("/")
-        if name in PLURALS:
+        if name in PLURALS or path in self.objects:
             return 200, json.dumps({"metadata": {}, "items": self._selected(path, selector)})
         found = [each for each in self.objects.get(collection, ()) if each["metadata"]["name"] == name]
         missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": f"no {name}"}

@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from extender import __version__
+from extender.api.keys import QUEUE
 from extender.cli import main
 from extender.cli.check.manifests import granted
 from extender.webhooks.certificates import make_mutual, make_pair
@@ -441,6 +442,43 @@ def test_jobs_of_kueue_are_said_to_be_left_to_it(site: Installation, check: Call
     assert todo.startswith("To have Muster start one, take off its label kueue.x-k8s.io/queue-name")
 
 
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+
+
+def jobset(site: Installation, queue: str = "research", *, suspend: bool = True) -> None:
+    template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
+    replicated = [{"name": "w", "template": {"spec": {"template": template}}}]
+    meta = {"name": "x", "namespace": "team", "uid": "u", "annotations": {QUEUE: queue} if queue else {}}
+    made = {"metadata": meta, "spec": {"suspend": suspend, "replicatedJobs": replicated}}
+    site.objects.setdefault(JOBSETS, []).append(made)
+
+
+def jobset_that_muster_may_not_change(site: Installation) -> None:
+    site.denied.add(("patch", "jobsets"))
+    jobset(site)
+    jobset(site, queue="")
+    jobset(site, suspend=False)
+
+
+def test_rights_for_kinds_of_which_no_job_waits_may_be_missing(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    site.denied |= {("patch", name) for name in ("jobsets", "rayjobs", "rayclusters", "trainjobs")}
+    jobset(site, queue="")
+    ((state, message, _),) = check()["jobs"]
+    assert state == "ok"
+    assert message.startswith("the account muster may change jobs.batch, ")
+    assert message.endswith("; no others wait for it")
+    assert "jobsets" not in message
+
+
+def test_jobs_that_are_not_managed_need_no_rights(site: Installation, check: Callable[..., Findings]) -> None:
+    jobset_that_muster_may_not_change(site)
+    (container,) = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"]
+    container["args"].append("--manage-jobs=off")
+    assert check()["jobs"] == [("ok", "they are left alone (--manage-jobs=off)", "")]
+
+
 TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/elasticquotatrees"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
@@ -542,6 +580,11 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (without_policies, "policies", "no policy puts gates on pods"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),
+        (
+            jobset_that_muster_may_not_change,
+            "jobs",
+            "1 of jobsets.jobset.x-k8s.io cannot start: the account muster may not change that kind",
+        ),
         (without_webhooks, "webhooks", "none is registered"),
         (older_cluster, "webhooks", "kube-muster-pods is missing: pods get no gate"),
         (no_service, "webhooks", "queues.kube-muster.io: the service kube-muster/muster does not exist"),

@@ -370,6 +370,27 @@ def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], message: str
     assert printed["commands"]
 
 
+@pytest.mark.parametrize(
+    ("may_ask", "sentence"),
+    [
+        (True, "its account may not change jobsets.jobset.x-k8s.io. docs/jobs.md#the-rights says how"),
+        (False, "or its role for jobsets is not installed"),
+    ],
+)
+def test_a_kind_that_muster_may_not_change_is_named_to_whoever_may_know_that(
+    desk: Desk, front: Front, may_ask: bool, sentence: str
+) -> None:
+    template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
+    spec = {"suspend": True, "replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]}
+    front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec=spec)
+    desk.namespace("team", "research")
+    front.install_muster()
+    front.denied_to_muster.add(("patch", "jobsets"))
+    if not may_ask:
+        front.unreadable.add("deployments")
+    assert sentence in why(desk, "jobset/x")["sentence"]
+
+
 @pytest.mark.parametrize("has_kueue", [True, False])
 def test_a_job_of_kueue_is_left_to_it_where_the_cluster_has_it(
     desk: Desk, front: Front, has_kueue: bool

@@ -18,6 +18,7 @@ from tests.e2e.harness.installs import Objects
 from tests.e2e.harness.policy import GATES, IN_PLACE, WITHOUT_POLICIES, needed
 from tests.e2e.harness.resources import NAMESPACES, PODS
 from tests.e2e.harness.watch import ApiError
+from tools.chart_changes import JOB_KINDS
 
 Json = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
@@ -63,7 +64,8 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
     ("monitoring",): {"monitoring.enabled": "true"},
     ("cert-manager",): {"certManager.enabled": "true"},
     ("provisioning",): {"provisioning.enabled": "true"},
-    ("jobs/batch", "jobs/ray"): {"jobs.kinds": "{batch,ray}"},
+    ("jobs/ray",): {"jobs.kinds": "{batch,ray}"},
+    ("jobs",): {"jobs.kinds": f"{{{','.join(JOB_KINDS)}}}"},
     ("quota",): {"quota.enabled": "true"},
 }
 

@@ -5,19 +5,30 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from extender.api.keys import QUEUE
 from tests.e2e import build
 from tests.e2e.conftest import KUBERNETES
-from tests.e2e.harness import installs
-from tests.e2e.harness.access import ADMIN
+from tests.e2e.harness import installs, objects, webhooks
+from tests.e2e.harness.access import ADMIN, issued
 from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.kubelet import Kubelet
+from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.policy import WITHOUT_POLICIES
+from tests.e2e.harness.resources import JOBS, NODES, PODS, QUEUES
+from tests.e2e.harness.scheduler import KubeScheduler, beside
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.webhooks import Port
+from tests.pages.fences import ROOT, fences
 from tools import release
 
+JOBS_PAGE = ROOT / "docs" / "jobs.md"
 IMAGE = "registry.example/kube-muster:0.1.0"
 SERVED_AS = release.BEFORE if KUBERNETES in WITHOUT_POLICIES else release.CURRENT
 SERVED = [each for each in release.MANIFESTS if each.kubernetes == SERVED_AS]
@@ -54,21 +65,54 @@ def test_a_file_is_what_the_overlay_gives(
 
 
 def test_the_checksums_are_those_of_the_files(dist: Path) -> None:
-    sums = {
-        each.name: hashlib.sha256((dist / each.name).read_bytes()).hexdigest() for each in release.MANIFESTS
-    }
+    files = (path for path in dist.iterdir() if path.name != release.CHECKSUMS)
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     listed = [line.split("  ") for line in (dist / release.CHECKSUMS).read_text().splitlines()]
     assert {name: digest for digest, name in listed} == sums
 
 
-@pytest.mark.parametrize("manifest", SERVED, ids=lambda each: each.name)
-def test_one_apply_installs_it(
-    own: ControlPlane, dist: Path, tmp_path: Path, manifest: release.Manifest
-) -> None:
-    """Both installs, one after the other: the second finds what they share as it should be."""
-    environment = {**os.environ, "KUBECONFIG": str(own.kubeconfig(ADMIN)), "HOME": str(tmp_path)}
-    command = [str(own.binaries / "kubectl"), "apply", "-f", str(dist / manifest.name)]
+@pytest.mark.parametrize(
+    "name", [*(each.name for each in SERVED), *(name for name in release.JOBS if "all" not in name)]
+)
+def test_one_apply_installs_it(own: ControlPlane, dist: Path, tmp_path: Path, name: str) -> None:
+    """Both installs, one after the other: the second finds what they share as it should be. And the rights
+    for further kinds of jobs."""
+    done = apply(own, dist / name, tmp_path)
+    created = len(done.splitlines())
+    assert created == len(list(yaml.safe_load_all((dist / name).read_text())))
+
+
+def apply(cluster: ControlPlane, file: Path, home: Path) -> str:
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "HOME": str(home)}
+    command = [str(cluster.binaries / "kubectl"), "apply", "-f", str(file)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    created = len(done.stdout.splitlines())
-    assert created == len(list(yaml.safe_load_all((dist / manifest.name).read_text())))
+    return done.stdout
+
+
+def test_the_suspended_job_of_the_pages_starts(own: ControlPlane, dist: Path, tmp_path: Path) -> None:
+    """With what one file installs and no more: Muster and its scheduler show the token of their account, and
+    the webhooks judge what Muster writes."""
+    (file,) = [each.name for each in SERVED if each.install == "sidecar"]
+    apply(own, dist / file, tmp_path)
+    port, account = Port(), issued(own.admin, "kube-muster", "muster")
+    flags = port.flags("self-signed", "--webhook-secret=kube-muster/muster-webhook-certificate")
+    webhooks.move_to_loopback(own.admin, port)
+    own.start_controller_manager()
+    with ExitStack() as stack:
+        options: dict[str, Any] = {"arguments": flags, "leader_elect": "follow", "view": True}
+        muster = stack.enter_context(Muster(own, own.kubeconfig(account), **options))
+        options = {**beside(muster), "user": account, "leader_elect": True}
+        stack.enter_context(KubeScheduler(own, **options))
+        stack.enter_context(Kubelet(own.admin))
+        webhooks.wait_in_force(own.admin)
+        own.admin.create(QUEUES, objects.queue("research"))
+        own.admin.create(NODES, objects.node("n0", cpu="32", memory="64Gi"))
+        job = yaml.safe_load(next(text for language, text in fences(JOBS_PAGE) if language == "yaml"))
+        assert (job["spec"]["suspend"], job["metadata"]["annotations"]) == (True, {QUEUE: "research"})
+        own.admin.create(JOBS, job | {"metadata": {**job["metadata"], "namespace": "default"}})
+        wait_for(lambda: running(own) == job["spec"]["parallelism"], what="all pods of the job run")
+
+
+def running(cluster: ControlPlane) -> int:
+    return sum(pod["status"]["phase"] == "Running" for pod in cluster.admin.items(PODS, "default"))

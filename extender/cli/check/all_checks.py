@@ -30,7 +30,7 @@ from extender.cli.check.findings import (
     value,
     wrong,
 )
-from extender.cli.check.manifests import kinds, policies, rights, webhooks
+from extender.cli.check.manifests import jobs, kinds, policies, rights, webhooks
 from extender.cli.check.queues import local_queues, quotas
 from extender.cli.check.view import view
 from extender.kube.resources import LEASES
@@ -173,6 +173,7 @@ def _replica(site: Installation, pod: Serving) -> Iterator[Finding]:
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("kinds", kinds),
     ("rights", rights),
+    ("jobs", jobs),
     ("policies", policies),
     ("webhooks", webhooks),
     ("certificates", certificates),

@@ -7,14 +7,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from extender.api.configuration import SETTINGS
 from extender.cli.access import ClusterAccess
+from extender.cli.lookup import Right
 from extender.cli.output import Json
 from extender.kube.errors import ApiError, Forbidden, NotFound, Refused
-from extender.kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, Resource
+from extender.kube.resources import ACCESS_REVIEWS, DAEMON_SETS, DEPLOYMENTS, PODS, Resource
 
 T = TypeVar("T")
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
 
 OURS = "app.kubernetes.io/part-of=kube-muster"
+ACCOUNT = "muster"
 
 
 class Finding(NamedTuple):
@@ -39,8 +41,8 @@ APPLY = "kubectl apply -k overlay, with the overlay of your install"
 class Installation:
     """One installation: objects of the API server, each kind read once. `now` is the API server's clock."""
 
-    def __init__(self, place: ClusterAccess, now: float) -> None:
-        self._place = place
+    def __init__(self, place: ClusterAccess, now: float = 0) -> None:
+        self.place = place
         self.now = now
         self.namespace = place.namespace
         self.minor = 0  # of Kubernetes 1.x
@@ -48,32 +50,46 @@ class Installation:
     def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
         """All objects of a kind that the manifests made; none where the cluster does not know the kind."""
         try:
-            return self._place.reader.list(resource, namespace, Json, labels=OURS)
+            return self.place.reader.list(resource, namespace, Json, labels=OURS)
         except NotFound:
             return []
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
         try:
-            return self._place.reader.get(resource, namespace, name, Json)
+            return self.place.reader.get(resource, namespace, name, Json)
         except NotFound:
             return None
 
     def all_of(self, resource: Resource, kind: type[T], labels: str = "") -> list[T]:
         """Of all namespaces; none where the cluster does not know the kind."""
         try:
-            return self._place.reader.list(resource, "", kind, labels=labels)
+            return self.place.reader.list(resource, "", kind, labels=labels)
         except NotFound:
             return []
 
     def labelled(self, resource: Resource, namespace: str, labels: str) -> list[Json]:
-        return self._place.reader.list(resource, namespace, Json, labels=labels)
+        return self.place.reader.list(resource, namespace, Json, labels=labels)
 
-    def ask(self, resource: Resource, question: Json) -> Json:
-        return self._place.editor.review(resource.path(), question)
+    def may(self, right: Right) -> bool:
+        """Whether Muster's account has a right."""
+        account, namespace = self.account, self.namespace
+        if self.workloads:
+            namespace = self.workloads[0].obj["metadata"]["namespace"]
+        spec: Json = {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "groups": [
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{namespace}",
+                "system:authenticated",
+            ],
+            "resourceAttributes": right._asdict(),
+        }
+        review = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
+        return bool(self.place.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
 
     def raw(self, path: str) -> str:
         """What a path answers, as text."""
-        return self._place.connection.request("GET", path).decode("utf-8", "replace")
+        return self.place.connection.request("GET", path).decode("utf-8", "replace")
 
     @cached_property
     def workloads(self) -> list["Serving"]:
@@ -90,6 +106,11 @@ class Installation:
     def pods(self) -> list["Serving"]:
         found = [Serving(pod, pod["spec"]) for pod in self.ours(PODS, self.namespace)]
         return [pod for pod in found if pod.container]
+
+    @property
+    def account(self) -> str:
+        """The name of Muster's account."""
+        return next((workload.spec["serviceAccountName"] for workload in self.workloads), ACCOUNT)
 
     @property
     def container(self) -> Json:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
+from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import (
     ShownCertificate,
     bundle_fault,
@@ -10,17 +11,30 @@ from extender.cli.check.certificates import (
     distrust,
     shown,
 )
-from extender.cli.check.findings import APPLY, Finding, Installation, at, fine, name_of, wrong
+from extender.cli.check.findings import (
+    ACCOUNT,
+    APPLY,
+    Finding,
+    Installation,
+    at,
+    fine,
+    name_of,
+    setting,
+    wrong,
+)
 from extender.cli.check.view import is_viewed
-from extender.cli.lookup import Right
+from extender.cli.lookup import Right, right_to
+from extender.cli.observed_jobs import ObservedJob, observed_job
 from extender.cli.output import Json
+from extender.cli.why.evidence import Evidence
 from extender.kube import resources as kube
 from extender.kube.calls import MARKS_POLICY
+from extender.kube.resources import resource_of
 from extender.shipped import RIGHTS
 from extender.terminal.text import listed
 
-_ACCOUNT = "muster"
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
+RIGHTS_PAGE = "docs/jobs.md#the-rights"
 _POD_WEBHOOK = "kube-muster-pods"
 _APPLY = "kubectl apply -f manifests/crds"
 _OF_OURS = {
@@ -60,32 +74,26 @@ def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) ->
 def rights(site: Installation) -> Iterator[Finding]:
     import yaml
 
-    account = account_of(site)
     texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
     documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
     # A certificate that another component makes needs no Secret.
     without = "secrets" if certificate_in_files(site) else ""
     needed = [right for right in granted(documents) if right.resource != without]
-    missing = [right for right in needed if not is_allowed(site, account, right)]
+    missing = [right for right in needed if not site.may(right)]
     if not missing:
-        yield fine("rights", f"the account {account} has all {len(needed)} that it needs")
+        yield fine("rights", f"the account {site.account} has all {len(needed)} that it needs")
         return
     message = (
-        f"the account {account} lacks {len(missing)} of {len(needed)}: {listed(list(map(str, missing)))}"
+        f"the account {site.account} lacks {len(missing)} of {len(needed)}: {listed(list(map(str, missing)))}"
     )
     yield wrong("rights", message, "kubectl apply -f manifests/rbac.yaml -f manifests/webhooks/rbac.yaml")
-
-
-def account_of(site: Installation) -> str:
-    """The name of Muster's account."""
-    return next((workload.spec["serviceAccountName"] for workload in site.workloads), _ACCOUNT)
 
 
 def granted(documents: list[Json]) -> Iterator[Right]:
     """What the roles grant that are bound to Muster's account."""
     roles = {(document["kind"], document["metadata"]["name"]): document for document in documents}
     for document in documents:
-        if any(subject["name"] == _ACCOUNT for subject in document.get("subjects", ())):
+        if any(subject["name"] == ACCOUNT for subject in document.get("subjects", ())):
             role = roles[document["roleRef"]["kind"], document["roleRef"]["name"]]
             namespace = document["metadata"].get("namespace", "")
             for rule in role["rules"]:
@@ -95,12 +103,38 @@ def granted(documents: list[Json]) -> Iterator[Right]:
                     yield from (Right(verb, group, plural, sub, namespace, name) for verb in rule["verbs"])
 
 
-def is_allowed(site: Installation, account: str, right: Right) -> bool:
-    user = f"system:serviceaccount:{site.namespace}:{account}"
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{site.namespace}", "system:authenticated"]
-    spec = {"user": user, "groups": groups, "resourceAttributes": right._asdict()}
-    review: Json = {"apiVersion": kube.ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
-    return bool(site.ask(kube.ACCESS_REVIEWS, review)["status"].get("allowed"))
+def jobs(site: Installation) -> Iterator[Finding]:
+    """Whether Muster may change the jobs that wait for it: each API group's rights are granted apart."""
+    if setting(site.container, "manage_jobs") == "off":
+        yield fine("jobs", "they are left alone (--manage-jobs=off)")
+        return
+    evidence, account = Evidence(site.place, ""), site.account
+    changed: list[str] = []
+    waiting: dict[str, int] = {}  # by the kinds that it may not change
+    for row in (row for row in WORKLOADS.values() if row.manageable):
+        resource = resource_of(row)
+        kind = f"{resource.plural}.{resource.group}"
+        if site.may(right_to("patch", resource)):
+            changed.append(kind)
+        else:
+            found = (observed_job(row, obj, None) for obj in site.all_of(resource, Json))
+            waiting[kind] = max(waiting.get(kind, 0), sum(_waits(evidence, job) for job in found))
+    for kind, count in waiting.items():
+        if count:
+            message = f"{count} of {kind} cannot start: the account {account} may not change that kind"
+            yield wrong("jobs", message, f"{RIGHTS_PAGE} says how that is granted.")
+    if not any(waiting.values()):
+        changes = listed(list(dict.fromkeys(changed))) or "none"
+        yield fine("jobs", f"the account {account} may change {changes}; no others wait for it")
+
+
+def _waits(evidence: Evidence, job: ObservedJob) -> bool:
+    """For Muster, and as a job; one whose runtime is not known counts."""
+    record = job.record
+    if record is None or not job.is_suspended:
+        return job.is_suspended
+    queue = record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)
+    return bool(record.ours and queue)
 
 
 # ---- policies inside the API server

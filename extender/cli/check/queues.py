@@ -8,7 +8,6 @@ from extender.api.objects.base import condition
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.cli.check.findings import Finding, Installation, fine, setting, wrong
-from extender.cli.check.manifests import account_of, is_allowed
 from extender.cli.lookup import right_to
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source, step_of
@@ -86,13 +85,12 @@ def quotas(site: Installation) -> Iterator[Finding]:
 
 
 def _unread(site: Installation, there: list[str]) -> Iterator[Finding]:
-    account = account_of(site)
     rights = [right_to(verb, _KINDS[name][0]) for name in sorted(there) for verb in ("list", "watch")]
     rights += [right_to(verb, QUEUES) for verb in ("create", "patch", "delete")]
-    missing = [right for right in rights if not is_allowed(site, account, right)]
+    missing = [right for right in rights if not site.may(right)]
     if there and missing:
         named = ", ".join(map(str, missing))
-        message = f"no queues come of them, since the account {account} lacks: {named}"
+        message = f"no queues come of them, since the account {site.account} lacks: {named}"
         yield wrong("quotas", message, _COMPONENT)
 
 

@@ -13,6 +13,7 @@ from extender.api.objects.cluster import Namespace
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
+from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind, ServedGroups, kind_of_owner
 from extender.cli.lookup import ListedObject, Right, i_may
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
@@ -48,7 +49,7 @@ class Evidence:
     """`namespace` is the one that the question is about; empty means all."""
 
     def __init__(self, place: ClusterAccess, namespace: str) -> None:
-        self._reader, self._editor = place.reader, place.editor
+        self._place, self._reader, self._editor = place, place.reader, place.editor
         self.namespace = namespace
         self.notes: list[str] = []
         self.unread: list[str] = []  # kinds of which one object may not be read, by their plural names
@@ -63,6 +64,14 @@ class Evidence:
             except ApiError:
                 self._rights[right] = True
         return self._rights[right]
+
+    def muster_may(self, right: Right) -> bool:
+        """Whether Muster's account has a right; true where the user may not ask that, or finds no Muster."""
+        site = Installation(self._place._replace(namespace=""))
+        try:
+            return not site.workloads or site.may(right)
+        except ApiError:
+            return True
 
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:

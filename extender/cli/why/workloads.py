@@ -185,6 +185,9 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Off
         line = f"kubectl -n {namespace} annotate {_target(job)} {QUEUE}={DEFAULT_QUEUE}"
         naming = Offer("let it wait in a queue", line, _patching(job))
         return "it names no queue, and neither does its namespace.", [naming, _letting_go(job)]
+    if not evidence.muster_may(_patching(job)):
+        why = f"its account may not change {job.row.plural}.{job.row.group}."
+        return f"{why} docs/jobs.md#the-rights says how that is granted.", [checking()]
     kind = f"{job.row.kind}.{job.row.group}"
     why = (
         "nothing on the job itself stands against it. Wait a moment. If it stays so, either Muster does not"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.e2e.harness.client import Access
+from tests.e2e.harness.client import Access, Client
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,23 @@ def service_account(namespace: str, name: str) -> User:
     """The user that a pod with this service account is, so that bindings to the account hold for it."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
+
+
+@dataclass(frozen=True)
+class IssuedUser(User):
+    """A service account that shows a token of the API server's own, as pods do."""
+
+    issued: str = ""
+
+    @property
+    def token(self) -> str:
+        return self.issued
+
+
+def issued(client: Client, namespace: str, name: str) -> IssuedUser:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return IssuedUser(f"{namespace}-{name}", issued=client.request("POST", path, review)["status"]["token"])
 
 
 ADMIN = User("admin", ("system:masters",))
