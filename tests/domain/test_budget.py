@@ -26,15 +26,25 @@ def test_a_gang_that_fits_nowhere_asks_for_no_places() -> None:
     assert world.verdicts(*(f"g{n}" for n in range(6))) == [STARTS] * 6
 
 
-def test_no_queue_takes_all_places() -> None:
-    """Of what never binds: whoever comes next finds some."""
+@pytest.mark.parametrize(
+    ("queues", "places"),
+    [
+        pytest.param({"a": 1, "b": 1, "c": 1}, [64, 12, 12], id="alike"),
+        pytest.param({"a": 4, "b": 2, "c": 1}, [76, 12, 6], id="by weight"),
+        pytest.param({"a": 1, "a/b": 1, "c": 2}, [56, 6, 24], id="below another"),
+    ],
+)
+def test_no_queue_takes_all_places(queues: dict[str, int], places: list[int]) -> None:
+    """Of what never binds: whoever comes next finds its part. Half is common, and `default` has a part."""
     world = World(nodes("n", cpu="1000"), limits=replace(LIMITS, window=100))
+    for path, weight in queues.items():
+        above, _, name = path.rpartition("/")
+        world.add(queue(name, weight, parent=above))
     on_the_way = []
-    for name in ("a", "b", "c"):
-        world.add(queue(name), [gang(f"{name}{n}", 2, queue=name) for n in range(50)]).settle()
-        started = sum(len(world.plan(f"{name}{n}")) for n in range(50))
-        on_the_way.append(started)
-    assert on_the_way == [74, 18, 6]
+    for name in (path.rpartition("/")[2] for path in queues):
+        world.add([gang(f"{name}{n}", 2, queue=name) for n in range(50)]).settle()
+        on_the_way.append(sum(len(world.plan(f"{name}{n}")) for n in range(50)))
+    assert on_the_way == places
 
 
 def test_where_there_is_one_queue_it_may_take_all_of_them() -> None:
@@ -49,7 +59,7 @@ def large_behind_small() -> World:
     world.add(gang("first", 2, created="2026-01-01", queue="a")).settle()
     world.add(gang("large", 9, created="2026-01-02", queue="b")).settle()
     world.add(gang("behind", 1, created="2026-01-03", queue="b"))
-    return world.add(gang("beside", 1, created="2026-01-03", queue="a")).settle()
+    return world.add(gang("beside", 1, created="2026-01-03")).settle()
 
 
 def test_a_gang_that_waits_for_places_keeps_its_own_queue_waiting_and_no_other() -> None:
@@ -60,13 +70,44 @@ def test_a_gang_that_waits_for_places_keeps_its_own_queue_waiting_and_no_other()
 
 def test_a_gang_that_has_waited_for_places_as_long_as_a_start_may_take_is_next() -> None:
     world = large_behind_small()
-    assert world.detail("large").endswith("; from 2026-01-01T00:18:40Z on, nothing else starts before it")
+    assert world.detail("large").endswith(
+        "; from 2026-01-01T00:18:40Z on, only what has waited longer starts before it"
+    )
     world.pass_time(LIMITS.start_deadline)
     world.add(gang("later", 1, created="2026-01-01", queue="a")).settle()
     assert world.reason("later") is Reason.WINDOW_FULL
     for name in ("first-0", "first-1", "beside-0"):
         world.scheduler_takes(name).run(name).settle()
     assert world.verdicts("large", "later") == [STARTS, WAITS]
+
+
+def test_a_gang_collects_the_common_places_while_other_queues_go_on_within_their_parts() -> None:
+    world = World(nodes("n", cpu="100"), queue("a"), queue("b"), limits=replace(LIMITS, window=20))
+    world.add(gang("slow", 10, queue="a")).settle().add(gang("large", 12, queue="b")).settle()
+    assert world.advance(1.0).reason("large") is Reason.WINDOW_FULL
+    world.add(gang("beyond", 1, queue="a"), gang("within", 3), gang("more", 1, created="2026-01-02")).settle()
+    assert [world.reason(name) for name in ("beyond", "within", "more")] == [
+        Reason.WINDOW_FULL,
+        None,
+        Reason.WINDOW_FULL,
+    ]
+    world.scheduler_takes(*(f"slow-{n}" for n in range(10))).run(*(f"slow-{n}" for n in range(10))).settle()
+    assert world.verdicts("large", "beyond", "more") == [STARTS, STARTS, STARTS]
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["replacements", "elastic members"])
+def test_members_that_come_one_by_one_wait_for_places_no_longer_than_gangs_do(is_lost: bool) -> None:
+    """Gangs that never bind follow one another, and take all places each time."""
+    world = World(node("n", cpu="1000"), node("far", cpu="8"), limits=SMALL)
+    world.add([gang(f"slow{n}", 4, gated=False) for n in range(40)]).settle()
+    world.add(
+        group("g", 2 if is_lost else 1, stood_whole=True), pod("g-0", "g", on="far"), pod("g-1", "g")
+    ).settle()
+    assert (world.verdict("g"), world.reason("g")) == (RUNS, Reason.WINDOW_FULL)
+    begun = world.now
+    while world.reason("g") is not None and world.now < begun + 1000.0:
+        world.pass_time(1.0)
+    assert world.now - begun <= LIMITS.start_deadline + LIMITS.deadline(4) + 1.0
 
 
 def test_what_others_are_kept_from_ends_with_what_the_gang_lacks_besides() -> None:

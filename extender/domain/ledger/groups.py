@@ -158,8 +158,11 @@ class Group:
     def attempt(self, uid: Uid) -> Attempt:
         return self.attempts.get(uid, _NO_ATTEMPT)
 
-    def note_planned(self, uid: Uid, node: str) -> None:
-        """A decision has another node for a member."""
+    def note_planned(self, uid: Uid, node: str, is_new: bool) -> None:
+        """A decision has another node for a member, or one at last: then others of the group that wait for
+        places wait anew."""
+        if is_new and self.start.places_since is not None:
+            self.start = replace(self.start, places_since=None)
         known = self.attempt(uid)
         moves = known.moves + (known.refused_at is not None)
         self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals, moves=moves)
@@ -217,7 +220,7 @@ class Group:
                     reclaim=None,
                 )
             case Verdict.RUNNING if self.stood_whole and not decision.retry_at:
-                return Start()
+                return Start(places_since=self._places_since(decision, now))
             case Verdict.ENDED:
                 return Start()
             case Verdict.RUNNING:
@@ -227,15 +230,12 @@ class Group:
                     admitted_at=None,
                     released_at=None,
                     admitted=admitted,
+                    places_since=self._places_since(decision, now),
                     reservation=None,
                     reclaim=None,
                 )
             case Verdict.WAITING if not decision.undo:
-                since, places_since = start.claims_since, start.places_since
-                if decision.reason is not Reason.WINDOW_FULL:
-                    places_since = None
-                elif places_since is None:
-                    places_since = now
+                since = start.claims_since
                 return replace(
                     start,
                     admitted_at=None,
@@ -243,11 +243,16 @@ class Group:
                     admitted=False,
                     rotation=rotation,
                     claims_since=now if since is None and decision.claims_room else since,
-                    places_since=places_since,
+                    places_since=self._places_since(decision, now),
                     reservation=decision.reservation,
                     reclaim=decision.reclaim,
                 )
         return start
+
+    def _places_since(self, decision: GroupDecision, now: float) -> float | None:
+        if decision.reason is not Reason.WINDOW_FULL:
+            return None
+        return now if self.start.places_since is None else self.start.places_since
 
     def note_started(self, pod: PodRecord) -> None:
         """Note that a member runs or has run. A group counts as having stood whole even if it did so only

@@ -244,7 +244,7 @@ class Ledger:
             self._changes.mark()
         elif node is not None and (claim is None or claim.node != node):
             self._moves.put(pod, ClaimEvent.PLAN, node)
-            group.note_planned(pod.uid, node)
+            group.note_planned(pod.uid, node, is_new=claim is None)
             if self._releases.sees(pod):
                 group.note_shown(pod.uid, node, self._clock())
             self._changes.mark()

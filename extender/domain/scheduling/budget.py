@@ -5,7 +5,8 @@ failed is given back."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from typing import NamedTuple
 
 from extender.api.keys import ROOT_QUEUE
@@ -14,6 +15,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.capacity import KeptTotals
 from extender.domain.placement.planner import Journal, Planner
+from extender.domain.queues.share_tree import TOP, ShareTree
 from extender.domain.queues.spec import Limit, RunningLimits
 from extender.domain.scheduling.flavors import FlavorAmounts
 from extender.domain.scheduling.shares import KeptShares, QueueShares
@@ -21,7 +23,6 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
-_TIMES_FREE = 3  # so many times the places that are left may be one queue's
 UNKNOWN = "?"  # no user has this name
 
 
@@ -36,7 +37,7 @@ class Budget:
         self.shares = QueueShares(snapshot, shares, self.journal)
         self.flavors = FlavorAmounts(snapshot, self.journal)
         self.running = RunningCounts(snapshot, self.journal)
-        self.window = Window(snapshot, self.journal)
+        self.window = Window(snapshot, self.shares.tree, self.journal)
         self.takings = 0
         """How often room was taken; while the number is unchanged, so is everything else."""
 
@@ -101,34 +102,48 @@ class Window:
     """The starting window: how many members may be on their way to the scheduler at once. Used up within a
     round. Everything that is on its way already has its place before anything new.
 
-    No queue takes all of it: with further members it may have three times as many places as are left then. So
-    one that is alone takes three quarters, two take three sevenths each, and whoever comes next finds some
-    (the dynamic thresholds of shared buffers, Choudhury and Hahne 1998). A gang is never split to fit: where
-    nothing of its queue is on its way, it may have all that is left.
+    Half of the places are parts of the queues, by weight from root down; the rest is common. A queue has its
+    part and what is left of the rest, so whatever never binds, others find theirs. A gang is never split to
+    fit: where nothing of its queue is on its way, it may have all that is left.
 
-    A gang that waits for places only keeps them from its own queue, until it has waited for as long as a
-    start may take: then nothing else starts before it. Whatever has a place now has left it by then again."""
+    A gang that waits for places is overtaken by nothing in its own queue. The one that has waited longest
+    collects them: the common ones are kept for it, while other queues go on within their parts. Whatever has
+    waited for as long as a start may take goes first: only what has waited longer starts before it, and all
+    that has a place now has left it by then again."""
 
-    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
+    def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
         self.size = self.left = snapshot.limits.window
         self.taken = Counter[str]()
         """By queue."""
-        self._patience = snapshot.limits.start_deadline
-        queues = (name for name, queue in snapshot.queues.items() if queue.exists and name != ROOT_QUEUE)
-        self._is_shared = sum(1 for _ in queues) > 1
-        self._first: GroupView | None = None
+        self._snapshot, self._tree = snapshot, tree
+        self._collects: GroupKey | None = None
+        self._first: GroupKey | None = None
         self._held_up: set[str] = set()
         self._journal = journal
 
-    def begin(self, groups: Iterable[GroupView], is_due: Callable[[float], bool]) -> None:
-        """Of `groups`, one that has waited too long for places goes before all others."""
-        waiting = (group for group in groups if group.start.places_since is not None)
-        overdue = [group for group in waiting if is_due(self.patience_ends(group))]
-        self._first = min(overdue, key=lambda group: (self.patience_ends(group), group.order), default=None)
+    def begin(
+        self, gangs: Iterable[GroupView], others: Iterable[GroupView], is_due: Callable[[float], bool]
+    ) -> None:
+        """Who of the gangs in line, and of the `others`, whose members start one by one, waits for places."""
+        waiting = sorted(filter(_waits_for_places, gangs), key=self._turn)
+        everybody = sorted((*waiting, *filter(_waits_for_places, others)), key=self._turn)
+        self._collects = waiting[0].key if waiting else None
+        overdue = [group.key for group in everybody if is_due(self._patience_ends(group))]
+        self._first = overdue[0] if overdue else None
 
-    def patience_ends(self, group: GroupView) -> float:
-        """From when on nothing else starts before a group that waits for places."""
-        return (group.start.places_since or 0.0) + self._patience
+    def _patience_ends(self, group: GroupView) -> float:
+        return (group.start.places_since or 0.0) + self._snapshot.limits.start_deadline
+
+    def _turn(self, group: GroupView) -> tuple[object, ...]:
+        return self._patience_ends(group), group.order
+
+    def lack(self, group: GroupView, members: int) -> str:
+        """What members lack that wait for places, and for how long, for people."""
+        text = f"{members} members to start, window {self.size}"
+        if group.start.places_since is None:
+            return text
+        ends = self._snapshot.timestamp(self._patience_ends(group))
+        return f"{text}; from {ends} on, only what has waited longer starts before it"
 
     def take(self, queue: str, members: int) -> None:
         self._count(queue, members)
@@ -138,35 +153,61 @@ class Window:
         self.left -= members
         self.taken[queue] += members
 
-    def has_places_for(self, group: GroupView, members: int) -> bool:
-        """Whether a whole gang may start."""
-        if self.goes_first(group):
-            return members <= self.left
-        if self._first is not None or group.queue in self._held_up:
-            return False
-        return members <= (self._threshold(group.queue) if self.taken[group.queue] else self.left)
-
     def hold_up(self, queue: str) -> None:
-        """A gang of this queue waits for places: it is not overtaken by smaller ones."""
+        """A gang of this queue waits for places."""
         self._held_up.add(queue)
 
-    def goes_first(self, group: GroupView) -> bool:
-        return self._first is not None and self._first.key == group.key
+    def gives_a_turn_to(self, group: GroupView) -> bool:
+        """Whether it is not judged as others that want the same."""
+        return group.key in (self._collects, self._first)
 
     @property
     def is_waited_for(self) -> bool:
-        return bool(self._held_up) or self._first is not None
+        return bool(self._held_up) or self._first is not None or self._collects is not None
 
-    def places(self, queue: str) -> int:
-        """For members that come one by one, after all gangs."""
-        if self._first is not None or queue in self._held_up:
+    def has_places_for(self, group: GroupView, members: int) -> bool:
+        """Whether a whole gang may start."""
+        is_free = self._first is None and self._collects in (None, group.key)
+        has_all_that_is_left = is_free and not self.taken[group.queue] and group.queue not in self._held_up
+        return members <= (self.left if has_all_that_is_left else self.places(group))
+
+    def places(self, group: GroupView) -> int:
+        """How many members of a group may start, one by one or as a gang."""
+        queue = group.queue
+        if self._first is not None:
+            return max(self.left, 0) if group.key == self._first else 0
+        if queue in self._held_up:
             return 0
-        return self._threshold(queue) or min(max(self.left, 0), not self.taken[queue])
+        own = max(self._parts.get(queue, 0) - self.taken[queue], 0)
+        common = max(self._common_left, 0) if self._collects in (None, group.key) else 0
+        return max(min(own + common, self.left), 0)
 
-    def _threshold(self, queue: str) -> int:
-        """How many more members of a queue may come."""
-        free = (_TIMES_FREE * self.left - self.taken[queue]) // (_TIMES_FREE + 1)
-        return max(free if self._is_shared else self.left, 0)
+    @property
+    def _common_left(self) -> int:
+        beyond = sum(max(n - self._parts.get(queue, 0), 0) for queue, n in self.taken.items())
+        return self.size - sum(self._parts.values()) - beyond
+
+    @cached_property
+    def _parts(self) -> dict[str, int]:
+        """By queue. The own groups of one that has others below it count as one of these."""
+        tree, below = self._tree, Counter[int]()
+        weights = [0, *(self._weight(node) for node in range(1, len(tree)))]
+        for node, weight in enumerate(weights):
+            below[tree.parents[node]] += weight
+        own = [self.size / 2]
+        for node, parent in islice(enumerate(tree.parents), 1, None):  # a parent comes before its children
+            own.append(own[parent] * weights[node] / max(below[parent], 1))
+        return {queue: int(own[seat]) for queue, seat in tree.seat.items() if seat != TOP}
+
+    def _weight(self, node: int) -> int:
+        queue = self._snapshot.queues.get(name := self._tree.queues[node])
+        if queue is None or not queue.exists or name == ROOT_QUEUE:
+            return 0
+        return 1 if self._tree.is_seat(node) else queue.record.weight
+
+
+def _waits_for_places(group: GroupView) -> bool:
+    return group.start.places_since is not None
 
 
 class Scope(NamedTuple):

@@ -101,6 +101,8 @@ def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool
     if not batch.pods:
         return False
     kept.reason, kept.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
+    if kept.reason is Reason.WINDOW_FULL:
+        kept.detail = round_.budget.window.lack(batch.group, len(batch.pods))
     if joining.why_not_all and len(more) == len(joining.pods):
         kept.reason, kept.detail = Reason.QUEUE_CEILING, joining.why_not_all
     return len(more) == len(tried) < allowed
@@ -111,7 +113,7 @@ def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[i
     shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
     yield shares.headroom_below_ceiling(queue, requests), Reason.QUEUE_CEILING
     yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
-    yield round_.budget.window.places(queue), Reason.WINDOW_FULL
+    yield round_.budget.window.places(batch.group), Reason.WINDOW_FULL
     if not is_lent:
         yield shares.headroom_at(shares.tree.seat[queue], requests, 1.0), Reason.QUEUE_SHARE
 

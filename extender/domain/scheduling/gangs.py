@@ -124,7 +124,7 @@ class Admission:
         own, passed = self._reservations.of(group), self._reservations.may_backfill(group)
         signature = None if group.once(may_choose) else _signature(self._budget.planner, missing(group))
         equals: Equals | None = None
-        if not own and signature is not None and not self._budget.window.goes_first(group):
+        if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
             alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
             equals = alike, len(passed), self._budget.running.whose(group)
             if equals in self._equals:
@@ -171,11 +171,7 @@ class Admission:
             if (plan := budget.place(group, wanted.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
-            detail = f"{size} members to start, window {budget.window.size}"
-            if group.start.places_since is not None:
-                ends = self._round.snapshot.timestamp(budget.window.patience_ends(group))
-                detail = f"{detail}; from {ends} on, nothing else starts before it"
-            return waits(group, Reason.WINDOW_FULL, detail)
+            return waits(group, Reason.WINDOW_FULL, budget.window.lack(group, size))
         return waits(group, *self._no_placement(group, wanted, signature, is_short))
 
     def _choose_flavors(self, group: GroupView, wanted: Missing) -> Missing | GroupDecision | None:

@@ -149,7 +149,7 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
         group = kept.group
         with Guard(round_, group, kept.plan):
             retry = retry_of(round_, kept)
-            started = dict(islice(more.items(), window.places(group.queue)))
+            started = dict(islice(more.items(), window.places(group)))
             window.take(group.queue, len(started))
             kept.add(started)
             reason, detail = _why_not_all(round_, kept, len(more) - len(started), retry)
@@ -179,7 +179,9 @@ def _why_not_all(
         return kept_back.reason, kept_back.detail
     if retry.waits:
         return Reason.BACKING_OFF, kept.group.start.failure
-    return Reason.WINDOW_FULL if without_place else Reason.NO_ROOM, absent
+    if without_place:
+        return Reason.WINDOW_FULL, round_.budget.window.lack(kept.group, without_place)
+    return Reason.NO_ROOM, absent
 
 
 def _as_many_as(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> list[PodRecord]:
