@@ -124,8 +124,8 @@ def run(**options: Any) -> None:
     another terminal; elsewhere it ends when nothing changes any more. Pods run as long as their annotation
     sim.kube-muster.io/run-seconds says, or without end. When the files hold Nodes, none are made up.
 
-    Exit status: 0 when everything started, 3 when something never did, 1 when Muster failed, 2 for mistakes
-    in flags and files, 130 when a signal ended it before it was over.
+    Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 1
+    when Muster failed, 2 for mistakes in flags and files, 130 when a signal ended it before it was over.
     """
     with orderly_end():
         try:
@@ -170,6 +170,8 @@ def _present(
     stays = views.is_live(sys.stdout) and not output and not options["until_settled"]
     session = import_module("extender.sim.session").Session(cluster, view, stays)
     session.create(found)
+    for each in session.unasked:
+        click.echo(each.note, err=True)
     interrupted = False
     try:
         speed = options["speed"]
@@ -187,14 +189,15 @@ def _present(
         summary = import_module("extender.sim.show.summary")
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
         state = session.state
-        view.end(summary.closing_summary(state, session.log, rerun, canvas) if state else [])
+        lines = summary.closing_summary(state, session.log, rerun, canvas, session.unasked) if state else []
+        view.end(lines)
     if interrupted:
         return 0 if stays else INTERRUPTED
     if output:
         report = session.state.report
         msgspec = import_module("msgspec")
         click.echo(str(msgspec.json.format(msgspec.json.encode(report), indent=2).decode()))
-    return 0 if session.state.everything_started else NEVER_STARTED
+    return 0 if session.everything_started else NEVER_STARTED
 
 
 def _listen(address: str) -> Any:

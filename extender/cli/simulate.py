@@ -42,6 +42,12 @@ _SOURCES = ("files", "traces", "synthetic", "synthetic_jobs")
     Default(None, "none"),
 )
 @click.option(
+    "--run-seconds",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long pods run that do not say so. [default: without end]",
+)
+@click.option(
     "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."
 )
 @click.option(
@@ -64,11 +70,11 @@ _SOURCES = ("files", "traces", "synthetic", "synthetic_jobs")
 def simulate(**options: Any) -> None:
     """Decide as `muster serve` does, in virtual time: waits, utilisation and fairness by queue.
 
-    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, or without end, and come
+    Pods run as long as their annotation sim.kube-muster.io/run-seconds says, else --run-seconds, and come
     at sim.kube-muster.io/arrival-seconds. When the files hold Nodes, none are made up.
 
-    Exit status: 0 when every gang started, 3 when some never did, 2 for mistakes in flags and files, 130 when
-    a signal ended it before it was over.
+    Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 2 for
+    mistakes in flags and files, 130 when a signal ended it before it was over.
     """
     if not any(options[name] for name in _SOURCES):
         raise click.UsageError("nothing to simulate: name objects with -f or a --trace, or use --synthetic")
@@ -84,9 +90,8 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
     manifests = import_module("extender.sim.files.manifests")
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
     try:
-        result = runner.simulate(
-            runner.SimulationOptions(**{name: value for name, value in options.items() if value})
-        )
+        given = {name: value for name, value in options.items() if value not in (None, ())}
+        result = runner.simulate(runner.SimulationOptions(**given))
     except (manifests.InvalidManifests, invalid) as fault:
         raise click.UsageError(str(fault)) from fault
     for note in result.notes:
@@ -95,7 +100,8 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
         click.echo(line)
     if gantt:
         _draw(gantt, result)
-    return NEVER_STARTED if result.report.never_started else 0
+    report = result.report
+    return NEVER_STARTED if report.never_started or not report.groups else 0
 
 
 def _draw(path: Path, result: Any) -> None:

@@ -3,6 +3,8 @@
 `sim.kube-muster.io/run-seconds` is how long a pod runs before it succeeds, in seconds of its own time, of
 which there are `speed` in one of ours; without it a pod never ends. `sim.kube-muster.io/fail` says that it
 fails instead, at that time, or at once where there is none; on a running pod it may be set at any moment.
+A pod that would run for longer than its activeDeadlineSeconds, or than those of its Job, fails when these
+are over.
 """
 
 import heapq
@@ -10,15 +12,18 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import PODS, Json
 from extender.sim.apiserver.objects import now, set_condition
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import LONGEST_WAIT, Change, StoreFollower
+from extender.sim.controllers.offspring import DEADLINE
 
 RUN_SECONDS = "sim.kube-muster.io/run-seconds"
 FAIL = "sim.kube-muster.io/fail"
+TOO_LONG = "DeadlineExceeded"
 _STARTED = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
 
 
@@ -88,12 +93,11 @@ class Kubelets(StoreFollower):
 
     def _plan_end(self, pod: Json) -> None:
         """Worked out again after each change, since annotations may change while a pod runs."""
-        meta = pod["metadata"]
-        runs = run_seconds(pod)
+        meta, ending = pod["metadata"], ending_of(pod)
         since = self._running.setdefault(meta["uid"], self._clock())
-        if runs is None and not fails(pod):
+        if ending is None:
             return
-        at = since + (runs or 0.0) / self._speed
+        at = since + ending.seconds / self._speed
         if self._end_of.get(meta["uid"]) != at:
             self._end_of[meta["uid"]] = at
             heapq.heappush(self._ends, (at, meta["uid"], meta["namespace"], meta["name"]))
@@ -105,21 +109,34 @@ class Kubelets(StoreFollower):
         self._service.amend(PODS, meta["namespace"], meta["name"], change, "status")
 
 
-def run_seconds(pod: Json) -> float | None:
-    """How long a pod runs; None no end, also where the annotation is no number."""
+class PodEnding(NamedTuple):
+    """After how many seconds a pod ends, and how. `reason`: why it fails, where it runs for too long."""
+
+    seconds: float
+    fails: bool
+    reason: str = ""
+
+
+def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
+    """None for one that never ends. `run_seconds`: how long it runs if it does not say."""
+    annotations = pod["metadata"].get("annotations") or {}
+    runs, fails = _seconds(annotations.get(RUN_SECONDS)), annotations.get(FAIL, "false") not in ("false", "")
+    if runs is None:
+        runs = 0.0 if fails else run_seconds
+    given = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE))
+    deadline = min((found for each in given if (found := _seconds(each)) is not None), default=None)
+    if deadline is not None and (runs is None or runs > deadline):
+        return PodEnding(deadline, True, TOO_LONG)
+    return None if runs is None else PodEnding(runs, fails)
+
+
+def _seconds(given: Any) -> float | None:
+    """None also for what is no such number."""
     try:
-        seconds = float(_annotations(pod)[RUN_SECONDS])
-    except (KeyError, ValueError):
+        seconds = float(given)
+    except (TypeError, ValueError):
         return None
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def fails(pod: Json) -> bool:
-    return _annotations(pod).get(FAIL, "false") not in ("false", "")
-
-
-def _annotations(pod: Json) -> dict[str, str]:
-    return pod["metadata"].get("annotations") or {}
 
 
 # ---- what kubelets write
@@ -134,10 +151,12 @@ def _running(pod: Json) -> Json:
 
 
 def _ended(pod: Json) -> Json:
-    failed = fails(pod)
+    ending = ending_of(pod)
+    failed, reason = (ending.fails, ending.reason) if ending else (False, "")
     how = {"exitCode": 1, "reason": "Error"} if failed else {"exitCode": 0, "reason": "Completed"}
     state = {"terminated": {**how, "startedAt": pod["status"].get("startTime"), "finishedAt": now()}}
     status = {**pod["status"], "phase": "Failed" if failed else "Succeeded"}
+    status |= {"reason": reason} if reason else {}
     for type_ in ("Ready", "ContainersReady"):
         not_ready = {"type": type_, "status": "False", "reason": "PodCompleted", "lastTransitionTime": now()}
         set_condition(status, not_ready)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from extender.sim.embedded import UNSETTLED, Embedded
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import InvalidManifests, Manifest
+from extender.sim.files.unasked import QueuesOfJobs, Unasked, plan_of_quotas, unasked
+from extender.sim.scheduler.loop import EXTENDED
 from extender.sim.serve_process import ServeFailed
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
 from extender.sim.show.frames import Moment, View
@@ -26,13 +28,16 @@ class Session:
         self._pause = threading.Event()
         self.log = TransitionLog()
         self.state: ClusterState | None = None
+        self.unasked: list[Unasked] = []
 
     def create(self, manifests: Sequence[Manifest]) -> None:
-        """Raises InvalidManifests with what the API server says."""
+        """Notes what Muster is not asked to start. Raises InvalidManifests with what the API server says."""
         creation = Creation(self._cluster.service)
         creation.create(manifests)
         if creation.faults:
             raise InvalidManifests("\n".join(creation.faults))
+        queues = QueuesOfJobs(creation.objects, plan_of_quotas(creation.objects).namespaces)
+        self.unasked = [*unasked(creation.objects, queues)]
 
     def run(self, head: Sequence[str]) -> ClusterState:
         """Raises ServeFailed when Muster ends before we do."""
@@ -50,6 +55,14 @@ class Session:
             if settled and not self._stays:
                 return self.state
             self._pause.wait(_PACE)
+
+    @property
+    def everything_started(self) -> bool:
+        """Something of it was Muster's to start, and nothing waits or stays suspended."""
+        state = self.state
+        if state is None or not state.everything_started or any(each.suspended for each in self.unasked):
+            return False
+        return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.loose)
 
     def _is_settled(self) -> bool:
         """Groups say in their status whether they go on. Other pods that wait need a reason, as long as one

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from extender.cli import main
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import GPU_POD
+from tests.sim_virtual.test_command import PLAIN
 
 PROGRAM = Path(sys.executable).with_name("muster")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
@@ -152,6 +153,16 @@ def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Pa
     assert "starts: admitted" not in output
     assert "no node has nvidia.com/gpu" in output
     assert f"run -f {file} -f {gpu_pod} --node-gpu 8\n" in done.stdout
+
+
+@pytest.mark.parametrize("suspended", ["true", "false"])
+def test_where_nothing_is_for_muster_to_start_it_says_so(tmp_path: Path, suspended: str) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text(PLAIN.replace("NO", suspended))
+    done = run("-f", path)
+    assert done.returncode == 3
+    assert f'{path}:1: Job "train": ' in done.stderr
+    assert "add schedulerName: muster to spec.template.spec" in " ".join(done.stdout.split())
 
 
 # ---- on a terminal

@@ -6,7 +6,8 @@ import pytest
 
 from extender.sim.apiserver.kinds import PODS
 from extender.sim.apiserver.service import Service
-from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, run_seconds
+from extender.sim.controllers.offspring import DEADLINE
+from extender.sim.kubelets import FAIL, RUN_SECONDS, Kubelets, PodEnding, ending_of
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.clock import Clock
 from tests.sim.requests import Json, pod
@@ -92,4 +93,21 @@ def test_what_is_deleted_has_no_end_to_wait_for(service: Service, kubelets: Kube
     ("written", "seconds"), [("1.5", 1.5), ("0", 0.0), ("-1", None), ("soon", None), ("inf", None)]
 )
 def test_a_malformed_run_time_means_without_end(written: str, seconds: float | None) -> None:
-    assert run_seconds(pod("a", annotations={RUN_SECONDS: written})) == seconds
+    ending = ending_of(pod("a", annotations={RUN_SECONDS: written}))
+    assert (ending.seconds if ending else None) == seconds
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "ending"),
+    [
+        ({}, {}, PodEnding(7.0, False)),
+        ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 60}, PodEnding(50.0, False)),
+        ({RUN_SECONDS: "50"}, {"activeDeadlineSeconds": 40}, PodEnding(40.0, True, "DeadlineExceeded")),
+        ({RUN_SECONDS: "50", DEADLINE: "30"}, {}, PodEnding(30.0, True, "DeadlineExceeded")),
+        ({FAIL: "true"}, {"activeDeadlineSeconds": 40}, PodEnding(0.0, True)),
+    ],
+)
+def test_a_pod_that_runs_for_too_long_fails(
+    annotations: dict[str, str], spec: Json, ending: PodEnding
+) -> None:
+    assert ending_of(pod("a", annotations=annotations, **spec), run_seconds=7.0) == ending

@@ -34,7 +34,7 @@ def test_the_example_as_a_table() -> None:
     assert result.exit_code == 0
     lines = result.output.splitlines()
     assert lines[0].startswith("51 pods, 8 gangs, 3 queues, 4 nodes, ")
-    assert "done         8 of 8 gangs" in lines
+    assert "started      8 of 8 gangs, 8 done" in lines
     assert max(map(len, lines)) <= 80
 
 
@@ -118,7 +118,7 @@ def test_what_never_started_is_told_by_the_status_and_with_the_name_that_was_mea
     )
     result = muster("-f", path)
     assert result.exit_code == 3
-    assert "done         0 of 3 gangs\nutilisation  nothing ran\n" in result.output
+    assert "started      0 of 3 gangs, 0 done\nutilisation  nothing ran\n" in result.output
     assert {line.strip() for line in result.output.partition("never started:\n")[2].splitlines()} == {
         "default/train: NotEnoughMembers: 0 of 2 members exist",
         "default/trian: GroupNotFound: PodGroup default/trian does not exist;"
@@ -136,6 +136,40 @@ def test_a_gang_that_runs_without_end_from_the_last_moment_on_has_run(tmp_path: 
     result = muster("-f", path)
     assert result.exit_code == 0
     assert "utilisation  not measured: no time passed\n" in result.output
+
+
+PLAIN = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  suspend: NO
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}
+"""
+
+
+@pytest.mark.parametrize("suspended", ["true", "false"])
+def test_where_nothing_is_for_muster_to_start_nothing_has_started(tmp_path: Path, suspended: str) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text(PLAIN.replace("NO", suspended))
+    result = muster("-f", path)
+    assert result.exit_code == 3
+    assert "add schedulerName: muster to spec.template.spec" in result.stderr
+    assert "\nnothing in there is for Muster to start\n" in result.output
+
+
+def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    for text, told in (
+        (
+            "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n",
+            f':2: ClusterQueue "a": skipped, it is Kueue\'s; muster migrate kueue -f {path} prints',
+        ),
+        ("a: {{ .Values.a }}\n", ":1: not YAML: found unhashable key; it is a template, as in Helm's charts"),
+    ):
+        path.write_text(text)
+        result = muster("-f", path)
+        assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
 
 
 def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_replicas_start_together_when_their_owner_asks_for_it(tmp_path: Path) ->
 
 def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> None:
     head = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: NAME}\n"
-    template = "template: {spec: {containers: [{name: main, image: x}]}}"
+    template = "template: {spec: {schedulerName: muster, containers: [{name: main, image: x}]}}"
     given = loaded(
         tmp_path,
         head.replace("NAME", "long") + f"spec: {{parallelism: 2, completions: 5, {template}}}\n",
@@ -195,8 +195,9 @@ def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> N
         + f"spec: {{parallelism: 2, {template}}}\n",
     )
     assert [note.partition(": ")[2] for note in given.notes] == [
+        'Job "later": it is suspended, and Muster is not asked to start it: add the annotation'
+        " scheduling.volcano.sh/queue-name: default, or that of another queue, to its metadata",
         'Job "long": only its first pods are made; 3 more, made as those succeed, are not',
-        'Job "later": suspended: no pods are made',
         'Job "less": starts with all its pods or not at all; with fewer it does in a cluster',
     ]
 
@@ -227,6 +228,73 @@ def test_suspended_jobs_of_a_queue_wait_and_start_whole(tmp_path: Path) -> None:
     result = run(given)
     assert set(starts(result).values()) == {0.0, 10.0}
     assert result.report.done == 2
+
+
+LOCAL_QUEUE = """\
+apiVersion: kube-muster.io/v1alpha1
+kind: LocalQueue
+metadata: {name: team, namespace: default}
+spec: {queue: taken}
+"""
+BY_LABEL = SUSPENDED_JOB.replace("{name: train}", "{name: train, labels: {kueue.x-k8s.io/queue-name: NAME}}")
+
+
+@pytest.mark.parametrize(("named", "reason"), [("team", None), ("none", "QueueNotFound")])
+def test_a_suspended_job_enters_the_queue_of_its_local_queue(
+    tmp_path: Path, named: str, reason: str | None
+) -> None:
+    report = run(loaded(tmp_path, TAKEN, LOCAL_QUEUE, BY_LABEL.replace("NAME", named))).report
+    assert [never.reason for never in report.never_started] == ([reason] if reason else [])
+    assert [queue.name for queue in report.queues if queue.started] == ([] if reason else ["taken"])
+
+
+PLAIN_JOB = SUSPENDED_JOB.replace("      schedulerName: muster\n", "")
+GOING_JOB = PLAIN_JOB.replace("  suspend: true\n", "")
+TO_SPEC = "add schedulerName: muster to spec.template.spec"
+TO_QUEUE = (
+    "add the annotation scheduling.volcano.sh/queue-name: default, or that of another queue, to its metadata"
+)
+
+
+@pytest.mark.parametrize(
+    ("job", "sentence"),
+    [
+        (GOING_JOB, f"Muster is not asked to start it: {TO_SPEC}"),
+        (
+            GOING_JOB.replace("restart", "schedulerName: yunikorn\n      restart"),
+            f"Muster is not asked to start it: {TO_SPEC.replace('muster', 'muster instead of yunikorn')}",
+        ),
+        (SUSPENDED_JOB, f"it is suspended, and Muster is not asked to start it: {TO_QUEUE}"),
+        (PLAIN_JOB, f"it is suspended, and Muster is not asked to start it: {TO_SPEC} and {TO_QUEUE}"),
+        (
+            BY_LABEL.replace("NAME", "team").replace("      schedulerName: muster\n", ""),
+            f"it is suspended, and Muster is not asked to start it: {TO_SPEC}",
+        ),
+    ],
+)
+def test_what_muster_is_not_asked_to_start_is_told_with_what_to_add(
+    tmp_path: Path, job: str, sentence: str
+) -> None:
+    (left,) = loaded(tmp_path, LOCAL_QUEUE, TAKEN, job).unasked
+    assert (left.title, left.sentence) == ("default/job/train", sentence)
+
+
+def test_members_that_a_gang_starts_without_never_started(tmp_path: Path) -> None:
+    """Two nodes of 4: the third has room only where another one ends."""
+    pods = (pod(f"g-{number}", "g", cpu="3", run="5" if number else "") for number in range(3))
+    assert run(loaded(tmp_path, group("g", 1), *pods)).report.never_started == []
+    pods = (pod(f"g-{number}", "g", cpu="3") for number in range(3))
+    (left,) = run(loaded(tmp_path, group("g", 1), *pods)).report.never_started
+    assert (left.group, left.pods, left.reason) == ("default/g", 1, "NoRoom")
+
+
+def test_pods_run_as_long_as_they_say_else_as_the_flag_and_no_longer_than_a_deadline(tmp_path: Path) -> None:
+    path = tmp_path / "objects.yaml"
+    late = SUSPENDED_JOB.replace("  suspend: true", "  activeDeadlineSeconds: 3")
+    path.write_text("---\n".join([pod("a"), pod("b", run="9"), late]))
+    given = from_manifests(load([path]), seed=0, run_seconds=7.0)
+    found = {member.pod.metadata.name[:5]: (member.runs, member.fails) for member in given.members}
+    assert found == {"a": (7.0, False), "b": (9.0, False), "train": (3.0, True)}
 
 
 def test_a_suspended_job_that_names_no_queue_stays_suspended(tmp_path: Path) -> None:

@@ -175,7 +175,10 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Off
         return "its pods name a PodGroup, so once it is let go, they wait in that.", [_letting_go(job)]
     if record and not record.ours:
         ours = " or ".join(SCHEDULERS)
-        why = f"its pods name another scheduler than {ours}, whose pods Muster places by default."
+        why = (
+            f"its pods name another scheduler than {ours}, whose pods Muster places by default. For"
+            " Muster to start it, create it again with schedulerName: muster in the spec of its pods."
+        )
         return why, [_letting_go(job)]
     if evidence.is_kueues(job.meta):
         why = f"its label {KUEUE_QUEUE} names no LocalQueue of Muster here, so it is Kueue's to start."

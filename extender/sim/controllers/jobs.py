@@ -90,6 +90,8 @@ class JobPods:
         self._job = job
         self._spec = job["spec"]
         self.endings = endings
+        reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
+        self.ran_too_long = "activeDeadlineSeconds" in self._spec and _TOO_LONG[0] in reasons
         self.active = sorted((pod for pod in owned if not has_ended(pod)), key=keeping)
 
     @property
@@ -124,7 +126,7 @@ class JobPods:
 
     @property
     def has_failed(self) -> bool:
-        return self.failed > int(self._spec.get("backoffLimit", _MOST_FAILED))
+        return self.ran_too_long or self.failed > int(self._spec.get("backoffLimit", _MOST_FAILED))
 
     def compared(self) -> ComparedOffspring:
         """What is to be made and to be deleted. Raises MALFORMED."""
@@ -173,6 +175,7 @@ class JobPods:
 
 _COMPLETE, _FAILED, _SUSPENDED = "Complete", "Failed", "Suspended"
 _REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
+_TOO_LONG = ("DeadlineExceeded", "Job was active longer than specified deadline")
 _EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
 
@@ -190,7 +193,8 @@ def job_status(job: Json, pods: JobPods) -> Json:
         _end(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED)
         status["completionTime"] = now()
     elif pods.has_failed:
-        _end(status, ("FailureTarget", *(() if pods.active else (_FAILED,))), _EXCEEDED)
+        why = _TOO_LONG if pods.ran_too_long else _EXCEEDED
+        _end(status, ("FailureTarget", *(() if pods.active else (_FAILED,))), why)
     elif pods.suspended:
         if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
             status.pop("startTime", None)

@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
-from extender.api.workloads.shape import JobOutcome, outcome_of
+from extender.api.workloads.shape import JobOutcome, at, outcome_of
 from extender.sim.apiserver.kinds import Json
 
 HANDED_DOWN = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
+DEADLINE = "sim.kube-muster.io/deadline-seconds"  # of a pod: how long what it belongs to may run
+_DEADLINES = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds"))
 
 
 class ComparedOffspring(NamedTuple):
@@ -33,6 +35,8 @@ def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
 def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
     given = owner["metadata"].get("annotations") or {}
     handed = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
+    deadline = next((found for path in _DEADLINES if (found := at(owner, path)) is not None), None)
+    handed |= {} if deadline is None else {DEADLINE: str(deadline)}
     for child in made:
         own = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}

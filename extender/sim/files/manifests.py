@@ -64,6 +64,7 @@ _OTHERWISE = {
     "CronWorkflow": "nothing runs at set times here; write the Workflow",
     "ScheduledSparkApplication": "nothing runs at set times here; write the SparkApplication",
 }
+_MIGRATE = "muster migrate kueue -f {} prints what Muster has in its place"
 
 
 def left_out_note(document: Document) -> str:
@@ -72,6 +73,8 @@ def left_out_note(document: Document) -> str:
     line = document.where(value_of(document.node, "kind"))
     called = (document.object.get("metadata") or {}).get("name") or ""
     object_ = f'{kind} "{called}"' if called else kind
+    if name.partition("/")[0] == "kueue.x-k8s.io":
+        return f"{line}: {object_}: skipped, it is Kueue's; {_MIGRATE.format(document.file)}"
     if kind in _WITHOUT_PODS:
         return f"{line}: {object_}: skipped, no pods follow from it"
     if kind in _OTHERWISE:

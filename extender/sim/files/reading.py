@@ -21,6 +21,9 @@ _ADVICE = {
 }
 
 
+_TEMPLATE = "; it is a template, as in Helm's charts: give what helm template prints of it"
+
+
 class Document(NamedTuple):
     """A mapping of a file. `file` is as it was named."""
 
@@ -80,6 +83,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1
         advice = next((advice for sign, advice in _ADVICE.items() if sign in str(fault.problem)), "")
+        advice = _TEMPLATE if "{{" in text else advice
         faults.append(f"{file}:{line}: not YAML: {fault.problem}{advice}")
     except yaml.reader.ReaderError as fault:
         line = text.count("\n", 0, fault.position) + 1

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from extender.api.keys import GPU
 from extender.domain.model.reasons import Reason
+from extender.sim.files.unasked import Unasked
 from extender.sim.show import sentences
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang
@@ -32,7 +33,11 @@ class Rerun(NamedTuple):
 
 
 def closing_summary(
-    cluster: ClusterState, log: sentences.TransitionLog, rerun: Rerun, canvas: Canvas
+    cluster: ClusterState,
+    log: sentences.TransitionLog,
+    rerun: Rerun,
+    canvas: Canvas,
+    unasked: Sequence[Unasked] = (),
 ) -> list[str]:
     lines = ["What happened"]
     # Titles of gangs by what became of them, so that a reason of many is told once.
@@ -49,7 +54,9 @@ def closing_summary(
             else f"{sentences.pods_sentence(pods)}."
         )
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
-    if not cluster.gangs and not cluster.loose:
+    for job in unasked:
+        lines += canvas.wrapped(f"{job.title}: {job.sentence}.", "  ")
+    if not cluster.gangs and not cluster.loose and not unasked:
         lines.append("  There are no gangs and no pods.")
     lines += ["", cpu_in_use(cluster)]
     if not cluster.everything_ended:

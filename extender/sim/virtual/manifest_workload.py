@@ -8,16 +8,13 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.configuration import Configuration
-from extender.api.keys import GATE, QUEUE, ROOT_QUEUE
+from extender.api.keys import GATE, ROOT_QUEUE
 from extender.api.objects.cluster import (
-    ElasticQuota,
-    ElasticQuotaTree,
     Namespace,
     Node,
     PriorityClass,
@@ -30,12 +27,10 @@ from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.shape import KindName, at
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import group_name
-from extender.domain.model.shapes import Shapes
 from extender.domain.queues.quota_steps import annotations_of, spec_of
-from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, job_record
+from extender.domain.snapshot.jobs import JobRules
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import Json, ResourceKind
@@ -46,7 +41,8 @@ from extender.sim.controllers.offspring import HANDED_DOWN, children_of
 from extender.sim.embedded import node
 from extender.sim.files.creation import Created, Creation
 from extender.sim.files.manifests import Manifests
-from extender.sim.kubelets import fails, run_seconds
+from extender.sim.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
+from extender.sim.kubelets import ending_of
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
 # ---- queues from quotas
@@ -62,11 +58,7 @@ class QuotaQueues(NamedTuple):
 
 def make_queues(creation: Creation) -> QuotaQueues:
     """Make the queues that quotas among the objects stand for; a queue of the same name stays as it is."""
-    quotas = Quotas(
-        _all_quotas(creation, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree),
-        _all_quotas(creation, kinds.ELASTIC_QUOTAS, ElasticQuota),
-    )
-    plan = plan_of(quotas, Configuration().max_queue_depth)
+    plan = plan_of_quotas(creation.objects)
     wanted = plan.queues.values()
     taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
@@ -82,35 +74,21 @@ def make_queues(creation: Creation) -> QuotaQueues:
     return QuotaQueues(plan.namespaces, notes)
 
 
-def _all_quotas(creation: Creation, kind: ResourceKind, type_: type[Any]) -> list[Any]:
-    name = kind.api_version, kind.name
-    found = (obj for obj, _ in creation.objects if (obj["apiVersion"], obj["kind"]) == name)
-    return [msgspec.json.decode(msgspec.json.encode(obj), type=type_) for obj in found]
-
-
 # ---- suspended jobs
 
 
-def let_go(creation: Creation, by_quota: Mapping[str, str]) -> None:
+def let_go(creation: Creation, queues: QueuesOfJobs) -> None:
     """Make the groups and the pods of the suspended jobs that Muster manages unless it is told otherwise.
 
     Such a job waits as one group, and starts when all pods that it makes at once have room. Its pods are
-    there from the beginning; nobody sees the difference. `by_quota`: the queues that quotas give to
-    namespaces.
+    there from the beginning; nobody sees the difference.
     """
-    schedulers = Configuration().scheduler_names
-    queues = {
-        obj["metadata"]["name"]: (obj["metadata"].get("annotations") or {}).get(QUEUE, "")
-        for obj, _ in creation.objects
-        if obj["kind"] == kinds.NAMESPACES.name
-    }
     for place, (obj, where) in enumerate([*creation.objects]):
         if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME):
             continue
         try:
-            kind, job = JobKind(obj["apiVersion"], obj["kind"]), msgspec.convert(obj, AnyJob)
-            record = job_record(kind, job, WORKLOADS, Shapes(), schedulers, auto_groups=True)
-            queue = record.queue or queues.get(record.namespace) or by_quota.get(record.namespace, "")
+            record = record_of(obj)
+            queue = queues.of(record)
             if JobRules().manage(record, queue) and not record.fault:
                 _start(creation, place, unit(record, queue))
         except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
@@ -134,9 +112,7 @@ def not_played(creation: Creation) -> Iterator[str]:
     """Notes on what controllers would make of jobs later, which virtual time does not play."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
-        if suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME:
-            yield f"{subject}: suspended: no pods are made"
-        elif obj["kind"] == kinds.JOBS.name:
+        if obj["kind"] == kinds.JOBS.name and not suspended(obj):
             rest = (at(obj, ("spec", "completions")) or 0) - count_pods(obj)
             if rest > 0:
                 yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"
@@ -163,12 +139,15 @@ def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorklo
     return VirtualWorkload(nodes=_all((Made(obj, None) for obj in made), Node))
 
 
-def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
-    """Raises InvalidWorkload with what the API server says."""
+def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = None) -> VirtualWorkload:
+    """`run_seconds`: how long pods run that do not say so; None: without end. Raises InvalidWorkload with
+    what the API server says."""
     creation = Creation(Service(Store(), random.Random(seed)))
     creation.create(manifests.objects)
     quotas = make_queues(creation)
-    let_go(creation, quotas.namespaces)
+    queues = QueuesOfJobs(creation.objects, quotas.namespaces)
+    left = [*unasked(creation.objects, queues)]
+    let_go(creation, queues)
     made: dict[KindName, list[Made]] = defaultdict(list)
     for obj, where in creation.objects:
         try:
@@ -188,8 +167,9 @@ def from_manifests(manifests: Manifests, seed: int) -> VirtualWorkload:
         entering=tuple(quotas.namespaces.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
         groups=tuple(groups),
-        members=tuple(_member(pod, comes) for pod in made[_name(kinds.PODS)]),
-        notes=(*manifests.notes, *quotas.notes, *not_played(creation)),
+        members=tuple(_member(pod, comes, run_seconds) for pod in made[_name(kinds.PODS)]),
+        unasked=tuple(left),
+        notes=(*manifests.notes, *quotas.notes, *(each.note for each in left), *not_played(creation)),
     )
 
 
@@ -215,7 +195,7 @@ def _coming(made: Made) -> GroupArrival:
     return GroupArrival(at, replace(group, metadata=replace(group.metadata, creation_timestamp=stamp(at))))
 
 
-def _member(made: Made, comes: Mapping[str, float]) -> PodArrival:
+def _member(made: Made, comes: Mapping[str, float], run_seconds: float | None) -> PodArrival:
     """A pod that does not say when it comes does so with its PodGroup. Nothing here would open a gate."""
     pod = msgspec.convert(made.object, Pod)
     key = f"{pod.metadata.namespace}/{group_name(pod)}"
@@ -223,7 +203,8 @@ def _member(made: Made, comes: Mapping[str, float]) -> PodArrival:
     gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
     spec = replace(pod.spec, scheduling_gates=gates or None)
     pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=stamp(at)), spec=spec)
-    return PodArrival(at, pod, run_seconds(made.object), fails(made.object))
+    ending = ending_of(made.object, run_seconds)
+    return PodArrival(at, pod, ending.seconds, ending.fails) if ending else PodArrival(at, pod, None)
 
 
 def _all(made: Iterable[Made], kind: type[Thing]) -> tuple[Thing, ...]:

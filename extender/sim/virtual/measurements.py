@@ -92,6 +92,13 @@ class GroupTimeline(msgspec.Struct):
     reserved: list[Span] = msgspec.field(default_factory=list)  # when nodes were reserved for it
 
     @property
+    def unstarted(self) -> int:
+        """How many of its members never ran, or do not any more and have not ended. One without pods counts
+        as one."""
+        left = 0 if self.over is not None else self.present - self.stood
+        return max(left, 1) if self.started is None else left
+
+    @property
     def wait(self) -> float | None:
         return None if self.came is None or self.started is None else self.started - self.came
 

@@ -9,10 +9,12 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
+from extender.sim.files.unasked import Unasked
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
 from extender.terminal.text import did_you_mean, names_in, near_misses, pods_that_name
 
 _DIGITS = 4
+NOT_ASKED = "NotAsked"  # the reason of what Muster leaves alone
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -33,6 +35,7 @@ class SizeReport(Part, frozen=True):
 
     pods: str
     groups: int
+    started: int
     done: int
     waits: Waits | None
 
@@ -51,6 +54,7 @@ class QueueReport(Part, frozen=True):
     name: str
     weight: int
     groups: int
+    started: int
     done: int
     waits: Waits | None
     allocated: dict[str, float]
@@ -59,13 +63,15 @@ class QueueReport(Part, frozen=True):
 
 class Unstarted(Part, frozen=True):
     """A group that still waits when nothing changes any more, and why. `hint`: the name that was probably
-    meant, if the group or its queue does not exist."""
+    meant, if the group or its queue does not exist. `pods`: of one that has started, its members that have
+    not; 0: it has not."""
 
     group: str
     queue: str
     reason: str
     detail: str
     hint: str = ""
+    pods: int = 0
 
 
 class SimulationReport(Part, frozen=True):
@@ -73,7 +79,10 @@ class SimulationReport(Part, frozen=True):
     nodes: int
     pods: int
     groups: int
+    started: int
+    """Groups of which the members that they need have run."""
     done: int
+    """Groups of which all have ended."""
     decisions: int
     outsiders: int
     waits: Waits | None
@@ -90,7 +99,9 @@ class SimulationReport(Part, frozen=True):
     """The same trace with traverse only; None unless that was asked for."""
 
 
-def report(measured: Measurements, nodes: int, decisions: int, end: float) -> SimulationReport:
+def report(
+    measured: Measurements, nodes: int, decisions: int, end: float, unasked: Sequence[Unasked] = ()
+) -> SimulationReport:
     timelines = list(measured.timelines.values())
     used = {timeline.queue for timeline in timelines}
     return SimulationReport(
@@ -98,6 +109,7 @@ def report(measured: Measurements, nodes: int, decisions: int, end: float) -> Si
         nodes=nodes,
         pods=sum(timeline.present for timeline in timelines),
         groups=len(timelines),
+        started=_started(timelines),
         done=_done(timelines),
         decisions=decisions,
         outsiders=measured.outsiders,
@@ -108,7 +120,10 @@ def report(measured: Measurements, nodes: int, decisions: int, end: float) -> Si
         reservations=sum(bool(timeline.reserved) for timeline in timelines),
         sizes=_sizes(timelines),
         queues=[_queue(measured, name) for name in sorted(measured.decisions.queues) if name in used],
-        never_started=[_unstarted(measured, timeline) for timeline in timelines if timeline.started is None],
+        never_started=[
+            *(_unstarted(measured, timeline) for timeline in timelines if timeline.unstarted),
+            *(Unstarted(job.title, "", NOT_ASKED, job.missing) for job in unasked if job.suspended),
+        ],
     )
 
 
@@ -118,7 +133,13 @@ def _sizes(timelines: Sequence[GroupTimeline]) -> list[SizeReport]:
     for timeline in timelines:
         by_size.setdefault((max(timeline.present, 1).bit_length() - 1) // 2, []).append(timeline)
     return [
-        SizeReport(f"{4**size}-{4 ** (size + 1) - 1}", len(of_size), _done(of_size), _waits(of_size))
+        SizeReport(
+            pods=f"{4**size}-{4 ** (size + 1) - 1}",
+            groups=len(of_size),
+            started=_started(of_size),
+            done=_done(of_size),
+            waits=_waits(of_size),
+        )
         for size, of_size in sorted(by_size.items())
     ]
 
@@ -130,6 +151,7 @@ def _queue(measured: Measurements, name: str) -> QueueReport:
         name=name,
         weight=measured.decisions.queues[name].weight,
         groups=len(timelines),
+        started=_started(timelines),
         done=_done(timelines),
         waits=_waits(timelines),
         allocated={resource: _part(measured, resource, sums.allocated[resource]) for resource in resources},
@@ -156,6 +178,10 @@ def _part(measured: Measurements, name: str, held: float) -> float:
     return _rounded(held / measured.capacity[name] / measured.busy) if measured.busy else 0.0
 
 
+def _started(timelines: Sequence[GroupTimeline]) -> int:
+    return sum(timeline.started is not None for timeline in timelines)
+
+
 def _done(timelines: Sequence[GroupTimeline]) -> int:
     return sum(timeline.over is not None for timeline in timelines)
 
@@ -170,8 +196,9 @@ def _waits(timelines: Sequence[GroupTimeline]) -> Waits | None:
 
 def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:
     decision = measured.decisions.groups.get(timeline.key)
-    if decision is None or decision.verdict is not Verdict.WAITING:
-        return Unstarted(timeline.name, timeline.queue, "", "")
+    pods = 0 if timeline.started is None else timeline.unstarted
+    if decision is None or (decision.verdict is not Verdict.WAITING and not pods):
+        return Unstarted(timeline.name, timeline.queue, "", "", pods=pods)
     hint = ""
     if decision.reason is Reason.QUEUE_NOT_FOUND:
         hint = did_you_mean(near_misses(timeline.queue, {*measured.known_queues, DEFAULT_QUEUE}, 1))
@@ -179,7 +206,8 @@ def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:
         namespace, _, named = timeline.name.partition("/")
         if meant := did_you_mean(near_misses(named, names_in(namespace, measured.known_groups), 1)):
             hint = f"{pods_that_name(timeline.present)} {named}: {meant}"
-    return Unstarted(timeline.name, timeline.queue, str(decision.reason or ""), decision.detail, hint)
+    reason = str(decision.reason or "")
+    return Unstarted(timeline.name, timeline.queue, reason, decision.detail, hint, pods)
 
 
 def _rounded(value: float) -> float:

@@ -26,7 +26,8 @@ _PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
 
 class SimulationOptions(msgspec.Struct, frozen=True):
     """What to simulate. `synthetic`: how many pods to make up; `synthetic_jobs`: how many jobs of a tree of
-    queues. `compare`: run it again with traverse only. What is 0 or empty takes its default."""
+    queues. `compare`: run it again with traverse only. `run_seconds`: how long pods run that do not say so;
+    None: without end. What is 0 or empty takes its default."""
 
     files: tuple[Path, ...] = ()
     create_namespaces: bool = False
@@ -40,6 +41,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     window: int = 0
     seed: int = 0
     compare: str = ""
+    run_seconds: float | None = None
 
     def made_nodes(self) -> VirtualWorkload:
         """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
@@ -65,10 +67,12 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
     with working("reading what to simulate"):
         made = VirtualWorkload()
         if options.files:
-            made = from_manifests(load(options.files, options.create_namespaces), options.seed)
+            found = load(options.files, options.create_namespaces)
+            made = from_manifests(found, options.seed, options.run_seconds)
         if not made.nodes:
             made += options.made_nodes()
         rows = [row for path in options.traces for row in trace.read(path)]
+        rows = [row if row.seconds is not None else row._replace(seconds=options.run_seconds) for row in rows]
         made += from_rows(rows, made.queues, {})
         if options.synthetic:
             invented = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
@@ -79,7 +83,7 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
             made += VirtualWorkload(queues=tuple(tree))
             invented = synthetic.job_rows(options.synthetic_jobs, _room(made), options.seed)
             made += from_rows(invented, made.queues, {})
-        if not made.members:
+        if not (made.members or made.groups or made.unasked):
             raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
         return made
 
@@ -124,5 +128,5 @@ def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:
         simulation = Simulation(given, limits, schedulers, [measured, _Started(advance)])
         end = simulation.run()
     measured.closed(end)
-    made = report(measured, len(given.nodes), simulation.cluster.rounds, end)
+    made = report(measured, len(given.nodes), simulation.cluster.rounds, end, given.unasked)
     return Result(made, measured, end, given.notes)

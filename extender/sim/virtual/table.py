@@ -70,11 +70,10 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
         yield f"{many(report.outsiders, 'pod')} of other schedulers left alone"
     yield ""
     yield f"makespan     {two_units(report.makespan)}"
-    yield f"done         {report.done:,} of {many(report.groups, 'gang')}"
+    yield f"started      {report.started:,} of {many(report.groups, 'gang')}, {report.done:,} done"
     used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
     if not used:  # all that runs may have begun at the last moment of the simulation, and run without end
-        nothing = len(report.never_started) == report.groups
-        used = "nothing ran" if nothing else "not measured: no time passed"
+        used = "nothing ran" if not report.started else "not measured: no time passed"
     yield f"utilisation  {used}"
     if report.fairness:
         levels = (f"level {level.level} {level.jain:.2f}" for level in report.fairness)
@@ -94,7 +93,9 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
 
 
 def _waits(report: SimulationReport, width: int) -> list[str]:
-    head = ("queue", "weight", "gangs", "done", "mean", "median", "p95", "max")
+    if not report.groups:
+        return ["", "nothing in there is for Muster to start"]
+    head = ("queue", "weight", "gangs", "started", "done", "mean", "median", "p95", "max")
     rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
     if len(rows) > 1:
         rows.append(_wait("all", "", report))
@@ -105,13 +106,13 @@ def _wait(name: str, weight: int | str, of: QueueReport | SizeReport | Simulatio
     waits = of.waits
     times = (waits.mean, waits.median, waits.p95, waits.max) if waits else ()
     durations = tuple(map(two_units, times)) or ("-",) * 4
-    return (name, weight, f"{of.groups:,}", f"{of.done:,}", *durations)
+    return (name, weight, f"{of.groups:,}", f"{of.started:,}", f"{of.done:,}", *durations)
 
 
 def _sizes(report: SimulationReport, width: int) -> list[str]:
     if len(report.sizes) < 2:
         return []
-    head = ("pods", "gangs", "done", "mean", "median", "p95", "max")
+    head = ("pods", "gangs", "started", "done", "mean", "median", "p95", "max")
     rows = [(size.pods, *_wait("", "", size)[2:]) for size in report.sizes]
     return ["", "time that gangs waited, by size", *fitting(head, rows, width)]
 
@@ -131,10 +132,11 @@ def _shares(report: SimulationReport, width: int) -> list[str]:
 
 
 def _never_started(report: SimulationReport) -> Iterator[str]:
-    yield f"{many(len(report.never_started), 'gang')} never started:"
+    yield "never started:"
     for gang in report.never_started[:_MOST_UNSTARTED]:
         reason = ": ".join(filter(None, (gang.reason, gang.detail))) or "no reason was given"
-        yield f"  {gang.group}: {reason}" + (f"; {gang.hint}" if gang.hint else "")
+        name = f"{many(gang.pods, 'pod')} of {gang.group}" if gang.pods else gang.group
+        yield f"  {name}: {reason}" + (f"; {gang.hint}" if gang.hint else "")
     more = len(report.never_started) - _MOST_UNSTARTED
     if more > 0:
         yield f"  and {more:,} more (-o json has them all)"

@@ -1,0 +1,143 @@
+"""What Muster is not asked to start: pods that are for another scheduler, and suspended jobs that no queue
+takes. Each is told with what its author has to add.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from extender.api.configuration import Configuration
+from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, QUEUE
+from extender.api.objects.base import OwnerReference
+from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree
+from extender.api.objects.queues import LocalQueue
+from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.pod_sets import annotation_paths
+from extender.api.workloads.shape import POD, Json, Path, WorkloadRow, is_suspended
+from extender.api.workloads.table import WORKLOADS
+from extender.domain.model.ownership import controller_of
+from extender.domain.model.shapes import Shapes
+from extender.domain.queues.local_queues import find_local_queue, records_by_key
+from extender.domain.queues.quota_records import QuotaPlan
+from extender.domain.queues.quotas import Quotas, plan_of
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record
+from extender.sim.apiserver import kinds
+from extender.sim.files.creation import Created
+
+SCHEDULERS = Configuration().scheduler_names
+
+# ---- which queue a suspended job enters
+
+
+def plan_of_quotas(objects: Iterable[Created]) -> QuotaPlan:
+    """The queues that quotas among the objects stand for."""
+    found = [*objects]
+    trees = _all(found, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
+    return plan_of(
+        Quotas(trees, _all(found, kinds.ELASTIC_QUOTAS, ElasticQuota)), Configuration().max_queue_depth
+    )
+
+
+class QueuesOfJobs:
+    """Where jobs go: a queue that they name, one that a LocalQueue leads to, or that of their namespace."""
+
+    def __init__(self, objects: Iterable[Created], by_quota: Mapping[str, str]) -> None:
+        found = [*objects]
+        self._local = records_by_key(_all(found, kinds.LOCAL_QUEUES, LocalQueue))
+        named = {
+            obj["metadata"]["name"]: (obj["metadata"].get("annotations") or {}).get(QUEUE, "")
+            for obj, _ in found
+            if obj["kind"] == kinds.NAMESPACES.name
+        }
+        self._of_namespace = {**by_quota, **{name: queue for name, queue in named.items() if queue}}
+
+    def of(self, job: JobRecord) -> str:
+        """Empty for one that names none."""
+        label = job.local_queue
+        local = find_local_queue(job.namespace, label, self._local, False) if label else None
+        return job.queue or (local.leads_to if local else "") or self._of_namespace.get(job.namespace, "")
+
+
+def record_of(obj: Json) -> JobRecord:
+    """Raises MALFORMED."""
+    kind = JobKind(obj["apiVersion"], obj["kind"])
+    return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
+
+
+def _all(objects: Iterable[Created], kind: kinds.ResourceKind, type_: type[Any]) -> list[Any]:
+    name = kind.api_version, kind.name
+    found = (obj for obj, _ in objects if (obj["apiVersion"], obj["kind"]) == name)
+    return [msgspec.json.decode(msgspec.json.encode(obj), type=type_) for obj in found]
+
+
+# ---- what is not asked for
+
+
+class Unasked(NamedTuple):
+    """An object that is none of Muster's. `suspended`: so nobody starts it, else another scheduler does."""
+
+    object: Json
+    where: str
+    suspended: bool
+    missing: str
+
+    @property
+    def title(self) -> str:
+        """`default/job/train`, as gangs are called."""
+        meta = self.object["metadata"]
+        return f"{meta['namespace']}/{self.object['kind'].lower()}/{meta['name']}"
+
+    @property
+    def sentence(self) -> str:
+        suspended = "it is suspended, and " if self.suspended else ""
+        return f"{suspended}Muster is not asked to start it: {self.missing}"
+
+    @property
+    def note(self) -> str:
+        return f'{self.where}: {self.object["kind"]} "{self.object["metadata"]["name"]}": {self.sentence}'
+
+
+def unasked(objects: Iterable[Created], queues: QueuesOfJobs) -> Iterator[Unasked]:
+    """Of what is made of others, only these are told."""
+    for obj, where in objects:
+        owners = obj["metadata"].get("ownerReferences") or ()
+        if controller_of([msgspec.convert(owner, OwnerReference) for owner in owners]):
+            continue
+        row = kind_of(obj)
+        waits = row is not None and is_suspended(row, obj)
+        try:
+            missing = [*_missing(obj, row, waits, queues)]
+        except MALFORMED:  # which is told elsewhere
+            continue
+        if missing:
+            yield Unasked(obj, where, waits, " and ".join(missing))
+
+
+def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJobs) -> Iterator[str]:
+    if row is None:
+        paths: list[Path] = [("spec",)] if (obj["apiVersion"], obj["kind"]) == POD else []
+    else:
+        paths = [(*path[:-2], "spec") for path in annotation_paths(row, obj)]
+    named = {path: (_in(obj, path) or {}).get("schedulerName") or DEFAULT_SCHEDULER for path in paths}
+    if wrong := [path for path, scheduler in named.items() if scheduler not in SCHEDULERS]:
+        first = named[wrong[0]]
+        instead = "" if first == DEFAULT_SCHEDULER else f" instead of {first}"
+        yield f"add schedulerName: muster{instead} to {' and '.join(map('.'.join, wrong[:3]))}"
+    if row is None or not waits:
+        return
+    if not row.manageable:
+        yield "nothing of it runs until spec.suspend is false"
+        return
+    record = record_of(obj)
+    queue = queues.of(record)
+    if not queue:
+        yield f"add the annotation {QUEUE}: {DEFAULT_QUEUE}, or that of another queue, to its metadata"
+    elif not wrong and not record.fault and not JobRules().manage(record, queue):
+        yield "its pods name a PodGroup, so they wait in that once spec.suspend is false"
+
+
+def _in(obj: Any, path: Path) -> Any:
+    for name in path:
+        obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
+    return obj
