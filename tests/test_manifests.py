@@ -15,7 +15,7 @@ from extender import __version__
 from extender.api import keys
 from extender.api.configuration import Configuration
 from extender.api.durations import as_seconds
-from extender.api.objects.queues import QueueSpec, QueueStatus
+from extender.api.objects.queues import QueueSpec, QueueStatus, WaitingStatus
 from extender.cli.settings import configured, serve
 from tools.chart_changes import FURTHER_JOBS
 
@@ -441,8 +441,9 @@ def test_a_group_has_every_field_of_its_api() -> None:
         "subGroupPolicy",
     }  # fmt: skip
     assert set(status) == {
-        "phase", "conditions", "running", "succeeded", "failed",
+        "phase", "conditions", "running", "succeeded", "failed", "waiting",
     }  # fmt: skip
+    assert set(status["waiting"]["properties"]) == set(WaitingStatus.__struct_encode_fields__)
     assert spec["minMember"]["minimum"] == 0
     assert status["phase"]["enum"] == ["Pending", "Inqueue", "Running", "Unknown", "Completed"]
 

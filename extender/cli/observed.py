@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from extender.api.keys import QUOTA_SOURCE, SCHEDULED
 from extender.api.objects.base import Condition, OwnerReference, Wire, condition
-from extender.api.objects.queues import PodGroup, Queue
+from extender.api.objects.queues import PodGroup, Queue, WaitingStatus
 from extender.cli.kinds import job_row
 from extender.cli.output import NOTHING, age
 from extender.domain.model.ownership import group_name_of
@@ -108,6 +108,11 @@ class ObservedGroup(PodGroup, frozen=True):
     def message(self) -> str:
         """The numbers behind the verdict; empty where none is written."""
         return self.scheduled.message if self.scheduled else ""
+
+    @property
+    def waiting(self) -> WaitingStatus:
+        """How it waits; an empty one where it does not, or where no more is known."""
+        return self.status.waiting or WaitingStatus()
 
     @property
     def course(self) -> str:

@@ -115,9 +115,7 @@ class ObservedJob(NamedTuple):
     @property
     def position(self) -> int:
         """1 for the next one; 0 for one that is not in line."""
-        from extender.domain.snapshot.decisions import position_in  # it comes with numpy
-
-        return position_in(self.message) if self.state is ObservedJobState.WAITING else 0
+        return self.unit.waiting.position if self.unit and self.state is ObservedJobState.WAITING else 0
 
     @property
     def pods(self) -> int:

@@ -26,7 +26,7 @@ from extender.api.objects.base import Reference
 from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.controllers.objects import of_group, of_pod, timestamp
 from extender.controllers.work_queue import WorkQueue
-from extender.domain.explain.explain import explain_group, work_of
+from extender.domain.explain.explain import WhyGroup, explain_group, work_of
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
@@ -158,25 +158,23 @@ class StartChanges:
 
     def __init__(self, work: int = _WORK) -> None:
         self._work = work
-        self._known: dict[GroupKey, tuple[tuple[Reason | None, str], str]] = {}
+        self._known: dict[GroupKey, tuple[tuple[Reason | None, str], WhyGroup | None]] = {}
 
-    def known(self, decision: GroupDecision) -> str:
-        """The sentence on what would start a group; empty if there is none, or it is not worked out yet."""
-        basis, sentence = self._known.get(decision.key, (None, ""))
-        return sentence if basis == _basis(decision) else ""
+    def known(self, decision: GroupDecision) -> WhyGroup | None:
+        """Why a group waits, with what would start it; None if it is not worked out yet."""
+        basis, why = self._known.get(decision.key, (None, None))
+        return why if basis == _basis(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
         """Whether it is to be worked out."""
-        basis, _ = self._known.get(decision.key, (None, ""))
+        basis, _ = self._known.get(decision.key, (None, None))
         waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
         return waits and 0 < work_of(decisions) <= self._work // 2
 
-    def work_out(self, decisions: Decisions, decision: GroupDecision) -> str:
-        """The sentence, worked out if it has to be."""
+    def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
+        """The same, worked out if it has to be."""
         if self.is_due(decisions, decision):
-            found = explain_group(decisions, decision.key, self._work)
-            sentence = found.change.sentence if found and found.change else ""
-            self._known[decision.key] = _basis(decision), sentence
+            self._known[decision.key] = _basis(decision), explain_group(decisions, decision.key, self._work)
         return self.known(decision)
 
     def forget(self, key: GroupKey) -> None:
@@ -241,7 +239,8 @@ class GroupEvents:
 
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
-            change = self._changes.work_out(self._ledger.decisions, decision)
+            why = self._changes.work_out(self._ledger.decisions, decision)
+            change = why.change.sentence if why and why.change else ""
             if (lasting := transitions.of_state(decision, change)) is not None:
                 self._report(key, lasting)
 

@@ -13,6 +13,7 @@ made again on the new one.
 """
 
 from collections.abc import Callable, Hashable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,14 +22,16 @@ from msgspec.structs import replace
 
 from extender.api.keys import SCHEDULED, STOOD_WHOLE
 from extender.api.objects.base import Condition, condition
-from extender.api.objects.queues import PodGroup
+from extender.api.objects.queues import GroupHolder, PodGroup, Raise, WaitingStatus
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import StartChanges
-from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated
+from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timestamp
 from extender.controllers.provisioning import ProvisioningRequests
+from extender.domain.explain.explain import WhyGroup
 from extender.domain.model.queue_of_group import note, noted_queue
 from extender.domain.model.reasons import Outcome, Reason
 from extender.domain.model.records import GroupKey, Origin
+from extender.domain.model.resources import quantities
 from extender.domain.model.wire_records import (
     admitted_note,
     notes_admitted,
@@ -43,6 +46,7 @@ _COUNTS, _DETAIL = 1, 2  # lanes of numbers
 _PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
 _SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
 _LONGEST = 30.0  # seconds between two writes of the same value
+_MOST_HOLDERS = 5  # named in a status
 _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
 
 
@@ -57,6 +61,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
     queue_uid: str  # the queue that took it in; empty if none did
     admitted: bool  # its start was admitted and is not whole yet
+    waiting: WaitingStatus | None  # the same for programs, without since when; None: it does not wait
 
     @property
     def course(self) -> tuple[str, str, int | None, str, bool]:
@@ -66,15 +71,16 @@ class ReportedStatus(msgspec.Struct, frozen=True):
 
 def report_of(
     decision: GroupDecision,
-    change: str,
+    why: WhyGroup | None,
     stood_with: int | None,
     queue_uid: str,
     admitted: bool,
     written: ReportedStatus,
 ) -> ReportedStatus:
-    """What to write for a decision. `change`: what would start the group, as a sentence. The UID of the queue
-    that took the group in stays noted after the queue is gone: that is how its groups are found."""
+    """What to write for a decision. `why`: as far as it is worked out. The UID of the queue that took the
+    group in stays noted after the queue is gone: that is how its groups are found."""
     life = decision.life
+    change = why.change.sentence if why and why.change else ""
     return ReportedStatus(
         phase=life.phase,
         scheduled=life.phase is Phase.RUNNING or life.outcome is Outcome.COMPLETED,
@@ -84,6 +90,27 @@ def report_of(
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
         admitted=admitted,
+        waiting=waiting_of(decision, why, change) if decision.reason is not None else None,
+    )
+
+
+def waiting_of(decision: GroupDecision, why: WhyGroup | None, remedy: str) -> WaitingStatus:
+    """How a group waits, for programs. Without `why` no more is known than its place in line."""
+    if why is None:
+        return WaitingStatus(position=decision.position)
+    holders = []
+    for holder in why.holders[:_MOST_HOLDERS]:
+        namespace, _, name = holder.name.partition("/")
+        kind = "PodGroup" if holder.group else "Pod"
+        holds = quantities(holder.amounts)
+        holders.append(GroupHolder(kind, namespace, name, holder.queue, holder.pods, holds))
+    queue, capability = (why.change.queue, quantities(why.change.capability)) if why.change else ("", {})
+    return WaitingStatus(
+        position=decision.position,
+        ahead=list(why.ahead),
+        holders=holders,
+        remedy=remedy,
+        capability=[Raise(queue, resource, amount) for resource, amount in capability.items()],
     )
 
 
@@ -100,6 +127,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
         admitted=notes_admitted(group.metadata),
+        waiting=status.waiting and replace(status.waiting, since=None),
     )
 
 
@@ -123,12 +151,25 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
         "status": {
             "phase": report.phase,
+            "waiting": _waiting(group, report),
             "conditions": msgspec.to_builtins([*before.values(), *dated_ours]),
             "running": running,
             "succeeded": succeeded,
             "failed": failed,
         },
     }
+
+
+def _waiting(group: PodGroup, report: ReportedStatus) -> dict[str, Any] | None:
+    """All fields, since a merge patch keeps those that it does not name; None takes it away."""
+    if report.waiting is None:
+        return None
+    before, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
+    is_same = before is not None and scheduled is not None and scheduled.reason == report.reason
+    since = (before.since if before is not None and is_same else None) or timestamp(datetime.now(UTC))
+    fields: dict[str, Any] = dict.fromkeys(WaitingStatus.__struct_encode_fields__)
+    fields |= msgspec.to_builtins(replace(report.waiting, since=since))
+    return fields
 
 
 class _Written(NamedTuple):
@@ -191,6 +232,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def prepare(self) -> None:
         super().prepare()
         self._numbers_at: dict[GroupKey, float] = {}  # when a group's numbers may be written next
+        self._drops_waiting = False  # whether the cluster's PodGroups lack that field: Volcano's own do
         self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
         self._backoff = WriteBackoff(self._clock)
 
@@ -289,6 +331,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
         report = report_of(
             decision, self._changes.known(decision), *self._ledger.groups.history(key), written
         )
+        if self._drops_waiting:
+            report = replace(report, waiting=None)
         failure = self._provisioning.failure(key)
         return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 
@@ -303,3 +347,4 @@ class PodGroupStatusController(PacedController[GroupKey]):
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
             self._copies.follow(key, group, answer)
+            self._drops_waiting |= wanted.waiting is not None and answer.status.waiting is None

@@ -120,12 +120,19 @@ class Desk:
             {"spec": {"weight": 1, **(spec or {})}, "status": status},
         )
 
-    def local_queue(self, name: str, queue: str, reason: str = "Ready", **status: Any) -> None:
+    def local_queue(
+        self, name: str, queue: str, reason: str = "Ready", stop_policy: str = "", **status: Any
+    ) -> None:
         """`reason`: of its condition Active."""
         active = {"type": "Active", "status": str(reason == "Ready"), "reason": reason, "message": ""}
         meta = {"name": name, "namespace": "team"}
         self._put(
-            LOCAL_QUEUES, meta, {"spec": {"queue": queue}, "status": {**status, "conditions": [active]}}
+            LOCAL_QUEUES,
+            meta,
+            {
+                "spec": {"queue": queue, "stopPolicy": stop_policy},
+                "status": {**status, "conditions": [active]},
+            },
         )
 
     def group(

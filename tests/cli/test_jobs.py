@@ -48,7 +48,7 @@ def queued(
     desk: Desk, name: str, notes: Json | None = None, job_notes: Json | None = None, **rest: Any
 ) -> None:
     """A job with its PodGroup."""
-    status = {key: rest.pop(key) for key in ("phase", "reason", "message") if key in rest}
+    status = {key: rest.pop(key) for key in ("phase", "reason", "message", "more") if key in rest}
     owner = job(desk, name, notes=job_notes, **rest)
     meta = {"ownerReferences": [owner], "annotations": notes or {}}
     more = {"minResources": {"cpu": "8"}}
@@ -74,7 +74,7 @@ def town(desk: Desk) -> Desk:
     """One job in each state."""
     started = {STARTED: ago(hours=2)}
     desk.queue("research", {"weight": 2}, state="Open")
-    queued(desk, "waits", message=NO_ROOM)
+    queued(desk, "waits", message=NO_ROOM, more={"waiting": {"position": 2}})
     queued(desk, "held", notes={HOLD: "true"}, reason="Held")
     queued(desk, "late", notes={START_TIMEOUTS: "3"}, reason="StartTimedOut", message="3 times in a row")
     queued(desk, "starts", suspend=False, job_notes=started, phase="Inqueue", reason="Starting")

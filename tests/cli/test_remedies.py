@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from extender.api.keys import GATE
+from extender.api.keys import GATE, LOCAL_QUEUE
 from extender.cli.output import Json
 from extender.domain.model.reasons import Reason
 from tests.cli.desk import Desk
@@ -12,6 +12,12 @@ from tests.cli.front import Front
 
 GROUP = "podgroup.scheduling.volcano.sh g"
 PATCH_GROUP = f"kubectl -n team patch {GROUP} --type merge -p "
+
+WAITING: Json = {
+    Reason.NEVER_FITS: {"capability": [{"queue": "research", "resource": "cpu", "amount": "7500m"}]},
+    Reason.QUEUE_CEILING: {"capability": [{"queue": "lab", "resource": "memory", "amount": "3221225472"}]},
+    Reason.BEHIND_OTHERS: {"ahead": ["other/head", "other/next"]},
+}
 
 # For each reason: the numbers of the case, and the commands, each with what it is for and the right it takes.
 # The group g needs 4 and has 2 members; its queue research has weight 2 and a capability of 6 cpu.
@@ -34,7 +40,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
     ),
     Reason.QUEUE_NOT_OPEN: (
         "queue research is Closed, because queue lab above it is closed",
-        [("open the queue above it", "muster queue open lab", "patch queues lab")],
+        [("open it", "muster queue open research", "patch queues research")],
     ),
     Reason.NAMESPACE_NOT_ALLOWED: (
         "spec.namespaceSelector of queue research does not select namespace team",
@@ -82,9 +88,9 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "queue research: cpu: 4 + 4 > 6",
         [
             (
-                "raise its capability",
-                "muster queue update research --capability cpu=8",
-                "patch queues research",
+                "raise the capability of queue lab",
+                "muster queue update lab --capability memory=3Gi",
+                "patch queues lab",
             )
         ],
     ),
@@ -139,7 +145,8 @@ def case(front: Front, desk: Desk) -> Desk:
 
 def group(desk: Desk, reason: Reason) -> None:
     queue = "researhc" if reason is Reason.QUEUE_NOT_FOUND else "research"
-    desk.group("g", reason=reason, message=TABLE[reason][0], min_member=4, queue=queue)
+    more = {"waiting": WAITING.get(reason, {})}
+    desk.group("g", reason=reason, message=TABLE[reason][0], min_member=4, queue=queue, more=more)
     desk.pod("g-0", "g", gates=[GATE])
     desk.pod("g-1", "g", gates=[GATE])
 
@@ -236,8 +243,14 @@ def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
 )
 @pytest.mark.parametrize("reason", Reason)
 def test_what_a_tenant_writes_reaches_no_shell(case: Desk, evil: str, reason: Reason) -> None:
-    message = f"other/{evil} goes first, because queue {evil} above it is closed: {evil}: 4 + 4 > 6"
-    case.group("g", reason=reason, message=message, min_member=4, queue=evil)
+    waiting = {
+        "ahead": [f"other/{evil}", f"{evil}/other"],
+        "capability": [
+            {"queue": evil, "resource": "cpu", "amount": "4"},
+            {"queue": "research", "resource": evil, "amount": evil},
+        ],
+    }
+    case.group("g", reason=reason, message=evil, min_member=4, queue=evil, more={"waiting": waiting})
     case.pod("g-0", "g", gates=[GATE])
     case.pod("p", evil, gates=[GATE])
     for target in ("podgroup/g", "pod/p"):
@@ -252,7 +265,9 @@ def test_a_cluster_that_knows_no_rights_denies_none(desk: Desk) -> None:
 
 def test_a_local_queue_that_is_stopped_is_resumed_itself(case: Desk) -> None:
     detail = "spec.stopPolicy of LocalQueue team/door is Hold"
-    case.group("g", reason=Reason.QUEUE_STOPPED, message=detail, min_member=4, queue="research")
+    case.local_queue("door", "research", stop_policy="Hold")
+    named = {"labels": {LOCAL_QUEUE: "door"}}
+    case.group("g", reason=Reason.QUEUE_STOPPED, message=detail, min_member=4, more_metadata=named)
     (command,) = answer(case)["commands"]
     patch = """'{"spec": {"stopPolicy": "None"}}'"""
     assert command["line"] == (

@@ -529,7 +529,8 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
 def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
     message = "queue team above it is closed; this queue opens when that one does"
     condition = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}
-    desk.queue("q", state="Closed", share=0.0, conditions=[condition])
+    desk.queue("team", {"parent": "all"}, state="Closed")
+    desk.queue("q", {"parent": "team"}, state="Closed", share=0.0, conditions=[condition])
     assert helps(desk.output("why", "queue/q")) == (
         "Queue team above it is closed; this queue opens when that one does. To open the queue above it:"
         " muster queue open team"

@@ -13,6 +13,7 @@ from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict
 from tests.controllers.bench import Bench
+from tests.controllers.queue_desk import merged
 from tests.domain.builders import node, stranger
 from tests.domain.world import gang, key
 
@@ -70,7 +71,9 @@ class Desk(Bench):
                 metadata=replace(
                     copy.metadata, annotations={k: v for k, v in noted.items() if v is not None}
                 ),
-                status=msgspec.convert(patch["status"], PodGroupStatus),
+                status=msgspec.convert(
+                    merged(msgspec.to_builtins(copy.status), patch["status"]), PodGroupStatus
+                ),
             ),
             version,
         )

@@ -38,7 +38,7 @@ class QueueApi(Api):
         for field in ("uid", "resourceVersion"):
             if patch.get("metadata", {}).get(field) not in (None, before["metadata"][field]):
                 raise Conflict(409, "Conflict")
-        self._store(_merged(before, patch))
+        self._store(merged(before, patch))
 
     def keeps_queue_state(self, name: str, uid: str, state: str, timeout: float = 10) -> bool:
         return True
@@ -90,17 +90,17 @@ class QueueApi(Api):
         del self.commands[name]
 
 
-def _merged(before: Any, patch: Any) -> Any:
+def merged(before: Any, patch: Any) -> Any:
     """A JSON merge patch."""
     if not isinstance(patch, dict):
         return patch
-    merged = dict(before) if isinstance(before, dict) else {}
+    result = dict(before) if isinstance(before, dict) else {}
     for name, value in patch.items():
         if value is None:
-            merged.pop(name, None)
+            result.pop(name, None)
         else:
-            merged[name] = _merged(merged.get(name), value)
-    return merged
+            result[name] = merged(result.get(name), value)
+    return result
 
 
 class QueueDesk(Bench):

@@ -81,7 +81,7 @@ class Course(Desk):
         return [
             name
             for name, copy in self.copies.items()
-            if report_of(self.decision(name), "", *self.ledger.groups.history(key(name)), reported(copy))
+            if report_of(self.decision(name), None, *self.ledger.groups.history(key(name)), reported(copy))
             != reported(copy)
         ]
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from extender.api.keys import ADMITTED, QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects.base import Condition, Meta
-from extender.api.objects.queues import PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus
+from extender.api.objects.queues import PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus, WaitingStatus
 from extender.controllers import podgroup_status
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import ObjectStore
@@ -312,7 +312,10 @@ def test_what_would_start_a_group_is_said_in_its_turn() -> None:
         assert first["status"]["conditions"][0]["message"] == message_of(bench.decision("g"))
         bench.advance(SETTLING)
         (second,) = bench.look()
-        change = bench.start_changes.known(bench.decision("g"))
+        why = bench.start_changes.known(bench.decision("g"))
+        assert why is not None
+        assert why.change is not None
+        change = why.change.sentence
         assert change.startswith("it starts once ")
         assert second["status"]["conditions"][0]["message"] == message_of(bench.decision("g"), change)
         bench.advance(DETAIL_PACE)
@@ -363,6 +366,60 @@ def test_a_group_that_is_gone_is_not_written() -> None:
 
 
 # ---- writes that meet others, or fail
+
+
+def test_how_a_group_waits_is_written_for_programs() -> None:
+    """Its place at once, and what is worked out with the numbers."""
+    with desk(*waiting_for_room(), unexplained=False) as bench:
+        (first,) = bench.look()
+        assert {name for name, value in first["status"]["waiting"].items() if value} == {"since", "position"}
+        bench.advance(SETTLING)
+        bench.look()
+        waiting = bench.copies["g"].status.waiting
+        assert waiting is not None
+        assert (waiting.position, waiting.ahead, waiting.capability) == (1, [], [])
+        assert [(holder.kind, holder.name, holder.holds) for holder in waiting.holders] == [
+            ("Pod", "s", {"cpu": "500m"})
+        ]
+        assert waiting.remedy == "it starts once pod team/s ends"
+
+
+def test_since_when_a_group_waits_is_kept_until_the_reason_changes() -> None:
+    with desk(*waiting_for_room()) as bench:
+        bench.look()
+        long_ago = "2026-01-01T00:00:00Z"
+        copy = bench.copies["g"]
+        assert copy.status.waiting is not None
+        waiting = replace(copy.status.waiting, since=long_ago, position=7)
+        bench.copies["g"] = versioned(replace(copy, status=replace(copy.status, waiting=waiting)), 7)
+        bench.show("g")
+        bench.look()
+        bench.advance(DETAIL_PACE)
+        (patch,) = bench.look()
+        assert patch["status"]["waiting"]["since"] == long_ago
+        bench.ledger.intake.drop_node("a")
+        bench.settle()
+        (patch,) = bench.look()
+        assert patch["status"]["waiting"]["since"] != long_ago
+
+
+def test_a_kind_that_lacks_the_field_is_not_written_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server drops what the CRD of Volcano does not know."""
+    with desk(*waiting_for_room()) as bench:
+        kept = bench._take_in
+
+        def pruned(name: str, patch: dict[str, Any]) -> PodGroup:
+            copy = kept(name, patch)
+            bench.copies[name] = replace(copy, status=replace(copy.status, waiting=None))
+            return bench.copies[name]
+
+        monkeypatch.setattr(bench.api, "patched", pruned)
+        assert len(bench.look()) == 1
+        for _ in range(3):
+            bench.advance(DETAIL_PACE)
+            assert bench.look() == []
 
 
 def test_each_write_is_good_for_one_version() -> None:
@@ -434,7 +491,9 @@ def test_what_the_api_has_by_then_is_not_written_again() -> None:
     bench = Desk(node("a"), gang("g", 5))
     bench.reporter.look(bench.decisions)
     condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
-    bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
+    waiting = WaitingStatus(position=bench.decision("g").position)
+    status = PodGroupStatus("Pending", [condition], waiting=waiting)
+    bench.copies["g"] = replace(bench.copies["g"], status=status)
     bench.show("g")
     with bench.writing():
         bench.flush()

@@ -1,5 +1,7 @@
 """Queues, the LocalQueues that lead to them, commands to them, and the PodGroups of all APIs."""
 
+from collections.abc import Mapping
+
 from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.pods import LabelSelector
 from extender.api.quantities import Quantity
@@ -151,12 +153,49 @@ class PodGroupSpec(Wire, frozen=True):
     min_resources: Quantities | None = None
 
 
+class GroupHolder(Wire, frozen=True):
+    """What stands in the way of a PodGroup: a group, or a pod of others. `holds`: of what is lacking."""
+
+    kind: str = "PodGroup"
+    namespace: str = ""
+    name: str = ""
+    queue: str = ""
+    pods: int = 0
+    holds: Mapping[str, str] = {}
+
+
+class Raise(Wire, frozen=True):
+    """The amount of a resource that a queue's capability would have to be."""
+
+    queue: str = ""
+    resource: str = ""
+    amount: str = ""
+
+
+class WaitingStatus(Wire, frozen=True):
+    """How a PodGroup waits, or further members of it do; what `condition` Scheduled says in words."""
+
+    since: str | None = None
+    """When it began to wait for its present reason."""
+    position: int = 0
+    """1 for the next one of its queue; 0: it is not in line."""
+    ahead: list[str] = []
+    """The first groups in line in front of it, by `namespace/name`."""
+    holders: list[GroupHolder] = []
+    """The largest first."""
+    remedy: str = ""
+    """The smallest change that would start it, as a sentence."""
+    capability: list[Raise] = []
+    """What of it queues would have to allow."""
+
+
 class PodGroupStatus(Wire, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    waiting: WaitingStatus | None = None
 
 
 class PodGroup(Wire, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
-from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.base import Meta, OwnerReference, condition
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue
@@ -174,6 +174,22 @@ class Evidence:
         meta = pod.metadata
         local = self._queue_by_label(meta)
         return queue_of_pods(own_queue(pod), self.queue_of_namespace(meta.namespace), local)
+
+    def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
+        """That by which a group comes into its queue, if it admits none."""
+        local = self._local_queue(group.metadata)
+        return local if local is not None and local.stop_policy else None
+
+    def closed_above(self, name: str) -> str:
+        """The highest queue above `name` that is closed itself; empty if none is, or it may not be read."""
+        found, path = "", {name}
+        queue = self.queue(name)
+        while queue and (queue := self.queue(queue.spec.parent)) and queue.name not in path:
+            path.add(queue.name)
+            opened = condition(queue.status.conditions, "Open")
+            if queue.state != "Open" and not (opened and opened.reason == "ParentClosed"):
+                found = queue.name
+        return found
 
     def is_kueues(self, meta: Meta) -> bool:
         """Whether an object's label for a LocalQueue is meant for one of Kueue's own."""

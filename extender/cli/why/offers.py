@@ -20,17 +20,13 @@ from extender.cli.output import number
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import OfferedCommand
 from extender.domain.model.reasons import Reason
-from extender.domain.model.resources import CPU, show
+from extender.domain.model.resources import show
 from extender.kube.resources import DEPLOYMENTS, EVENTS, LOCAL_QUEUES, NAMESPACES, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import near_miss
 
 NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
-_SHUT_BY = re.compile(rf"queue ({NAME}) above it is closed")
-_FIRST = re.compile(rf"^({NAME})/({NAME}) ")
-_LOCAL = re.compile(rf"^spec\.stopPolicy of LocalQueue ({NAME})/({NAME}) is ")
-# cpu: 4 + 2 > 5, as the detail of a ceiling has it
-_ABOVE = re.compile(r"([^\s:]{1,300}): (?:(\S{1,40}) \+ )?(\S{1,40}) > ")
 
+_RESOURCE = re.compile(rf"(?:{NAME}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,62}}")
 _GROUP = "podgroup.scheduling.volcano.sh"
 _QUEUE = "queue.scheduling.volcano.sh"
 _LOCAL_QUEUE = f"{LOCAL_QUEUES.plural}.{LOCAL_QUEUES.group}"
@@ -73,10 +69,9 @@ def offered(evidence: Evidence, offer: Offer) -> OfferedCommand:
 # ---- commands that are offered in several places
 
 
-def opening(queue: str, why_shut: str) -> Offer:
-    """`why_shut` may name a queue above it, with which it opens."""
-    above = _SHUT_BY.search(why_shut)
-    shut = above[1] if above else queue
+def opening(queue: str, above: str) -> Offer:
+    """`above`: the closed queue above it, with which it opens; empty if none is."""
+    shut = above or queue
     purpose = "open the queue above it" if above else "open it"
     return Offer(purpose, f"muster queue open {shut}", right_to("patch", QUEUES, name=shut))
 
@@ -188,13 +183,16 @@ def _updated(case: Case, purpose: str, flags: str) -> Offer:
 
 def _opened(case: Case) -> Iterator[Offer]:
     if _is_name(case.queue):
-        yield opening(case.queue, case.detail)
+        yield opening(case.queue, case.evidence.closed_above(case.queue))
 
 
 def _queue_resumed(case: Case) -> Iterator[Offer]:
     """The queue, or the LocalQueue where that is what is stopped."""
-    if stopped := _LOCAL.search(case.detail):
-        namespace, name = stopped.groups()
+    queue = case.evidence.queue(case.queue)
+    is_running = queue is None or queue.spec.stop_policy in ("", "None")
+    stopped = case.evidence.stopped_local_queue(case.group) if case.group and is_running else None
+    if stopped is not None:
+        namespace, name = stopped.namespace, stopped.name
         patch = """'{"spec": {"stopPolicy": "None"}}'"""
         line = f"kubectl -n {namespace} patch {_LOCAL_QUEUE} {name} --type merge -p {patch}"
         right = right_to("patch", LOCAL_QUEUES, namespace, name)
@@ -216,20 +214,20 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
 
 
 def _higher_capability(case: Case) -> Iterator[Offer]:
-    """As much as the group needs, of what the queue's own capability limits; as people write it, where that
-    rounds nothing down."""
-    queue = case.evidence.queue(case.queue)
-    limits = (queue.spec.capability or {}) if queue else {}
-    wanted = []
-    for name, held, asked in _ABOVE.findall(case.detail):
-        if name in limits:
-            most = number(name, held) + number(name, asked)
-            text = show(name, most)
-            if number(name, text) < most:
-                text = f"{most}m" if name == CPU else str(most)
-            wanted.append(f"{name}={text}")
-    if wanted:
-        yield _updated(case, "raise its capability", f"--capability {','.join(wanted)}")
+    """As much as would start the group; as people write it, where that rounds nothing down."""
+    raised: dict[str, list[str]] = {}
+    for more in case.group.waiting.capability if case.group else ():
+        most = number(more.resource, more.amount)
+        if most <= 0 or not _RESOURCE.fullmatch(more.resource):
+            continue
+        text = show(more.resource, most)
+        exact = text if number(more.resource, text) >= most else more.amount
+        raised.setdefault(more.queue, []).append(f"{more.resource}={exact}")
+    for queue, amounts in raised.items():
+        if _is_name(queue):
+            line = f"muster queue update {queue} --capability {','.join(amounts)}"
+            whose = "its capability" if queue == case.queue else f"the capability of queue {queue}"
+            yield Offer(f"raise {whose}", line, right_to("patch", QUEUES, name=queue))
 
 
 def _larger_share(case: Case) -> Iterator[Offer]:
@@ -238,9 +236,11 @@ def _larger_share(case: Case) -> Iterator[Offer]:
 
 
 def _overtaking(case: Case) -> Iterator[Offer]:
-    if first := _FIRST.match(case.detail):
-        line = f"muster why podgroup/{first[2]} -n {first[1]}"
-        yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, first[1]))
+    for first in case.group.waiting.ahead[:1] if case.group else ():
+        namespace, _, name = first.partition("/")
+        if _is_name(namespace) and _is_name(name):
+            line = f"muster why podgroup/{name} -n {namespace}"
+            yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, namespace))
     if _is_name(case.queue):
         yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
 

@@ -33,7 +33,7 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         remedies.insert(0, f"{opened.message[0].upper()}{opened.message[1:]}.")
     offers = []
     if queue.state in ("Closing", "Closed"):
-        offers = [offered(evidence, opening(queue.name, opened.message if opened else ""))]
+        offers = [offered(evidence, opening(queue.name, evidence.closed_above(queue.name)))]
     return Explanation(
         kind="Queue",
         name=queue.name,

@@ -189,7 +189,8 @@ def capability(case: WaitingCase) -> StartChange | None:
                 f"{amounts_text({resource: n})} instead of {show(resource, before[resource])}"
                 for resource, n in more.items()
             )
-            return StartChange(f"with spec.capability {', '.join(parts)} in queue {name}")
+            text = f"with spec.capability {', '.join(parts)} in queue {name}"
+            return StartChange(text, queue=name, capability=more)
     return None
 
 

@@ -13,6 +13,7 @@ from extender.domain.scheduling.memory import memory_of
 from extender.domain.snapshot.decisions import Decisions, message_of
 
 _MOST_HOLDERS = 20
+_MOST_AHEAD = 5
 _WORK = 40_000  # one to two seconds on the largest clusters
 
 
@@ -35,6 +36,8 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its place in line; 0: it is not in line."""
     waiting: int = 0
     """How many groups of its queue are in line."""
+    ahead: tuple[GroupKey, ...] = ()
+    """The first of those in front of it."""
     holders: tuple[Holder, ...] = ()
     """Who holds what it lacks, the largest first."""
     more_holders: int = 0
@@ -77,6 +80,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         change = smallest_change(case)
     return msgspec.structs.replace(
         why,
+        ahead=case.lookup.ahead(_MOST_AHEAD),
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
         change=change,

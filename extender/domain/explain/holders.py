@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from heapq import nsmallest
 
 import msgspec
 import numpy as np
@@ -74,6 +75,16 @@ class Lookup:
         for uid in gone:
             if (pod := self._snapshot.others.get(uid)) is not None:
                 yield Holder(pod.key, 1, self._held([pod]), uid=uid)
+
+    def ahead(self, most: int) -> tuple[GroupKey, ...]:
+        """The first groups in line in front of it."""
+        queue, position = self._group.queue, self._decisions.groups[self._group.key].position
+        line = (
+            (made.position, made.key)
+            for made in self._decisions.groups.values()
+            if made.queue == queue and 0 < made.position < position
+        )
+        return tuple(key for _, key in nsmallest(most, line))
 
     def those(self, picks: _Picks) -> list[Holder]:
         """Groups by what is decided on them, those that are next first."""
@@ -151,6 +162,10 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why it would wait even then; empty: it starts."""
     ends: tuple[str, ...] = ()
     """Groups, and pods of others, that would have to end, by `namespace/name`."""
+    queue: str = ""
+    """The queue whose capability would have to be higher; empty if none would."""
+    capability: Resources = {}
+    """How high, of the resources in which it is too low."""
 
     @property
     def sentence(self) -> str:

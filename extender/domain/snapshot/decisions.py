@@ -2,7 +2,6 @@
 and which changes of it are worth an Event.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -156,8 +155,6 @@ class Decisions(msgspec.Struct, frozen=True):
 
 # ---- What conditions, events and the log say of a group, so that all of them say the same.
 
-_PLACE = re.compile(r"(?:^|; )position (\d{1,9}) in queue ")
-
 
 def message_of(decision: GroupDecision, change: str = "") -> str:
     """The numbers behind its reason, its place in line, and what would start it."""
@@ -167,12 +164,6 @@ def message_of(decision: GroupDecision, change: str = "") -> str:
 def place(decision: GroupDecision) -> str:
     """`position 3 in queue research`; empty for a group that is not in line."""
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
-
-
-def position_in(text: str) -> int:
-    """The position that `message_of` has put into a text; 0 where it has put none."""
-    found = _PLACE.search(text)
-    return int(found[1]) if found else 0
 
 
 # ---- Which changes of a group's decision are worth an Event.
