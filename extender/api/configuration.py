@@ -47,16 +47,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "The kubeconfig file for the API server.",
         "$KUBECONFIG, else the pod's service account, else ~/.kube/config",
     ] = ""
-    context: Annotated[
-        str,
-        TEXT,
-        "The context of the kubeconfig file.",
-        "the file's current context",
-    ] = ""
+    context: Annotated[str, TEXT, "The context of the kubeconfig file.", "the file's current context"] = ""
     listen: Annotated[
-        Address,
-        ADDRESS,
-        "The address for the scheduler's calls: filter, prioritize, bind, preempt.",
+        Address, ADDRESS, "The address for the scheduler's calls: filter, prioritize, bind, preempt."
     ] = Address("127.0.0.1", 8281)
     tls_folder: Annotated[
         str,
@@ -65,15 +58,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "certificate signed by ca.crt. The files are read again when they change.",
         "plain HTTP",
     ] = ""
-    health_listen: Annotated[
-        Address,
-        ADDRESS,
-        "The address for probes and /metrics.",
-    ] = Address("127.0.0.1", 8282)
+    health_listen: Annotated[Address, ADDRESS, "The address for probes and /metrics."] = Address(
+        "127.0.0.1", 8282
+    )
     debug_listen: Annotated[
-        Address,
-        ADDRESS,
-        "The address of the debug pages. They show the whole cluster: keep it on loopback.",
+        Address, ADDRESS, "The address of the debug pages. They show the whole cluster: keep it on loopback."
     ] = Address("127.0.0.1", 8283)
     view_listen: Annotated[
         Address | None,
@@ -88,9 +77,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "none",
     ] = ""
     scheduler_names: Annotated[
-        tuple[str, ...],
-        NAME,
-        "The values of spec.schedulerName whose pods Muster manages.",
+        tuple[str, ...], NAME, "The values of spec.schedulerName whose pods Muster manages."
     ] = ("muster", "volcano")
     volcano_namespace: Annotated[
         str,
@@ -117,11 +104,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         duration("100ms", "1h"),
         "How long a gang waits after a failed start. The time doubles with each failure.",
     ] = 5.0
-    start_backoff_max: Annotated[
-        float,
-        duration("100ms", "24h"),
-        "The longest wait after failed starts.",
-    ] = 300.0
+    start_backoff_max: Annotated[float, duration("100ms", "24h"), "The longest wait after failed starts."] = (
+        300.0
+    )
     waiting_for_room: Annotated[
         str,
         one_of("show", "hide"),
@@ -139,14 +124,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "their pods find room. queue: all jobs that name a queue; others are suspended. off: none.",
     ] = "suspended"
     unmanaged_namespaces: Annotated[
-        tuple[str, ...],
-        NAME,
-        "The namespaces whose jobs are never suspended or let go.",
+        tuple[str, ...], NAME, "The namespaces whose jobs are never suspended or let go."
     ] = ()
     unmanaged_kinds: Annotated[
-        tuple[str, ...],
-        JOB_KIND,
-        "The kinds of jobs that are never suspended or let go.",
+        tuple[str, ...], JOB_KIND, "The kinds of jobs that are never suspended or let go."
     ] = ()
     leader_elect: Annotated[
         str,
@@ -154,20 +135,14 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "follow: the replica whose scheduler holds the Lease leads. off: this replica always leads.",
     ] = "follow"
     lease: Annotated[
-        ObjectName,
-        OBJECT,
-        "The scheduler's Lease: the replica whose scheduler holds it leads.",
+        ObjectName, OBJECT, "The scheduler's Lease: the replica whose scheduler holds it leads."
     ] = ObjectName("kube-system", "muster-scheduler")
     writers: Annotated[
         int,
         count(1, 256),
         "The number of threads that remove gates, nominate nodes and evict. Statuses have four more.",
     ] = 16
-    binders: Annotated[
-        int,
-        count(1, 256),
-        "The number of threads that post bindings.",
-    ] = 16
+    binders: Annotated[int, count(1, 256), "The number of threads that post bindings."] = 16
     webhook_certificates: Annotated[
         str,
         one_of("off", "files", "self-signed"),
@@ -175,24 +150,16 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "renews it. off: no webhooks.",
     ] = "off"
     webhook_listen: Annotated[
-        Address,
-        ADDRESS,
-        "The address for the API server's admission reviews, over TLS.",
+        Address, ADDRESS, "The address for the API server's admission reviews, over TLS."
     ] = Address("", 8443)
     webhook_folder: Annotated[
-        str,
-        TEXT,
-        "files: the folder with tls.crt and tls.key, which are read again when they change.",
+        str, TEXT, "files: the folder with tls.crt and tls.key, which are read again when they change."
     ] = "/etc/kube-muster/webhook"
     webhook_secret: Annotated[
-        ObjectName,
-        OBJECT,
-        "self-signed: the Secret that holds the certificate for all replicas.",
+        ObjectName, OBJECT, "self-signed: the Secret that holds the certificate for all replicas."
     ] = ObjectName("kube-muster", "muster-webhook-certificate")
     webhook_names: Annotated[
-        tuple[str, ...],
-        NAME,
-        "self-signed: the host names or IP addresses by which the API server calls.",
+        tuple[str, ...], NAME, "self-signed: the host names or IP addresses by which the API server calls."
     ] = ("muster-webhook.kube-muster.svc",)
     webhook_lifetime: Annotated[
         float,
@@ -200,9 +167,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "self-signed: how long a certificate is valid. It is renewed when a third of that time is left.",
     ] = 90 * 24 * 3600.0
     max_queue_depth: Annotated[
-        int,
-        count(1, 100),
-        "How many levels of queues there may be below root. The webhooks enforce it.",
+        int, count(1, 100), "How many levels of queues there may be below root. The webhooks enforce it."
     ] = 5
     oversell: Annotated[
         float,
@@ -216,15 +181,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         "them.",
     ] = frozenset({QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA})
     log_format: Annotated[
-        str,
-        one_of("text", "json"),
-        "The format of log lines.",
-        "text on a terminal, else json",
+        str, one_of("text", "json"), "The format of log lines.", "text on a terminal, else json"
     ] = ""
     log_level: Annotated[
-        str,
-        one_of("debug", "info", "warning", "error"),
-        "The lowest level of log lines that are written.",
+        str, one_of("debug", "info", "warning", "error"), "The lowest level of log lines that are written."
     ] = "info"
     # Of no row in the table: only the file has room for it.
     job_kinds: tuple[FurtherKind, ...] = ()

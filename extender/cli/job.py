@@ -271,8 +271,7 @@ def _resume(writing: Writing, job: "ObservedJob") -> None:
 
 
 def _stop(writing: Writing, job: "ObservedJob") -> None:
-    """The note that Muster has let it go stays: that is what tells a job that its user suspends from one that
-    waits for its start."""
+    """Our note stays: it tells a job that its user suspends from one that waits for its start."""
     if job.is_suspended and not job.was_let_go:
         hold = f"muster job hold {job.spoken_name} keeps it from starting"
         raise click.ClickException(f"{job.spoken_name} does not run; {hold}")

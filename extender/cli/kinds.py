@@ -80,8 +80,7 @@ def table() -> Kinds:
 
 
 def owner_kinds() -> tuple[OwnerKind, ...]:
-    """Each once, whatever its versions, if it is of an API group: a cluster lists the versions of those.
-    `job/x` is the first of that name."""
+    """Each of an API group once, whatever its versions. `job/x` is the first of that name."""
     return (*dict.fromkeys(_kind(row) for row in table().values() if row.group), *_OF_CLUSTERS)
 
 

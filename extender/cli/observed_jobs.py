@@ -190,8 +190,7 @@ def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
 
 
 def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name: str) -> ObservedJob | None:
-    """None where there is none, or where it may not be read. Templates that another object has count as its
-    own, where that may be read."""
+    """None where there is none, or none may be read. Templates of its runtime count as its own."""
     resource = objects.resource_of(kind)
     row = job_row(resource.version, kind.name) if resource else None
     obj = objects.find(kind, name, Json) if row else None
@@ -209,8 +208,7 @@ def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name
 
 
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
-    """Of the kind that is named, or among all kinds. One that there is not, or several of the name, end the
-    command."""
+    """Of the kind that is named, or of any. None of the name, or several, ends the command."""
     objects = OwnerObjects(evidence)
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     found = [job for kind in kinds if (job := job_of_kind(evidence, objects, kind, target.name))]

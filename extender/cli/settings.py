@@ -120,8 +120,7 @@ def _read(setting: Setting, value: Any) -> Any:
 
 
 def _options() -> Iterator[click.Option]:
-    """The rows of the configuration's table. click is given no defaults: values are judged together with
-    those of other sources."""
+    """The rows of the configuration's table, without defaults: all sources of values are judged together."""
     yield click.Option(
         ["--config"],
         type=click.Path(path_type=Path),

@@ -86,8 +86,7 @@ class Controller(Generic[K]):
         return len(self._queue)
 
     def due(self, decisions: Decisions) -> Iterable[K]:
-        """The keys that `decisions` make due: those of all objects on the first call, and on the first call
-        after another replica has led."""
+        """The keys that `decisions` make due: all, on the first call and on the first one as leader."""
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
@@ -110,8 +109,7 @@ class Controller(Generic[K]):
             self._attend(key)
 
     def _attend(self, key: K) -> None:
-        """A key that neither writes nor waits is at rest: nothing is remembered of it, whose object may be
-        gone."""
+        """Of a key that neither writes nor waits nothing is remembered: its object may be gone."""
         self._submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)

@@ -55,8 +55,7 @@ class ObjectStore(Generic[K, T]):
         self._notify(key)
 
     def follow(self, key: K, written_on: T, answer: T) -> None:
-        """Store the `answer` to a write on `written_on`, unless the watch has shown another copy
-        meanwhile."""
+        """Store the `answer` to a write on `written_on`, unless the watch has shown a newer copy."""
         with self._lock:
             if self._objects.get(key) is written_on:
                 self._objects[key] = answer
@@ -118,8 +117,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def dated(now: Condition, before: Condition | None) -> Condition:
-    """`now` with a time of transition: that of `before` if the status is the same, otherwise the current
-    one."""
+    """`now` with a time of transition: that of `before` if the status is the same, else the current one."""
     same = before is not None and before.status == now.status
     since = before.last_transition_time if before is not None and same else None
     return replace(now, last_transition_time=since or timestamp(datetime.now(UTC)))

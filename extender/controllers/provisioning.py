@@ -103,8 +103,7 @@ class ProvisioningQueues:
 
 
 class ProvisioningTurns:
-    """Which groups have to be looked at because their queue asks in another way now. Each consumer has
-    one."""
+    """Groups to be looked at since their queue asks in another way now. Each consumer has its own."""
 
     def __init__(self, asking: ProvisioningQueues, queues: ObjectStore[str, QueueCopy]) -> None:
         self._asking = asking

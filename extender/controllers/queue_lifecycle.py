@@ -41,8 +41,7 @@ _DELETE_AGAIN = 5.0  # a group that is still there is reconciled again
 
 
 class DefaultQueuesController(Controller[str]):
-    """Creates the queues that every cluster has if they are missing: `root`, and `default` for work that
-    names no queue."""
+    """Creates the queues that every cluster has: `root`, and `default` for work that names none."""
 
     name = "default-queues"
 

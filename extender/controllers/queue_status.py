@@ -43,8 +43,7 @@ _HAPPENED = {
 
 
 def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
-    """The fields of the status of `queue` that have to change, as a merge patch. Without `numbers`, only
-    those about its state."""
+    """What has to change in the status, as a merge patch; without `numbers`, only what is about its state."""
     before, reserved = queue.status, decision.reservation
     conditions = {condition.type: condition for condition in before.conditions or ()}
     for wanted in conditions_of(decision):  # those of other controllers stay as they are
@@ -123,8 +122,7 @@ class QueueStatusController(PacedController[str]):
                 yield name
 
     def reconcile(self, name: str) -> None:
-        """A decision made before the ledger had the copy may be outdated by that copy, so it is not
-        written."""
+        """A decision from before the ledger had this copy may be outdated, so it is not written."""
         copy, decision = self._copies.get(name), self._decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return

@@ -118,8 +118,7 @@ class QuotaObjects:
 
 
 class QuotaQueuesController(RecordingController[str]):
-    """Its keys are names of queues. `is_read`: whether the quotas of a kind, as it is called in sources, have
-    been read."""
+    """By name of queue. `is_read`: whether the quotas of a kind have been read."""
 
     name = "quota-queues"
 

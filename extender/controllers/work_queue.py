@@ -59,8 +59,7 @@ class WorkQueue(Generic[K]):
             self._put(key, self._clock() + after, lane)
 
     def retry(self, key: K, longest: float = LONGEST) -> None:
-        """`key` failed: it is due again after a pause that doubles with each failure in a row, up to
-        `longest` seconds."""
+        """`key` failed: it is due after a pause that doubles with each failure in a row, up to `longest`."""
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1

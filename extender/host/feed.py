@@ -222,8 +222,7 @@ class Feed:
         last.start()
 
     def stop(self) -> None:
-        """Stop all watches at the same time: if the API server cannot be reached, each takes its full
-        patience."""
+        """Stop all watches at once: without an API server, each takes its full patience."""
         self._stopping.set()
         self._optional.halt()
         for reflector in self.reflectors:
@@ -241,8 +240,7 @@ class Feed:
         return all(reflector.synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
-        """Checks for /readyz: resources that have not been read yet, or whose watches have long been
-        silent."""
+        """For /readyz: resources that have not been read, or whose watches have long been silent."""
         return {
             f"{reflector.resource.plural}-synced": partial(_state, reflector) for reflector in self._needed
         }

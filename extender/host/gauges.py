@@ -47,7 +47,8 @@ class Gauges:
 
     def show(self, decisions: Decisions) -> None:
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
-        for outcome, count in self._outcomes().items():
+        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # since they go on counting
+        for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
         for reflector in self._feed.reflectors:
             name = reflector.resource.plural
@@ -65,10 +66,6 @@ class Gauges:
         for state in QueueState:
             metrics.queues.labels(state).set(states[state])
         self._warn_without_calls()
-
-    def _outcomes(self) -> Counter[str]:
-        """The sum of copies, since the writers go on counting."""
-        return sum((Counter(dict(writer.outcomes)) for writer in self._writers), Counter())
 
     def _more(self, kind: str, name: str, count: int) -> int:
         """By how much a count has grown since the last call."""

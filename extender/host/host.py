@@ -60,8 +60,7 @@ _THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
 
 
 def serve(configuration: Configuration) -> None:
-    """Serve until a signal to stop. Raises InvalidConfiguration for a port in use, or if no cluster is
-    named."""
+    """Serve until a signal. Raises InvalidConfiguration for a port in use, or if no cluster is named."""
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
     verbs = listen("--listen", configuration.listen)

@@ -102,8 +102,7 @@ class AdmissionApi(Requests):
         return self._get(resource.path(name=name), WebhookConfiguration)
 
     def trust(self, resource: Resource, configuration: WebhookConfiguration, bundle: bytes) -> None:
-        """Write the CA bundle into every webhook. Raises Conflict if the configuration has changed since it
-        was read."""
+        """Write the CA bundle into every webhook. Raises Conflict if the configuration was changed."""
         meta, ca_bundle = configuration.metadata, base64.b64encode(bundle).decode()
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},

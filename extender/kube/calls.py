@@ -232,8 +232,7 @@ class ApiClient(Requests):
         return refuses and bound.policy_name == MARKS_POLICY and not bytes(bound.match_resources)
 
     def patch_group(self, namespace: str, name: str, uid: str, patch: dict[str, Any]) -> PodGroup:
-        """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource. Returns the
-        result."""
+        """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""
         guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
         answer = self._patch(resources.POD_GROUPS.path(namespace, name), guarded)
         return decoded(answer, PodGroup, name)
@@ -293,8 +292,7 @@ class ApiClient(Requests):
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
     def create_pod_template(self, namespace: str, template: dict[str, Any], owner: str) -> None:
-        """Nothing is done if this owner, a UID, has one of this name already. Raises Conflict if another
-        has."""
+        """Does nothing if this owner (a UID) has one of this name. Raises Conflict if another has."""
         try:
             self._post(resources.POD_TEMPLATES.path(namespace), template)
         except Conflict:

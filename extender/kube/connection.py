@@ -37,8 +37,7 @@ class NotHttp(ConnectionError):
 
 
 class HttpWire:
-    """A connected socket and the reader of its answers. Every failure in here is an OSError; Connection knows
-    what it means for the request."""
+    """A connected socket and the reader of its answers. Every failure in here is an OSError."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -51,8 +50,7 @@ class HttpWire:
         self._sock.sendall(request)
 
     def quiet(self) -> bool:
-        """Whether there is nothing to read. Between two requests, that could only be the end of the
-        connection."""
+        """Whether there is nothing to read, which between requests means that the connection is alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
@@ -73,8 +71,7 @@ class HttpWire:
         return self._reader.read()
 
     def cut(self) -> None:
-        """End the connection while another thread reads: its read returns at once. The owner still closes
-        it."""
+        """End the connection while another thread reads, which still closes it: its read returns at once."""
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
@@ -185,8 +182,7 @@ class Connection:
 
 
 class Stream:
-    """An answer whose head has been read, being read. Leaving it gives the connection back, or closes it if
-    something is unread."""
+    """An answer being read. Leaving it gives the connection back, or closes it if something is unread."""
 
     def __init__(self, connection: Connection, wire: HttpWire) -> None:
         self._connection = connection

@@ -121,8 +121,7 @@ class Decoders(Generic[T]):
 
 
 def event(line: bytes) -> WatchEvent:
-    """Decode a line of a watch. A line that is not an event is a fault of the connection, not of an
-    object."""
+    """Decode a line of a watch. A line that is no event is a fault of the connection, not of an object."""
     try:
         return _EVENT.decode(line)
     except UNREADABLE as fault:

@@ -51,8 +51,7 @@ class HttpProxy(NamedTuple):
 
 
 def find_proxy(configuration: Any) -> HttpProxy | None:
-    """As the `kubernetes` library read it from the kubeconfig or the environment. None: the API server is
-    dialled directly. Raises NoConfiguration."""
+    """As in the kubeconfig or the environment; None: no proxy. Raises NoConfiguration."""
     from kubernetes.client.rest import should_bypass_proxies
 
     if not configuration.proxy or should_bypass_proxies(configuration.host, configuration.no_proxy or ""):
@@ -243,8 +242,7 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Detect a peer that has vanished within about a minute, the time for which a live watch may be
-    silent."""
+    """Notice within about a minute, as long as a live watch may be silent, that a peer has vanished."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
         if hasattr(socket, option):

@@ -50,8 +50,7 @@ class Ambiguous(ApiError):
 
 
 class Refused(ApiError):
-    """An answer with status 400 or higher; the fields are those of the server's Status object. `body`: the
-    whole answer."""
+    """An answer with status 400 or above. `body`: all of it; the others are fields of the server's Status."""
 
     def __init__(
         self,

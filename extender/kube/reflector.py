@@ -204,8 +204,7 @@ class Reflector(Generic[T]):
             stream.cut()
 
     def stop(self, patience: float = 1.0) -> None:
-        """`halt`, and give the thread `patience` seconds to end: one that dials a dead address takes
-        longer."""
+        """`halt`, and wait up to `patience` seconds for the thread: it may be dialling a dead address."""
         self.halt()
         if self._thread.is_alive():
             self._thread.join(timeout=patience)

@@ -50,8 +50,7 @@ class Requests:
         kind: str = MERGE,
         query: QueryParams | None = None,
     ) -> bytes:
-        """The server answers a wrong UID with `Invalid`, as an attempt to change the UID; this raises
-        Conflict instead."""
+        """Raises Conflict for a wrong UID, which the server answers with `Invalid`."""
         try:
             return self._connection.request(
                 "PATCH", path, body=_encode(patch), content_type=kind, query=query, timeout=timeout
@@ -83,8 +82,7 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
 
 
 class Editor(Requests):
-    """One change of one object, which returns the result. With `dry` the API server checks and stores
-    nothing."""
+    """One change of one object, which returns the result. `dry`: the API server only checks it."""
 
     def __init__(self, connection: Connection, timeout: float = 30) -> None:
         super().__init__(connection)
@@ -126,8 +124,7 @@ class Reader(Requests):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """All objects of a namespace, or of all namespaces if it is empty; `fields` and `labels` are
-        selectors."""
+        """All objects of a namespace, or of all if it is empty; `fields` and `labels` are selectors."""
         chosen = {"fieldSelector": fields, "labelSelector": labels}
         form: Any = Page
         items: list[T] = []

@@ -29,8 +29,7 @@ Ended = Callable[[ApiError | None], object]  # called with the last fault; None 
 
 
 class Backoff:
-    """Delays of 0.5, 1, 2 … 30 s, each shortened at random by up to half so that clients do not retry in
-    step, until `reset`."""
+    """0.5, 1, 2 … 30 s, each up to half shorter at random so that clients spread out, until `reset`."""
 
     def __init__(
         self, first: float = 0.5, cap: float = 30.0, jitter: Callable[[], float] = random.random

@@ -19,18 +19,17 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(command: list[str]) -> int:
-    _adopt_orphans()
+    # What the program's children leave behind becomes ours to wait for, where the system knows how.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     threading.Thread(target=_end_with_parent, args=[child], daemon=True).start()
     code = child.wait()
-    _end_family(child.pid)
+    _signal(child.pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
     return abs(code)
-
-
-def _adopt_orphans() -> None:
-    """What the program's children leave behind becomes ours to wait for, where the system knows how."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _end_with_parent(child: "subprocess.Popen[bytes]") -> None:
@@ -39,13 +38,6 @@ def _end_with_parent(child: "subprocess.Popen[bytes]") -> None:
     with suppress(subprocess.TimeoutExpired):
         child.wait(GRACE)
     _signal(child.pid, signal.SIGKILL)
-
-
-def _end_family(group: int) -> None:
-    _signal(group, signal.SIGKILL)
-    with suppress(ChildProcessError):
-        while True:
-            os.wait()
 
 
 def _signal(group: int, number: int) -> None:

@@ -65,8 +65,7 @@ class Session:
         return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.loose)
 
     def _is_settled(self) -> bool:
-        """Groups say in their status whether they go on. Other pods that wait need a reason, as long as one
-        may still come."""
+        """A group's status says whether it goes on. Any other pod that waits needs a reason."""
         if self.state is None or not self._cluster.settled():
             return False
         undecided = any(pod.state == "pending" or pod.why.reason in UNSETTLED for pod in self.state.loose)

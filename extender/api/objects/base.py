@@ -60,8 +60,7 @@ def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | 
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """The merge patch of RFC 7386, on a copy: null removes, objects are merged, everything else is
-    replaced."""
+    """A merge patch (RFC 7386) on a copy: null removes, objects are merged, all else is replaced."""
     if not isinstance(patch, dict):
         return deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}

@@ -99,8 +99,7 @@ def duration_of(lease: LeaseSpec) -> float:
 
 
 def age_of(lease: LeaseSpec, now: float) -> float | None:
-    """Seconds since its renewal, negative when its holder's clock is ahead; None if it has no valid time of
-    renewal."""
+    """Seconds since its renewal, negative if its holder's clock is ahead; None without a valid time."""
     try:
         return now - datetime.fromisoformat(lease.renew_time or "").timestamp()
     except ValueError:

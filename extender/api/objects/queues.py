@@ -137,8 +137,7 @@ class LocalQueue(Wire, frozen=True):
 
 
 class Command(Wire, frozen=True):
-    """A Command of bus.volcano.sh: an action requested for `target`, which has the form of an owner
-    reference."""
+    """A Command of bus.volcano.sh: an action for `target`, which has the form of an owner reference."""
 
     metadata: Meta
     action: str = ""

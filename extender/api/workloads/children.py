@@ -8,16 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from extender.api.workloads.shape import (
-    POD,
-    Json,
-    Kinds,
-    Offspring,
-    Path,
-    WorkloadRow,
-    at,
-    is_suspended,
-)
+from extender.api.workloads.shape import POD, Json, Kinds, Offspring, Path, WorkloadRow, at, is_suspended
 from extender.api.workloads.table import WORKLOADS
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes writes hashes with
@@ -28,8 +19,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError
 
 
 class WorkloadPart(NamedTuple):
-    """What of an object some pods are made of, and where in it that is. `role` is empty where it is the
-    object itself."""
+    """What of an object some pods are made of, and where it is. `role`: empty for the object itself."""
 
     role: str
     body: Json
@@ -52,8 +42,7 @@ def applies(obj: Json, offspring: Offspring) -> bool:
 
 
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
-    """What some objects are made of: `obj` itself, or of lists the items, named by `name` or `groupName`, and
-    of mappings the values, named by their keys."""
+    """`obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by their keys."""
     if not offspring.each:
         yield WorkloadPart("", obj)
         return
@@ -121,8 +110,7 @@ def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> N
 
 
 def _hash(template: Json) -> str:
-    """Ten letters that follow from a template, not from the number of pods. Kubernetes uses another sum, so
-    nobody should rely on either."""
+    """Ten letters that follow from a template, not from the number of pods. They are not Kubernetes' own."""
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
@@ -159,8 +147,7 @@ def count_pods(obj: Json) -> int:
 
 
 def children(obj: Json) -> Iterator[Json]:
-    """In the order in which the controller makes them. `obj` has a name and a UID. Raises
-    MALFORMED."""
+    """In the order in which the controller makes them. `obj` has a name and a UID. Raises MALFORMED."""
     kind = kind_of(obj)
     if kind is None or suspended(obj):
         return
@@ -179,8 +166,7 @@ def children(obj: Json) -> Iterator[Json]:
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
-    """Only those of these indexes, of an object whose children are all of one sort, as those of a Job are.
-    Raises MALFORMED."""
+    """Those of these indexes, of an object like a Job, whose children are all alike. Raises MALFORMED."""
     kind = kind_of(obj)
     complete = kind.complete(obj) if kind else obj
     for offspring in kind.offspring if kind else ():

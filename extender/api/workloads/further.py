@@ -80,8 +80,7 @@ class Written(NamedTuple):
         return []
 
     def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, Written]":
-        """All needed ones, by name, with what is allowed there, and of the optional ones those that are
-        there."""
+        """By name: the needed ones, with what is allowed there, and the optional ones that are there."""
         given = self.value if isinstance(self.value, dict) else {}
         known = (*needed, *optional)
         if given is not self.value and self.value is not None:

@@ -148,8 +148,7 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
 
 
 def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
-    """The fields of its spec that put an annotation on the pods of all these Jobs. An API server keeps those
-    that its release of the Trainer knows."""
+    """The spec fields that annotate the pods of these Jobs, in the forms of all releases of the Trainer."""
     meta = {"metadata": {"annotations": annotation}}
     overrides = items_of(train_job, "podTemplateOverrides")
     others = [override for override in overrides if _without_targets(override) != meta]

@@ -48,8 +48,7 @@ def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json
 
 
 def volcano_tasks(job: Json) -> Json:
-    """Volcano's webhook: names for tasks, and all of them are needed unless the Job says how many; its
-    scheduler, queue and priority are those of its pods."""
+    """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority."""
     spec = job.get("spec") or {}
     tasks = [
         {

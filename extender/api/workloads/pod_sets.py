@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.quantities import at_least
-from extender.api.workloads.children import (
-    applies,
-    body_of,
-    kind_of,
-    made_of,
-    parts_of,
-    values_of,
-)
+from extender.api.workloads.children import applies, body_of, kind_of, made_of, parts_of, values_of
 from extender.api.workloads.shape import MOST, POD, Json, Kinds, Offspring, Path, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS
 
@@ -125,8 +118,7 @@ class PartialStart(NamedTuple):
 
 
 def least_of(row: WorkloadRow, obj: Json) -> int:
-    """With how few pods a job may start, 0 if it does not say. Raises ValueError for what is no such
-    number."""
+    """With how few pods a job may start, 0 if it does not say. Raises ValueError for anything else."""
     annotations = _annotations(obj)
     key = next((key for key in _MINIMUM_KEYS if key in annotations), "")
     if not (row.parallelism and key):
@@ -138,8 +130,7 @@ def least_of(row: WorkloadRow, obj: Json) -> int:
 
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
-    """That of an object which has fewer pods now than its author asks for; None for one that has not, or
-    whose number has been changed since."""
+    """Of an object with fewer pods than its author asks for; None if its number was changed since."""
     given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
     if not (row.parallelism and _is_count(given) and _is_count(asked)):
         return None

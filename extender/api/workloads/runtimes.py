@@ -56,8 +56,7 @@ def is_whole(row: WorkloadRow, obj: Json) -> bool:
 
 
 def runtime_in(row: WorkloadRow, obj: Json) -> Json | None:
-    """What `with_runtime` has put in; None if it has put in nothing. Raises ValueError if there is no such
-    runtime."""
+    """What `with_runtime` put in, if anything. Raises ValueError if there is no such runtime."""
     spec = obj.get("spec") or {}
     if _RUNTIME in spec and spec[_RUNTIME] is None:
         named = runtime_named_by(row, obj)

@@ -35,8 +35,7 @@ def indexed_jobs(job_set: Json) -> Json:
 
 
 def jobs_left(job_set: Json) -> Json:
-    """Jobs that have succeeded are not made again when it is resumed; those that wait for the end of others,
-    or for such, are marked."""
+    """Without Jobs that have succeeded, which are not made again; those that wait for others are marked."""
     whole, jobs = indexed_jobs(job_set), []
     ended, later = set[Any](), set[Any]()
     for job in whole["spec"]["replicatedJobs"]:

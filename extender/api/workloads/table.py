@@ -35,8 +35,7 @@ _IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "to
 
 
 def _with_claimed_volumes(stateful_set: Json) -> Json:
-    """Its controller gives each pod the volumes that are claimed for it: here empty ones, as no claims are
-    made."""
+    """With an empty volume for each that is claimed, since no claims are made here."""
     claims = at(stateful_set, ("spec", "volumeClaimTemplates")) or []
     template = at(stateful_set, TEMPLATE)
     if not claims or not isinstance(template, dict):
@@ -75,8 +74,7 @@ def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
 
 
 def with_first_pods(workflow: Json) -> Json:
-    """A Workflow makes its pods one step after another. Those that it begins with can be told: the pod of its
-    entrypoint, the first parallel steps of it, or the tasks that depend on no other."""
+    """With the pods that a Workflow begins with: of its entrypoint, its first steps, or its first tasks."""
     spec = workflow.get("spec") or {}
     templates = {
         str(template.get("name")): template

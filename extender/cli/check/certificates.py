@@ -26,8 +26,7 @@ _NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dn
 
 
 class ShownCertificate(NamedTuple):
-    """The Secret NAMESPACE/NAME with the certificate that the webhooks show; `own`: Muster makes it. `soon`:
-    a person should look after it when it has as many seconds left."""
+    """In the Secret NAMESPACE/NAME. `own`: Muster makes it. `soon`: with so many seconds left it is late."""
 
     name: str
     own: bool
@@ -88,8 +87,7 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
 
 
 def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
-    """Why the API server, which calls `host`, does not accept the certificate, and what to do. Nothing where
-    it cannot be read: another line says so."""
+    """Why the API server, which calls `host`, refuses the certificate, and what to do. None if unreadable."""
     from extender.webhooks.certificates import leads_to, names
 
     try:

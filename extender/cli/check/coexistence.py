@@ -13,17 +13,7 @@ from extender.api.keys import ENDED_PHASES, KUEUE_QUEUE, VOLCANO_LEASE, VOLCANO_
 from extender.api.objects.cluster import Lease, lively
 from extender.api.objects.pods import Pod
 from extender.api.workloads.table import WORKLOADS
-from extender.cli.check.findings import (
-    OK,
-    Finding,
-    Installation,
-    at,
-    fine,
-    name_of,
-    setting,
-    settings,
-    wrong,
-)
+from extender.cli.check.findings import OK, Finding, Installation, at, fine, name_of, setting, settings, wrong
 from extender.cli.observed_jobs import ObservedJobState, observed_job
 from extender.cli.output import Json
 from extender.kube import resources as kube

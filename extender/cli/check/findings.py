@@ -93,8 +93,7 @@ class Installation:
 
     @cached_property
     def workloads(self) -> list["Serving"]:
-        """A Deployment, or a DaemonSet where Muster extends the cluster's own scheduler. Lists of the API
-        server do not say the kind."""
+        """A Deployment, or a DaemonSet next to the cluster's own scheduler. Lists do not say the kind."""
         found = [
             Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))

@@ -256,8 +256,7 @@ class Evidence:
 
 
 class OwnerObjects:
-    """The objects of one namespace that own pods, as the cluster serves them: it may lack a kind, and it
-    chooses the version."""
+    """The owners of pods in one namespace, in the kinds and versions that the cluster serves."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence

@@ -59,8 +59,7 @@ class Blocker(Wire, frozen=True):
 
 
 class Uncounted(Wire, frozen=True):
-    """Pods that were meant for a group and are no members of it, all for one `cause`. `misnamed`: they name
-    the group in a wrong way, so an annotation on them helps."""
+    """Pods that were meant for a group and do not count, for one `cause`. `misnamed`: an annotation helps."""
 
     pods: list[str]
     namespace: str
@@ -70,8 +69,7 @@ class Uncounted(Wire, frozen=True):
 
 
 class OfferedCommand(Wire, frozen=True, omit_defaults=False):
-    """What a person may run. `purpose`: an infinitive without `to`. `right`: what it takes; empty where it
-    takes none. `allowed`: whether the user has that."""
+    """`purpose`: an infinitive without `to`. `right`: what it takes, or empty; `allowed`: the user has it."""
 
     purpose: str
     line: str

@@ -151,8 +151,7 @@ def _left_out(evidence: Evidence, group: ObservedGroup, answer: Explanation, pod
 
 
 def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
-    """The group that it names does not exist: it may have been meant for one of a name like it, or for one in
-    another namespace."""
+    """It names a group that does not exist: perhaps a misspelt one, or one in another namespace."""
     message = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
     if has_gate(pod, GATE):
         message += " It stays behind its scheduling gate until there is."

@@ -139,10 +139,7 @@ def _sums_above_own(own: _Amounts, children: list[QueueRecord]) -> Iterator[Faul
 
 
 def _above(
-    what: tuple[Code, str],
-    parts: list[Resources],
-    limit: Resources,
-    text: Callable[[str, int, int], str],
+    what: tuple[Code, str], parts: list[Resources], limit: Resources, text: Callable[[str, int, int], str]
 ) -> Iterator[Fault]:
     code, field = what
     for name, amount in total(parts).items():

@@ -338,9 +338,7 @@ class Holdings:
 
 
 def summed_up(
-    tree: ShareTree,
-    own: Mapping[str, Resources],
-    kept_at: Callable[[int], Resources] = lambda _: {},
+    tree: ShareTree, own: Mapping[str, Resources], kept_at: Callable[[int], Resources] = lambda _: {}
 ) -> list[Resources]:
     """By node: what queues and those below them have; `kept_at` a node is the least that counts of it."""
     sums: list[dict[str, int]] = [{} for _ in tree.queues]

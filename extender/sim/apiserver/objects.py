@@ -114,8 +114,7 @@ _LETTERS = string.ascii_lowercase + string.digits
 
 
 def identify(kind: ResourceKind, namespace: str, obj: Json, dice: random.Random) -> None:
-    """Give it a name, the namespace of the request or the one that it names itself, a UID and a time,
-    whatever it says of UID, time and writers. Raises StatusError."""
+    """Give it a name, a namespace, a UID and a time of creation, and no writers. Raises StatusError."""
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = meta["generateName"] + "".join(dice.choices(_LETTERS, k=5))

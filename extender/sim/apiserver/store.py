@@ -157,8 +157,7 @@ class StoreFollower(ABC):
 
     @abstractmethod
     def _begin(self) -> int:
-        """Look at all that is there, at first and when more has happened than the log keeps; returns its
-        version."""
+        """Look at everything, at first and when the log is too short for the gap; returns its version."""
 
     @abstractmethod
     def _take(self, changes: Sequence[Change]) -> None:

@@ -33,8 +33,7 @@ def node_of(binding: Json) -> str:
 
 
 def bound(pod: Json, node: str, uid: str | None) -> Json:
-    """The pod on that node: once, the pod that was meant (`uid`), and not behind its gates. Raises
-    StatusError."""
+    """The pod on that node, if it is the one meant (`uid`), unbound and without gates. Raises StatusError."""
     meta, spec = pod["metadata"], pod["spec"]
     if uid not in (None, "", meta["uid"]):
         raise conflict(PODS, meta["name"], "the UID in the binding is not that of the pod")

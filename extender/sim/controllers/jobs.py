@@ -29,8 +29,7 @@ class Ending(NamedTuple):
 
 
 class JobEndings:
-    """A pod that somebody deletes counts as one that failed, as in a real cluster; one that its controller
-    has withdrawn does not count."""
+    """A pod that somebody deletes counts as failed, as in a real cluster; one that is withdrawn does not."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -63,8 +63,7 @@ class WorkloadControllers(StoreFollower):
             self._stopping.wait(_PACE)
 
     def _work(self, remade: set[str], restated: set[str]) -> None:
-        """By UID, which workloads' offspring to compare, and whose statuses to write as well, with those of
-        their owners."""
+        """By UID: which workloads to compare, and whose statuses to write, with those of their owners."""
         owned = defaultdict[str, list[Json]](list)  # by the UID of the controller, what is there and stays
         for kind in _OWNED:
             for obj in self._store.all(kind):

@@ -111,8 +111,7 @@ class InvalidManifests(ValueError):
 
 
 class Manifest(NamedTuple):
-    """One object, and where it stands. `kind` is None if the API server does not serve it: then it is a
-    workload, and its pods are made all the same."""
+    """One object, and where it stands. `kind`: None if the API server serves none; only its pods are made."""
 
     kind: ResourceKind | None
     object: Json

@@ -37,8 +37,7 @@ class Filtered:
 
 
 class Extender:
-    """`address` is HOST:PORT. `observer` gets every call with its answer. `bind_mark`: the resource that the
-    entry for binding manages; empty: it binds all pods."""
+    """`address`: HOST:PORT. `observer` gets every call with its answer. `bind_mark`: as managedResources."""
 
     def __init__(
         self, address: str, observer: Observer | None = None, scores: bool = False, bind_mark: str = ""

@@ -202,10 +202,6 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
         lasting = any(asked[resource] > room.get(resource, 0) for resource in short)
         return Rejection(tuple(reasons), lasting)
-    return _affinity_rejection(nodes, pod, name)
-
-
-def _affinity_rejection(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     for term in pod.shape.constraints.affinity:
         domain = nodes.domain(term, name)
         first = term.matches(pod.namespace, pod.labels) and not any(nodes.selected(term))

@@ -55,8 +55,7 @@ class ShownObjects(NamedTuple):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """`loose`: pods that are members of none of the gangs. `holding`: the gangs that run or start. `in_line`:
-    by queue, how many groups are in line."""
+    """`loose`: pods of no gang. `holding`: gangs that run or start. `in_line`: groups in line, by queue."""
 
     report: ClusterReport
     gangs: list[Gang]

@@ -30,13 +30,7 @@ from extender.terminal.text import listed
 _LATEST = 6  # how many of the latest transitions are shown
 _MOST_LOOSE = 3  # lines for pods of no gang
 # What several gangs do, by their state; the most interesting first.
-_VERBS = {
-    "starts": "start",
-    "waits": "wait",
-    "pending": "are pending",
-    "runs": "run",
-    "ended": "have ended",
-}
+_VERBS = {"starts": "start", "waits": "wait", "pending": "are pending", "runs": "run", "ended": "have ended"}
 _VERBS_OF_PODS = {"runs": "run", "ended": "succeeded", "failed": "failed", "pending": "are pending"}
 
 

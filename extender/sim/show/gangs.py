@@ -33,8 +33,7 @@ class QueueSummary(msgspec.Struct, frozen=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """`reason`: why it waits, or why members of it do; empty: none of them waits.
-    `bound`: members on nodes."""
+    """`reason`: why it or some of its members wait; empty if none do. `bound`: members on nodes."""
 
     namespace: str
     name: str
@@ -196,8 +195,7 @@ class Why(NamedTuple):
 
 
 class LoosePod(msgspec.Struct, frozen=True):
-    """`group`: the PodGroup that it names, or empty. `missing_group`: the same if that does not exist.
-    `state`: as Gang's, or failed."""
+    """`group`: the PodGroup that it names. `missing_group`: the same if there is none. `state`: or failed."""
 
     namespace: str
     name: str
