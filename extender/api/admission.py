@@ -33,8 +33,7 @@ class GroupKind(Wire, frozen=True):
 
 
 class ReviewRequest(Wire, frozen=True):
-    """`name` is empty on a create with generateName; on a delete `object` is null. `sub_resource`: which
-    subresource is being written, such as "resize"; empty for the object itself."""
+    """`name`: empty with generateName; `object`: null on a delete; `sub_resource`: "resize", or empty."""
 
     uid: str
     operation: str

@@ -39,9 +39,6 @@ _TIMES = {
 }
 
 
-# ---- jobs
-
-
 def job_description(place: ClusterAccess, target: Target) -> str:
     evidence = Evidence(place, place.namespace)
     job = find_job(evidence, target)
@@ -86,9 +83,6 @@ def _pod_sets(job: ObservedJob) -> list[str]:
         for pods in record.pods
     ]
     return columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows) if rows else []
-
-
-# ---- groups
 
 
 def group_description(place: ClusterAccess, name: str) -> str:

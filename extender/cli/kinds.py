@@ -109,9 +109,6 @@ def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
     return next((kind for kind in owner_kinds() if kind.is_kind_of(owner)), None)
 
 
-# ---- targets: NAME, or KIND/NAME as `kubectl get -o name` writes it
-
-
 class Target(NamedTuple):
     """`kind`: pod, podgroup, queue, or a name of a kind of workload; empty where only a name was given."""
 
@@ -134,9 +131,6 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 def own_kind(name: str) -> str:
     """Which of pod, podgroup and queue it is; empty for another kind."""
     return _OWN.get(name.removesuffix(_API_GROUP), "")
-
-
-# ---- --config, for the kinds of jobs that the configuration file describes
 
 
 def config_option() -> click.Option:

@@ -81,9 +81,6 @@ def _unknown(resource: Resource) -> click.ClickException:
     )
 
 
-# ---- rights
-
-
 class Right(NamedTuple):
     verb: str
     group: str

@@ -131,8 +131,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def record(self) -> JobRecord | None:
-        """As Muster reads it, with the scheduler names that it has by default; None where it, or the
-        object that has its templates, may not be read."""
+        """As Muster reads it, by the default scheduler names; None where that may not be read."""
         return self.read(SCHEDULERS)
 
     def read(self, schedulers: Iterable[str]) -> JobRecord | None:
@@ -184,9 +183,6 @@ def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
         click.echo(f"Of {resource.plural} only what their PodGroups say: you may not {needed}.", err=True)
         return None
     return {obj["metadata"]["uid"]: obj for obj in found}
-
-
-# ---- one job
 
 
 def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name: str) -> ObservedJob | None:

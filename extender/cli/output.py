@@ -47,9 +47,6 @@ def echo(text: str) -> None:
     click.echo(_CONTROL.sub("", text), color=False if os.environ.get("NO_COLOR") else None)
 
 
-# ---- objects
-
-
 def show_objects(objects: Sequence[Json], form: str, single: bool) -> None:
     """As kubectl prints them, without the bookkeeping of managed fields."""
     if form == "name":

@@ -115,9 +115,6 @@ pg = copy.copy(podgroup)
 pg.name, pg.hidden = "pg", True
 
 
-# ---- muster hold and resume
-
-
 @click.command("hold")
 @_groups
 @dry_run_flag

@@ -45,8 +45,7 @@ _NOT_KNOWN = "not known yet whether the API server protects them"
 
 
 class PolledFact:
-    """A fact about the cluster that Muster can start without. Subclasses say what it is. `name`: of the
-    thread; `unknown`: what is logged when a look fails."""
+    """A fact about the cluster that Muster starts without. `name`: of the thread; `unknown`: logged then."""
 
     name: str
     unknown: str

@@ -48,8 +48,7 @@ class ControllerContext(NamedTuple):
 
 
 class Controller(Generic[K]):
-    """Listens to the cycle. While another replica leads it remembers nothing; once this one leads, everything
-    is due."""
+    """Listens to the cycle. Nothing is remembered while another leads; then all is due."""
 
     name: ClassVar[str]  # in logs and metrics
     lanes: ClassVar[int] = 1

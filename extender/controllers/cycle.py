@@ -83,8 +83,7 @@ class ChangedGroups:
 
 
 class Cycle:
-    """`poke` reports a change. `ready`: nothing is decided until it returns True. `leads`: whether this
-    replica acts on its decisions."""
+    """`poke` reports a change. Nothing is decided before `ready`, or acted on unless this replica `leads`."""
 
     def __init__(
         self,

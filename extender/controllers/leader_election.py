@@ -126,6 +126,3 @@ class LeaderElection:
                 self._led = status.leads
                 metrics.leader_turns.inc()
                 log.info("leading" if self._led else "not leading", lease=status.lease, holder=status.holder)
-
-
-# ---- Leases of others; `now` is in seconds since 1970, by the clock of the caller

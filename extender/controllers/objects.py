@@ -100,8 +100,7 @@ def of_queue(name: str, uid: str) -> Reference:
 
 
 def owner_group(group: GroupRecord) -> dict[str, Any]:
-    """An owner reference to a group, of whichever API it is. It does not block the group's deletion, which
-    would take the right to update its finalizers."""
+    """A reference to a group, of any API, that does not block its deletion, which takes a further right."""
     return {
         "apiVersion": GROUP_KINDS[group.origin].version,
         "kind": POD_GROUP_KIND,

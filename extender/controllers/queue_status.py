@@ -169,8 +169,7 @@ class QueueStatusController(PacedController[str]):
             self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
-        """Whether anything has to be written, without `numbers` anything else; nothing for a decision on an
-        earlier queue of that name."""
+        """Whether anything (but `numbers`) has to be written; nothing if the queue is another one now."""
         if queue.metadata.uid != decision.uid:
             return False
         numbers = numbers and not self._shared

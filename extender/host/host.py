@@ -246,8 +246,7 @@ def collect_less_often() -> None:
 
 
 class LongLived:
-    """`synced`, which says whether the watches have read everything once. When it is true for the first time,
-    all that is there by then is left out of further collections."""
+    """`synced`, which takes all that is there from garbage collection once it is true for the first time."""
 
     def __init__(self, synced: Callable[[], bool]) -> None:
         self._synced = synced

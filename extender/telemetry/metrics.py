@@ -16,8 +16,6 @@ from typing import NamedTuple
 from prometheus_client import Counter, Gauge, Histogram, Summary
 from prometheus_client.metrics import MetricWrapperBase
 
-# ---- the verbs, as the scheduler sees them
-
 MOST_QUEUES = 1000  # that are labels; of more, those whose names come first
 
 _FROM_HALF_A_MILLISECOND = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
@@ -50,8 +48,6 @@ barrier_releases = Counter(
     "muster_barrier_releases_total", "Times that the held bind calls of a complete gang were released."
 )
 barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up, by reason.", ["reason"])
-
-# ---- decisions
 
 decision_seconds = Histogram(
     "muster_decision_seconds",
@@ -94,8 +90,6 @@ queue_evictions = Counter(
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
 groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was deleted.")
 
-# ---- the cache and the API server
-
 cache_age = Gauge(
     "muster_cache_age_seconds", "Time since the watch was last known to be alive.", ["resource"]
 )
@@ -123,8 +117,6 @@ connections_dropped = Counter(
     "Connections that were closed because there were too many, or because a request did not arrive in time.",
     ["port", "reason"],
 )
-
-# ---- the scheduler's view
 
 view_connections = Gauge("muster_view_connections", "Connections of the scheduler to its view.")
 view_streams = Gauge("muster_view_streams", "Watches that the scheduler has open through its view.")
@@ -205,8 +197,7 @@ def because(reason: str) -> None:
 
 
 def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
-    """Show how many groups have which (verdict, reason). Pairs that `counts` no longer has are set to zero
-    and not removed."""
+    """How many groups have which (verdict, reason). Pairs that `counts` lacks become zero and stay."""
     for metric in groups.collect():
         for sample in metric.samples:
             known = sample.labels["verdict"], sample.labels["reason"]

@@ -92,8 +92,6 @@ def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
     return full * filled, empty * (length - filled)
 
 
-# ---- progress, by rich: on standard error, where that is a terminal; nothing of it stays
-
 _PACE = 0.1  # seconds between two pictures of a progress bar
 
 Advance = Callable[[float], None]  # takes how much is done in all

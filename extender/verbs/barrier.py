@@ -234,8 +234,7 @@ class Barrier:
         return posting
 
     def follow(self, decisions: Decisions) -> None:
-        """Bring the held calls in line with newly published decisions, and at intervals with what happened to
-        their callers and pods."""
+        """Bring held calls in line with new decisions and, at intervals, with their callers and pods."""
         waiting = {hold.pod.group for hold in self._waiting()}
         self._failing &= waiting
         for group in waiting:
@@ -252,8 +251,7 @@ class Barrier:
             self.sweep()
 
     def _fail_group(self, group: GroupKey, reason: Reason) -> None:
-        """Give up a start, only as many calls at a time as the scheduler can process while it serves
-        others."""
+        """Give up a start, only as many calls at a time as the scheduler can take beside others."""
         waiting = self._waiting(group)
         if group not in self._failing:
             self._failing.add(group)

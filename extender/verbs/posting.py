@@ -105,8 +105,7 @@ class Binder:
         return ABANDONED
 
     def _what_became_of(self, hold: Hold) -> str | None:
-        """The result of a binding, by its pod as read after an unclear answer; None: the same request should
-        be tried again, since the pod is unbound or cannot be read."""
+        """The result of a binding after an unclear answer; None: try the same request again."""
         try:
             found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
         except NotFound:

@@ -35,8 +35,7 @@ _ALTOGETHER = 2.0  # the same, with the wait for a thread
 
 
 class Lookups:
-    """Single pods, read from the API server for calls that cannot be answered without: in a few threads, and
-    not for long. However many callers ask while the API server is slow, only these threads are blocked."""
+    """Single pods read from the API server, in a few threads and not for long: no more callers can block."""
 
     def __init__(self, cluster: ApiClient) -> None:
         self._cluster = cluster
@@ -79,8 +78,7 @@ class SchedulerVerbs:
         return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:
-        """Packing: the fuller a node would be, the higher its score. Pods that are not ours are not
-        scored."""
+        """Packing: the fuller a node would be, the higher its score. Only our pods are scored."""
         if not self._ledger.pods.owns(args.pod) or _given(args.node_names) is None:
             return []
         nodes = protocol.NodeNames(args.node_names)
@@ -116,8 +114,7 @@ class SchedulerVerbs:
         )
 
     async def _is_confirmed(self, pod: Pod) -> bool:
-        """Whether a pod exists, even if only by the API server: the scheduler asks once, and its watch may be
-        ahead of Muster's."""
+        """Whether a pod exists, if need be by the API server: the scheduler's watch may be ahead."""
         meta = pod.metadata
         if self._ledger.pods.get(Uid(meta.uid)) is not None:
             return True

@@ -104,9 +104,6 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
     return answer
 
 
-# ---- pages without state
-
-
 def index() -> dict[str, str]:
     return {f"/debug/{endpoint.path}": endpoint.help for endpoint in ENDPOINTS}
 

@@ -21,8 +21,7 @@ Note = Callable[[], str]  # a line of verbose answers, which never makes them fa
 
 
 class HealthApp:
-    """The application of the health port. /readyz runs the checks `ready` in addition to `live`, and shows
-    the notes."""
+    """The health port. /readyz runs the checks `ready` beside `live`, and shows the notes."""
 
     def __init__(
         self,

@@ -44,8 +44,7 @@ def listen(flag: str, address: Address) -> socket.socket:
 
 
 class Identity:
-    """The certificate of a TLS server, which may be replaced while it serves: each new connection gets the
-    newest one, open connections keep theirs."""
+    """The certificate of a TLS server. It may be replaced: each new connection gets the newest one."""
 
     def __init__(self) -> None:
         self.context: ssl.SSLContext | None = None

@@ -65,8 +65,7 @@ def settle(lifetime: float) -> float:
 def next_step(
     kept: Kept | None, names: frozenset[str], lifetime: float, now: float, settled: bool
 ) -> RotationStep:
-    """`kept` None: nothing readable is stored. `settled`: what is stored has been in force for long
-    enough."""
+    """`kept` None: nothing readable is stored. `settled`: it has been in force for long enough."""
     if kept is None or kept.expires <= now:
         return RotationStep.MAKE
     if kept.prepared:
@@ -181,8 +180,7 @@ class CertificateRotation:
             return None
 
     def look(self) -> bool:
-        """Look once, and take the step that is due. True if there is something new to look at. Raises
-        ApiError."""
+        """Take the step that is due. True if there is something new to look at. Raises ApiError."""
         try:
             secret = self._api.secret(*self._secret)
         except NotFound:
@@ -211,8 +209,7 @@ class CertificateRotation:
         return True
 
     def _have_trusted(self, bundle: bytes) -> bool:
-        """Write the bundle into all webhook configurations. Whether all of them have it; a bundle that is
-        changed now has yet to settle."""
+        """Write the bundle into all webhook configurations; whether all have it, and had it before."""
         all_have = True
         for resource, name in CONFIGURATIONS:
             try:

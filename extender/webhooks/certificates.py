@@ -86,8 +86,7 @@ def fits(certificate: bytes, key: bytes) -> bool:
 
 
 def leads_to(chain: bytes, bundle: bytes) -> bool:
-    """Whether a client that trusts the bundle trusts the first certificate of the chain; the others of the
-    chain may be intermediates. All PEM. Raises Unreadable."""
+    """Whether who trusts the bundle trusts the chain's first certificate. All PEM. Raises Unreadable."""
     (at, *between), trusted = _read_all(chain), _read_all(bundle)
     while not any(at == issuer or _issued(issuer, at) for issuer in trusted):
         above = next((issuer for issuer in between if _issued(issuer, at)), None)

@@ -67,8 +67,7 @@ Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a que
 
 
 class AccessReviews:
-    """The right to use a restricted queue: the API server's authorizer is asked, and its answer kept
-    briefly."""
+    """The right to use a restricted queue, as the API server's authorizer says; kept for seconds."""
 
     def __init__(self, api: AdmissionApi) -> None:
         self._api = api
@@ -96,8 +95,7 @@ class Access(Protocol):
 
 
 class EntryRules:
-    """Whether a queue takes new work, and who may submit it, for one review: each queue is read from the API
-    server at most once."""
+    """Whether a queue takes new work, and whose, for one review: each queue is read at most once."""
 
     def __init__(self, ledger: Ledger, latest: Latest, access: Access) -> None:
         self._ledger = ledger
@@ -111,8 +109,7 @@ class EntryRules:
         return find(self.latest) if to is not None and to.leads_nowhere else to
 
     def judge(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
-        """It is enough that one of `subjects` may use the queue; without subjects the right is not
-        checked."""
+        """One of `subjects` that may use the queue is enough; without any, the right is not checked."""
         if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
             return faults
         return self.judge_use(to, *subjects) if subjects else []
@@ -135,8 +132,7 @@ class EntryRules:
 
 
 class QueueRules:
-    """`latest`: reads queues as they are now, for one review. `max_depth`: how many levels of queues there
-    may be below root."""
+    """`latest`: reads queues as they are now, for one review. `max_depth`: the levels allowed below root."""
 
     def __init__(self, ledger: Ledger, latest: Callable[[], Latest], max_depth: int) -> None:
         self._ledger = ledger
@@ -244,8 +240,7 @@ class WorkRules:
         self._marked = marked
 
     def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
-        """Of Volcano's own Jobs only new ones: their queue cannot change, and Volcano judges everything
-        else."""
+        """Of Volcano's Jobs only new ones: their queue cannot change, and Volcano judges all else."""
         is_update, job_entry = (
             request.operation == UPDATE,
             partial(judge_job_entry, tree=self._ledger.queues.tree),

@@ -95,8 +95,7 @@ class SchedulingGroup(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """Only the sources that may tie a pod to certain nodes. The scheduler judges them; Muster only compares
-    them, to see whether two pods are alike."""
+    """The sources that may tie a pod to nodes. Muster compares them, to see whether two pods are alike."""
 
     persistent_volume_claim: msgspec.Raw = msgspec.Raw()
     ephemeral: msgspec.Raw = msgspec.Raw()

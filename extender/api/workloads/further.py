@@ -34,8 +34,7 @@ T = TypeVar("T")
 
 
 class Written(NamedTuple):
-    """A value of a file, where it stands, and the faults that are found in it. Reading goes on after a fault,
-    with what stands for the value, so that all faults are found."""
+    """A value of a file, and where it is. Reading goes on after a fault, so that all `faults` are found."""
 
     where: str
     value: Any

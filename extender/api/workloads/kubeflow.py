@@ -162,8 +162,7 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
 
 
 def merged_by_name(base: Any, patch: Any) -> Any:
-    """A strategic merge patch of Kubernetes, as far as these fields go: mappings are merged, and lists of
-    items that have names by these; other lists are replaced."""
+    """A strategic merge patch: mappings, and lists of named items, are merged; other lists replaced."""
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged_by_name(base.get(key), value) for key, value in patch.items()}}
     if _is_named(base) and _is_named(patch):

@@ -82,9 +82,6 @@ def clocks(ahead: float) -> Finding:
     return wrong("clocks", message, "Let both follow the same time server; ages are shown wrong until then.")
 
 
-# ---- whether Muster runs, and which replica leads
-
-
 def workload(site: Installation) -> Iterator[Finding]:
     if not site.workloads:
         yield wrong("workload", f"nothing runs Muster in namespace {site.namespace}", f"{APPLY}, or give -n.")
@@ -136,9 +133,6 @@ def _lease(site: Installation, name: str) -> Finding:
         return fine("leader", f"{holder} holds {name}")
     message = f"{holder} holds {name}, and no Muster runs there"
     return wrong("leader", message, "Another scheduler uses the same lease: give each its own resourceName.")
-
-
-# ---- what each replica says of itself: whether it is ready, part by part, and whether the scheduler calls it
 
 
 def replicas(site: Installation) -> Iterator[Finding]:

@@ -52,9 +52,6 @@ def certificate_in_files(site: Installation) -> bool:
     return any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
 
 
-# ---- what is read off certificates, and off the Secrets that hold them
-
-
 def part_of(secret: Json | None, name: str) -> bytes:
     """One file of a Secret; empty where it lacks it. Raises ValueError."""
     return base64.b64decode(at(secret, "data", name) or "")
@@ -69,9 +66,6 @@ def expiries(pem: bytes) -> list[float]:
 
 def ends(left: float) -> str:
     return "has expired" if left <= 0 else f"expires in {rounded(int(left))}"
-
-
-# ---- what the API server trusts
 
 
 def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: float) -> str:
@@ -103,9 +97,6 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
         message = f"the certificate in the Secret {certificate.name} is for {hosts}"
         return f"{message}, and the API server calls {host}", _NAME if certificate.own else _NAME_OTHERS
     return None
-
-
-# ---- what Muster shows
 
 
 def certificates(site: Installation) -> Iterator[Finding]:

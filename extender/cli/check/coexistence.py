@@ -62,8 +62,7 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 
 
 def _waiting_jobs(site: Installation) -> Iterator[_WaitingJob]:
-    """Those that wait to be started, whose pods would be Muster's to place, and that carry the label of
-    Kueue's without one of Muster's, which would count."""
+    """Jobs that wait for Muster's scheduler, by a label of Kueue's and none of Muster's."""
     schedulers = settings(site.container, "scheduler_names")
     for row in WORKLOADS.values():
         for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:

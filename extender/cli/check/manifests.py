@@ -137,9 +137,6 @@ def _waits(evidence: Evidence, job: ObservedJob) -> bool:
     return bool(record.ours and queue)
 
 
-# ---- policies inside the API server
-
-
 def policies(site: Installation) -> Iterator[Finding]:
     if site.minor >= _GATES_FROM and not site.ours(kube.MUTATING_POLICIES) and not is_viewed(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
@@ -163,9 +160,6 @@ def policies(site: Installation) -> Iterator[Finding]:
                 yield wrong("policies", message, "Apply the manifests of this release.")
             else:
                 yield fine("policies", f"{name} is there and bound")
-
-
-# ---- webhooks
 
 
 def webhooks(site: Installation) -> Iterator[Finding]:

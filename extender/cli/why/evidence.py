@@ -56,8 +56,7 @@ class Evidence:
         self._rights: dict[Right, bool] = {}
 
     def may(self, right: Right) -> bool:
-        """Whether the user has a right. A cluster that cannot be asked, such as the embedded one, has no
-        rights that could be missing."""
+        """Whether the user has a right. A cluster that cannot be asked (the embedded one) forbids nothing."""
         if right not in self._rights:
             try:
                 self._rights[right] = i_may(self._editor, right)
@@ -131,8 +130,7 @@ class Evidence:
         return [pod for pod in found or () if not pod.spec.node_name]
 
     def find(self, resource: Resource, name: str, kind: type[T], *, of_cluster: bool = False) -> T | None:
-        """One object of this namespace, or of the cluster; None where there is none, or where it may not be
-        read."""
+        """One object of this namespace or the cluster; None where there is none, or it may not be read."""
         namespace = "" if of_cluster or resource in _OF_THE_CLUSTER else self.namespace
         try:
             return self._reader.get(resource, namespace, name, kind)

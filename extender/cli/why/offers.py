@@ -89,9 +89,6 @@ def checking() -> Offer:
     return Offer("look whether Muster works", "muster check", _OF_MUSTER)
 
 
-# ---- what names something that does not exist
-
-
 def _is_name(text: str) -> bool:
     return re.fullmatch(NAME, text) is not None
 

@@ -82,9 +82,6 @@ def _with_reason(answer: Explanation, reason: str, case: Case) -> Explanation:
     return replace(answer, reason=reason, detail=case.detail, remedies=remedies, commands=offers)
 
 
-# ---- pods that do not wait, or that wait for others than Muster
-
-
 def _settled(evidence: Evidence, pod: Pod) -> Explanation | None:
     meta, phase, node = pod.metadata, pod.status.phase, pod.spec.node_name
     if phase in ENDED_PHASES:
@@ -115,9 +112,6 @@ def _not_ours(pod: Pod) -> Explanation:
         " that your administrator gave it)."
     )
     return replace(_answer(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
-
-
-# ---- members of a group
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
@@ -164,9 +158,6 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     meta = pod.metadata
     case = Case(evidence, meta.namespace, detail=meant, pod=meta.name, wanted=name, there=there)
     return _with_reason(_answer(pod, WAITING, message), Reason.GROUP_NOT_FOUND, case)
-
-
-# ---- pods without a PodGroup: what Muster says is on themselves, on their queue, and in their events
 
 
 def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:

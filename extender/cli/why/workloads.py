@@ -162,8 +162,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
 
 
 def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offer]]:
-    """A sentence that goes on after a colon, and what may be done about it, as far as objects show: the
-    settings of Muster are for administrators to see."""
+    """The end of a sentence, and what helps, as far as objects show; settings they do not."""
     record, namespace = job.record, job.meta.namespace
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:

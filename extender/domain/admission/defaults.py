@@ -21,8 +21,7 @@ def _add(value: object, *path: str) -> Operation:
 
 
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
-    """For a new queue: reclaimable, weight 1, a path that begins with root. `has_weight`: it names a
-    weight."""
+    """For a new queue: reclaimable, a weight unless it `has_weight`, a path that begins with root."""
     patch = []
     if queue.spec.reclaimable is None:
         patch.append(_add(True, "spec", "reclaimable"))

@@ -10,8 +10,7 @@ import msgspec
 
 
 class Code(StrEnum):
-    """The closed list of faults. The first block is about the object's own values, the second about the
-    objects around it."""
+    """The closed list of faults: first those of the object's own values, then those of others around it."""
 
     INVALID_STATE = "InvalidState"
     WEIGHT_BELOW_MIN = "WeightBelowMin"
@@ -70,8 +69,7 @@ _ORDER = {code: number for number, code in enumerate(Code)}
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`field` is a path such as spec.deserved[cpu]; `message` has the value and the remedy, but not the
-    field."""
+    """`field`: a path such as spec.deserved[cpu]; `message`: the value and the remedy."""
 
     code: Code
     field: str

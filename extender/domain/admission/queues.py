@@ -29,8 +29,7 @@ def _parent_of(queue: Queue) -> str:
 
 
 def judge_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> Iterator[Fault]:
-    """A new parent must exist, must not be the queue itself or below it, must not make the tree too deep, and
-    must hold no pods of its own."""
+    """A new parent must exist, hold no pods, not be the queue or below it, nor make the tree too deep."""
     name, parent = queue.metadata.name, _parent_of(queue)
     if not parent or (before is not None and parent == _parent_of(before)):
         return
@@ -249,8 +248,7 @@ def _exact(quantity: Quantity) -> int:
 
 
 def _judge_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
-    """The annotations of hierarchical fair shares. Only the first fault: each check relies on the ones before
-    it."""
+    """The annotations of hierarchical shares: the first fault, as each check relies on those before."""
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
@@ -277,9 +275,6 @@ def _judge_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
             return
 
 
-# ---- root, and what may be deleted
-
-
 def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     if queue.metadata.name != ROOT_QUEUE or before is None:
         return
@@ -295,8 +290,7 @@ def _alike(left: Quantities, right: Quantities) -> bool:
 
 
 def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
-    """Why a queue of this name may not be deleted: only the first cause, since removing it may remove
-    others."""
+    """Why a queue may not be deleted: the first cause, since removing it may remove others."""
     view = tree.view(name)
     if name in PROTECTED:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "

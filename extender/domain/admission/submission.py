@@ -103,8 +103,7 @@ def by_namespace(namespace: str, queues: QueueLookup) -> Destination:
 def destination_of_other_group(
     group: NewOtherGroup, namespace: str, queues: QueueLookup
 ) -> Destination | None:
-    """The queue of a PodGroup of scheduler-plugins or of Kubernetes. None if neither it nor its namespace
-    names one: it may be meant for a scheduler without queues."""
+    """None if neither it nor its namespace names a queue: its scheduler may have none."""
     meta = group.metadata
     own = _queue_named_in(meta) or _by_label(meta, namespace, queues)
     to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, queues)
@@ -159,8 +158,6 @@ def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], Que
     return []
 
 
-# ---- Rules for pods and groups that do not concern their queue.
-
 _BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 
 
@@ -197,8 +194,7 @@ _FIELD = "spec.containers[*].resources.requests"
 
 
 def growth(before: Pod, now: Pod) -> Resources:
-    """What a pod asks for now in addition to before. Empty if a quantity cannot be read, which the API server
-    itself refuses."""
+    """What a pod asks for beyond before; empty if unreadable, which the API server refuses."""
     try:
         had, has = pod_requests(before.spec), pod_requests(now.spec)
     except BadQuantity:
@@ -207,8 +203,7 @@ def growth(before: Pod, now: Pod) -> Resources:
 
 
 def judge_growth(more: Resources, to: Destination, queues: QueueLookup) -> list[Fault]:
-    """Faults unless the queue's capability has room for `more`. A resource that it does not list is
-    unlimited."""
+    """Faults unless the queue's capability, where it lists the resource, has room for `more`."""
     faults: list[Fault] = []
     if (queue := queues.view(to.queue)) is None:
         return faults

@@ -27,8 +27,6 @@ from extender.domain.snapshot.wholeness import missing
 _MOST_NODES = 64
 _NAMES = 4  # in one sentence
 
-# ---- what passes by itself: a full window, a pause
-
 
 def window_clears(case: WaitingCase) -> StartChange | None:
     """Members that start leave the window once they are on nodes."""
@@ -51,9 +49,6 @@ def time(case: WaitingCase) -> StartChange:
     """A pause is over."""
     moment = max(case.decision.retry_at, case.snapshot.now)
     return case.start_change(f"about {case.snapshot.timestamp(moment)}", replace(case.snapshot, now=moment))
-
-
-# ---- nodes that would have to come
 
 
 def nodes(case: WaitingCase) -> StartChange | None:
@@ -335,8 +330,6 @@ def _singular(does: str) -> str:
         does = does.replace(many, one)
     return "ends" if does == "end" else does
 
-
-# ---- by the reason for which it waits
 
 _ROOM = (ends_for_room, nodes)
 _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {

@@ -53,8 +53,7 @@ def work_of(decisions: Decisions) -> int:
 
 
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
-    """None for a group that nothing was decided on. `work`: how many groups and nodes the rounds together may
-    go through."""
+    """None for a group without a decision. `work`: groups and nodes that all rounds may go through."""
     decision, memory = decisions.groups.get(key), memory_of(decisions)
     if decision is None:
         return None

@@ -101,8 +101,7 @@ def group_name(pod: Pod) -> str:
 
 
 def spoken_group_name(pod: Pod) -> str:
-    """The group of a pod by the name that people use: for pods that name none, that of their owner,
-    `job/train`."""
+    """The group as people name it: for pods that name none, their owner, `job/train`."""
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if named and named != auto_name(pod):
         return named

@@ -22,8 +22,7 @@ class LocalQueueLabel(NamedTuple):
 
 
 def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
-    """Muster's own label counts before Kueue's. None if neither is there; one without a value names
-    nothing."""
+    """Muster's own label, else Kueue's, else None; one without a value names nothing."""
     labels = meta.labels or {}
     named = (LocalQueueLabel(labels.get(key, ""), key) for key in (LOCAL_QUEUE, KUEUE_QUEUE))
     return next((label for label in named if label.name), None)
@@ -41,8 +40,7 @@ def note(queue_uid: str, group_uid: str) -> dict[str, str]:
 
 
 def noted_queue(group: Meta) -> str:
-    """The UID of the queue that took the group in; empty if none did, or if the note was written on another
-    object."""
+    """The UID of the queue that took the group in; empty if none, or if another object was meant."""
     queue_uid, _, group_uid = (group.annotations or {}).get(QUEUE_UID, "").partition("/")
     return queue_uid if group_uid == group.uid else ""
 

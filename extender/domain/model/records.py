@@ -44,8 +44,7 @@ class Unscheduled(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether Muster wrote it. The scheduler's messages begin with numbers of nodes, also where they
-        quote Muster."""
+        """Whether Muster wrote it: the scheduler's begin with numbers of nodes, even quoting Muster."""
         return self.message.startswith(REFUSAL_PREFIX)
 
 
@@ -86,8 +85,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unschedulable(self) -> str:
-        """The scheduler's message if it found no node for the pod. What Muster says of a pod that waits is
-        none."""
+        """The scheduler's message if it found no node; what Muster says of a waiting pod is none."""
         condition = self.unscheduled
         if condition is None or condition.reason != UNSCHEDULABLE or condition.is_ours:
             return ""
@@ -99,8 +97,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def placed(self) -> bool:
-        """Whether it counts for its group's quorum: it succeeded, or is on a node and neither failed nor
-        leaving."""
+        """Whether it counts for the quorum: succeeded, or on a node and neither failed nor leaving."""
         return (bool(self.node) and not self.deleting and self.phase != "Failed") or self.phase == "Succeeded"
 
     @property

@@ -103,8 +103,7 @@ def show(name: str, amount: float) -> str:
 
 
 def three_digits(name: str, amount: int) -> int:
-    """An amount rounded down to about the precision that `show` prints: three digits, for bytes ten bits.
-    Negative amounts become 0."""
+    """An amount rounded down about as `show` prints it: three digits, ten bits of bytes; at least 0."""
     if amount <= 0:
         return 0
     if _is_bytes(name):
@@ -169,8 +168,7 @@ _SCALE = 10**9  # quantities are no finer than that
 
 
 def counted_spec(pod: Pod) -> PodSpec:
-    """The specification with the requests that count now: the same object if no resize is under way. Raises
-    BadQuantity."""
+    """The specification with the requests that count now, during a resize. Raises BadQuantity."""
     spec, status = pod.spec, pod.status
     given = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     statuses = {status.name: status for status in given if status.resources is not None}

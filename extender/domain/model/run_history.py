@@ -37,8 +37,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
         return median(runs) if runs else None
 
     def stretch(self, series: str) -> float:
-        """How many times as long as declared the groups of a series run; at least 1, since a group that ends
-        early delays nobody."""
+        """How many times as long as declared the series runs, at least 1: who ends early delays nobody."""
         return max(1.0, median(self.stretches.get(series, (1.0,))))
 
     def with_run(self, kind: RunKind, seconds: float, declared: float | None) -> "RunHistory":

@@ -68,14 +68,11 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return False
 
 
-# ---- A part of the nodes, told by their labels.
-
 LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NodePart:
-    """The nodes that have certain labels, without those of the parts `before` it. Equal parts have the same
-    nodes; the hash is computed once."""
+    """The nodes with certain labels, less those of the parts `before` it. Equal parts have the same nodes."""
 
     __slots__ = ("_before", "_hash", "labels")
 

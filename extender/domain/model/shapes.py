@@ -277,8 +277,7 @@ def _terms(terms: list[PodAffinityTerm] | None, namespace: str) -> tuple[Term, .
 
 
 def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
-    """The namespaces in which a term selects pods. A namespace selector is read as all of them; where that is
-    too wide, the scheduler's own filter decides."""
+    """The namespaces where a term selects pods. A selector of namespaces is read as all: no fewer."""
     if term.namespace_selector is not None:
         return None
     return frozenset(term.namespaces or [own])

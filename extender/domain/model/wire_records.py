@@ -57,8 +57,7 @@ def noted_members(group: Meta) -> int | None:
 
 
 def admitted_note(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
-    """The annotation for a start that Muster admitted and that is not whole yet; its removal if not
-    `is_admitted`."""
+    """The note of a start that was admitted and is not whole yet; its removal if not `is_admitted`."""
     return {ADMITTED: group_uid if is_admitted else None}
 
 
@@ -105,8 +104,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
-    """A pod that is ours or, if not `ours`, would be if it were not left to another scheduler. Raises
-    BadQuantity."""
+    """A pod that is ours or, without `ours`, one left to another scheduler. Raises BadQuantity."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     group, auto = group_of(pod, auto_groups)
     key = GroupKey(f"{meta.namespace}/{group}")

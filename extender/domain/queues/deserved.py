@@ -236,8 +236,7 @@ def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
 
 
 def _trimmed(shares: PortionRows, room: PortionRows, siblings: Siblings) -> PortionRows:
-    """What guarantees took beyond the room, taken from what others have above theirs. Guarantees themselves
-    stay, even if they are more than there is."""
+    """What guarantees, which stay, took beyond the room comes from what others have above theirs."""
     sums = sums_by_parent(shares, siblings.of, len(room))
     firm = sums_by_parent(siblings.guarantees, siblings.of, len(room))
     allowed, over = np.maximum(room, firm), sums - firm
@@ -320,8 +319,6 @@ class Holdings:
     def unused(self, node: int, name: str) -> int:
         """What of a resource is kept for a node and not held."""
         return max(self.kept(node).get(name, 0) - self._filled[node].get(name, 0), 0)
-
-    # ---- taking
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """The groups of a queue hold so many times more; negative: less."""

@@ -38,8 +38,7 @@ def borrowing_of(demand: QueueDemand) -> Mapping[str, float]:
 
 
 def kept_for(demand: QueueDemand) -> Mapping[str, float]:
-    """What no other queue may hold, whether it asks for it or not: its guarantee, and what it deserves by
-    name and does not lend."""
+    """What no other queue may hold: its guarantee, and what it deserves by name and does not lend."""
     kept = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
     for name, lent in (demand.lending_limit or {}).items():
         kept[name] = max(kept.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
@@ -108,12 +107,8 @@ class Specified(msgspec.Struct, eq=False):
         self.oversell[node] = demand.oversell
 
 
-# ---- what a queue holds, compared with what it deserves and may hold at most
-
-
 def share(allocated: Resources, deserved: Portions) -> float:
-    """The part of its deserved amount that a queue holds, in its dominant resource. For a queue that deserves
-    nothing it is 1 if the queue holds anything, otherwise 0."""
+    """Held/deserved in the dominant resource; of a queue that deserves nothing 1 or, if it holds none, 0."""
     ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
     return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
 

@@ -34,8 +34,7 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def leads_to(self) -> str:
-        """The queue of its groups. One that does not exist, or names none, leads to no queue that could
-        exist."""
+        """The queue of its groups; if that is missing or not named, one that cannot exist."""
         return self.queue or self.key
 
     @property
@@ -74,8 +73,6 @@ def find_local_queue(
     return found or LocalQueueRecord(namespace, label.name)
 
 
-# ---- Whether a LocalQueue leads anywhere: the condition Active.
-
 READY = "Ready"
 
 
@@ -89,8 +86,7 @@ class Activity(NamedTuple):
 
 
 def activity_of(local: LocalQueueRecord, queue: QueueView, namespace_allowed: bool) -> Activity:
-    """The first thing that keeps all its groups from starting. `queue`: the one that it leads to, whether
-    that exists or not."""
+    """The first thing that keeps its groups from starting. `queue`: where it leads, if that exists."""
     return next(
         _obstacles(local, queue, namespace_allowed), Activity(READY, f"it leads to queue {local.queue}")
     )

@@ -134,8 +134,6 @@ def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]])
     return found
 
 
-# ---- The name of the queue that is made for a node of a tree, or for a namespace.
-
 _LONGEST = 63  # as long as a label's value, because pods may name their queue in a label
 _VALID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = "-quota"

@@ -80,8 +80,7 @@ def _queue(source: QuotaSource, amounts: QuotaAmounts, kept: bool) -> QuotaQueue
 
 
 def _requests(hard: Mapping[str, Any]) -> dict[str, Any]:
-    """What is limited of requests, by resource. Limits, counts of objects and storage are not the
-    scheduler's."""
+    """What is limited of requests, by resource. Nothing else in a quota is the scheduler's."""
     plain = {name: hard[name] for name in _PLAIN if name in hard}
     named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
     return plain | named

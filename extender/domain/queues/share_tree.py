@@ -102,8 +102,7 @@ class ShareTree:
         return len(self.queues)
 
     def children(self, nodes: Sequence[int] | Nodes) -> tuple[Nodes, Nodes]:
-        """The children of `nodes`, all of which have some; and for each the position of its parent in
-        `nodes`."""
+        """The children of `nodes`, which all have some, and the position of each one's parent."""
         first, end = np.asarray(self._first)[nodes], np.asarray(self._end)[nodes]
         rows = np.concatenate([np.arange(one, other) for one, other in zip(first, end, strict=True)])
         return rows, np.repeat(np.arange(len(first)), end - first)
@@ -135,8 +134,6 @@ class ShareTree:
         while path[-1] != TOP:
             path.append(self.parents[path[-1]])
         return path
-
-    # ---- numbering
 
     def _number(self, below: Mapping[str, Sequence[str]]) -> None:
         level = [self._add(ROOT_QUEUE, TOP)]

@@ -48,8 +48,7 @@ class Mark(StrEnum):
 
 
 def read_state(text: str) -> QueueState | None:
-    """The state that status.state names; a queue without one is new, and Open. None if the text is
-    not a state."""
+    """The state that status.state names, Open for a new queue; None if the text is no state."""
     if not text:
         return QueueState.OPEN
     return QueueState(text) if text in {*QueueState} else None

@@ -102,8 +102,7 @@ def _owners(pod: Pod) -> list[dict[str, Any]]:
 
 
 def _annotations(pod: Pod, owner: OwnerRecord | None) -> dict[str, str]:
-    """The owner's, overridden by the pod's. A disruption budget of the pod replaces either kind of the
-    owner's."""
+    """The owner's, overridden by the pod's; a disruption budget of the pod's replaces either kind."""
     own = _chosen(pod.metadata.annotations, _OF_POD)
     inherited = dict(owner.annotations) if owner else {}
     if not _BUDGETS.isdisjoint(own):

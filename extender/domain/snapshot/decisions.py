@@ -224,8 +224,7 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
 
 
 def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
-    """The state that lasts as long as the decision; None for a group that runs and lacks nothing. `change`:
-    what would start it, as a sentence."""
+    """The state that lasts while the decision does; None if nothing is lacking. `change`: a sentence."""
     if decision.reason is not None:
         warning = decision.reason in _NEEDS_ACTION
         message = _message(decision.reason, message_of(decision, change))

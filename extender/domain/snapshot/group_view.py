@@ -260,8 +260,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def stood_whole(self) -> bool:
-        """Whether all needed members have been on nodes: from then on, losing members never undoes the
-        rest."""
+        """Whether all needed members have been on nodes: losing some never undoes the rest."""
         return self.history.stood_with is not None
 
     @property

@@ -20,8 +20,6 @@ from extender.domain.model.shapes import requests_of
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.jobs import JobRecord
 
-# ---- The unit of queueing: the PodGroup of a job, made before its pods are.
-
 
 def unit_queue(job: JobRecord, queue: str) -> str:
     """What its PodGroup says of `queue`, which it enters: nothing where a LocalQueue leads there."""
@@ -226,8 +224,7 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
 
 
 def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
-    """It is suspended, and nobody has let it go; `for_good`: as its user would do it. It asks for as many
-    pods as before."""
+    """It is suspended, asks for as many pods as before, and is not let go; `for_good`: as by its user."""
     started = not for_good and keys.STARTED in (at(obj, ("metadata", "annotations")) or {})
     note = pointer(("metadata", "annotations", keys.STARTED))
     return [

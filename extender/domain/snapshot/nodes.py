@@ -68,15 +68,13 @@ class NodeTable:
         return known[1]
 
     def most(self) -> dict[Shape, int]:
-        """How many pods of each shape all nodes could hold if empty, as far as computed; callers add to
-        it."""
+        """How many pods of each shape all empty nodes hold, as far as known; callers add to it."""
         if len(self._most) > _MOST_SHAPES:
             self._most.clear()
         return self._most
 
     def standing_alone(self) -> dict[frozenset[tuple[Shape, int]], bool]:
-        """Whether so many pods of these shapes fit if nothing else runs, as far as computed; callers add to
-        it."""
+        """Whether so many of these shapes fit alone, as far as known; callers add to it."""
         if len(self._standing_alone) > _MOST_GANGS:
             self._standing_alone.clear()
         return self._standing_alone

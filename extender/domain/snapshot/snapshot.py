@@ -33,8 +33,7 @@ class Attention(msgspec.Struct, frozen=True):
     """When it last asked about any pod, or reported on one."""
 
     def asked(self, now: float, pause: float) -> "Attention":
-        """The scheduler asks now; after a pause of more than `pause` seconds, `asked_since` starts
-        again."""
+        """The scheduler asks; after more than `pause` seconds without, `asked_since` starts again."""
         begun = now if now - self.asked_at > pause else self.asked_since
         return replace(self, asked_since=begun, asked_at=now)
 
@@ -160,8 +159,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """Nothing in it changes any more. Views of groups that did not change are the same objects as in the
-    previous snapshot."""
+    """Never changed. Views of unchanged groups are the same objects as in the previous snapshot."""
 
     version: int
     """The ledger's version, which grows with every change, except of time, that may change a decision."""
@@ -210,8 +208,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """When the version last grew."""
 
     def moment(self, timestamp: str) -> float:
-        """When, on the ledger's clock, an object's timestamp was; now where it cannot be read, or lies in the
-        future."""
+        """An object's timestamp on the ledger's clock; now if unreadable or in the future."""
         try:
             return min(datetime.fromisoformat(timestamp).timestamp() - self.epoch, self.now)
         except ValueError:

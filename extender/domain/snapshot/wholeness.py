@@ -123,8 +123,7 @@ def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
 
 
 def whole_at(group: GroupView, grace: float) -> float | None:
-    """The moment at which the members on nodes make the group one that stood whole; None: they are too
-    few."""
+    """The moment at which members on nodes made the group whole; None: they are too few."""
     since = _whole_since(group)
     return None if since is None else since + grace
 
@@ -166,8 +165,7 @@ def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
 
 
 def partly_placed_since(group: GroupView, snapshot: Snapshot) -> float | None:
-    """Since when a group that was not admitted has had members on nodes; None: it has none, or this replica
-    does not lead."""
+    """Since when a group that was not admitted has members on nodes; None: none, or no leader."""
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
         return None

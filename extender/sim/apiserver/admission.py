@@ -31,8 +31,6 @@ from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
 from extender.sim.apiserver.validation.schemas import defaulted
 
-# ---- defaults of Kubernetes' own workloads
-
 
 def with_defaults(kind: ResourceKind, spec: Json) -> Json:
     if kind is JOBS:  # one pod, unless it says how many: one number alone says nothing of the other
@@ -50,8 +48,6 @@ def label_as_its_pods(job: Json) -> None:
     if labels := (template.get("metadata") or {}).get("labels"):
         job["metadata"]["labels"] = job["metadata"].get("labels") or {**labels}
 
-
-# ---- what nobody plays here
 
 HARD = "DoNotSchedule"
 MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a user's files
@@ -178,9 +174,6 @@ def _prioritize(pod: Json, store: Store) -> None:
     spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
 
 
-# ---- what is not allowed
-
-
 def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
     """Raises StatusError for `errors`, and for what the embedded cluster does not play or cannot read."""
     name = obj["metadata"].get("name", "")
@@ -232,9 +225,6 @@ def _rest(spec: Json, free: Iterable[str]) -> Json:
     for name in ("containers", "initContainers"):
         rest[name] = [{**container, "image": ""} for container in spec.get(name) or []]
     return rest
-
-
-# ---- the end
 
 
 def grace(kind: ResourceKind, obj: Json, asked: int | None) -> int:

@@ -17,8 +17,6 @@ from extender.sim.apiserver.kinds import (
     subresources_of,
 )
 
-# ---- OpenAPI v3
-
 _ROOT = "/openapi/v3"
 
 

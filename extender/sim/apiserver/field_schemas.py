@@ -90,9 +90,6 @@ def _of_crd(crd: Json) -> dict[str, Json]:
     return found
 
 
-# ---- one value
-
-
 class FieldSchema:
     """The schema of one value. `published`: what is published of it, empty where nothing is."""
 

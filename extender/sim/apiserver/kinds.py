@@ -87,8 +87,7 @@ KUBERNETES_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SET
 
 
 def _of_operators() -> Iterator[ResourceKind]:
-    """Jobs that can wait suspended, of other groups than Kubernetes' own, each in the version that the table
-    names first. Not those whose pods own each other: they are only expanded when files are read."""
+    """Jobs of operators that can wait suspended, in their first versions, if their pods own no others."""
     seen = {(JOBS.group, JOBS.plural)}
     for row in WORKLOADS.values():
         group, _, version = row.api_version.rpartition("/")

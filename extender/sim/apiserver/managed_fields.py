@@ -69,9 +69,6 @@ def shown(path: Path) -> str:
     return text
 
 
-# ---- what is at the end of a step
-
-
 def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]:
     """The parts of a value that may belong to different writers, by the step that leads to each."""
     if isinstance(value, dict):

@@ -108,8 +108,6 @@ def named_by(obj: Json) -> Json:
     return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
 
 
-# ---- a new object
-
 _LETTERS = string.ascii_lowercase + string.digits
 
 

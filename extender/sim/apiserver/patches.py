@@ -100,9 +100,6 @@ def _merged_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json
     return list(items.values())
 
 
-# ---- RFC 6902
-
-
 def json_patched(target: Json, operations: list[Json]) -> Json:
     """Raises StatusError 422 for a patch that does not apply, or is none."""
     try:
@@ -111,8 +108,6 @@ def json_patched(target: Json, operations: list[Json]) -> Json:
         raise StatusError(422, "Invalid", f"the patch does not apply: {operations}: {fault}") from fault
     return patched
 
-
-# ---- what a request for server-side apply wants
 
 _SERVERS = (
     *("creationTimestamp", "generation", "selfLink", "managedFields"),
@@ -169,9 +164,6 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
                 keys.add(key)
 
 
-# ---- server-side apply
-
-
 def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, force: bool) -> Json:
     """The object as it is then; with `force` fields are taken from others who own them.
 
@@ -210,9 +202,6 @@ def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
     """The paths, and the fields that they go through."""
     return {path[:end] for path in paths for end in range(1, len(path) + 1)}
-
-
-# ---- conflicts
 
 
 def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:

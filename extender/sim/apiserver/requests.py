@@ -16,8 +16,6 @@ from extender.sim.apiserver.errors import (
 from extender.sim.apiserver.kinds import BY_PATH, Json, ResourceKind, subresources_of
 from extender.sim.apiserver.managed_fields import UPDATE, Manager
 
-# ---- options
-
 Query = dict[str, str]
 LONGEST_MANAGER = 128
 APPLY_PATCH = "application/apply-patch+yaml"

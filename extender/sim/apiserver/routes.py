@@ -22,8 +22,6 @@ from extender.sim.apiserver.store import Change, Store, key_of
 from extender.sim.apiserver.subresources import scale_of, scaling
 from extender.sim.apiserver.validation.schemas import read
 
-# ---- questions about rights and identity
-
 _WHY = "the embedded cluster has no authentication: everybody may do everything"
 _ALL = ["*"]
 
@@ -40,9 +38,6 @@ def reviewed(kind: ResourceKind, asked: Json) -> Json:
     urls = [{"verbs": _ALL, "nonResourceURLs": _ALL}]
     status = {"resourceRules": resources, "nonResourceRules": urls, "incomplete": False}
     return {**head, "spec": spec, "status": status}
-
-
-# ---- lists
 
 
 def list_page(store: Store, request: Request) -> Json:
@@ -183,9 +178,6 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
         case "DELETE":
             return 200, _delete(service, request)
     raise StatusError(405, "MethodNotAllowed", f"{request.method} is not allowed here")
-
-
-# ---- reading
 
 
 def _read(service: Service, request: Request) -> Json:

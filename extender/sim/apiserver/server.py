@@ -172,8 +172,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    # ---- watches
-
     def _stream(self, request: Request) -> None:
         target, shape = request.target, self._shape(request)
         if target.name:  # a watch of one object is one of its collection with a selector

@@ -17,8 +17,6 @@ from extender.sim.apiserver.store import Store, key_of
 from extender.sim.apiserver.subresources import bound, merged_parts, node_of
 from extender.sim.apiserver.validation.schemas import filled, read
 
-# ---- deletion
-
 
 def delete(store: Store, kind: ResourceKind, obj: Json, options: Json) -> Json:
     """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet.
@@ -77,8 +75,6 @@ class Service:
             raise not_found(kind, name)
         return found
 
-    # ---- create
-
     def create(
         self,
         kind: ResourceKind,
@@ -104,8 +100,6 @@ class Service:
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
                 raise exists(kind, meta["name"])
             return obj if dry else self.store.put(kind, obj)
-
-    # ---- change
 
     def amend(
         self,
@@ -169,8 +163,6 @@ class Service:
 
             made = self.amend(kind, namespace, name, change, manager.subresource, dry, manager, strict)
             return made, False
-
-    # ---- delete, bind, evict
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
         with self.store:

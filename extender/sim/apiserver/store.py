@@ -51,8 +51,6 @@ class Store:
     ) -> None:
         self._changed.release()
 
-    # ---- reading
-
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Json | None:
         return self._objects.get(kind, {}).get((namespace, name))
 
@@ -73,8 +71,6 @@ class Store:
                         objects[key_of(change.before)] = change.before
             keys = sorted(key for key in objects if namespace in ("", key[0]))
             return [objects[key] for key in keys], version or self.version
-
-    # ---- writing
 
     def put(self, kind: ResourceKind, obj: Json) -> Json:
         """Store `obj`, which the store owns from now on, under a new version."""
@@ -131,8 +127,6 @@ def key_of(obj: Json) -> Key:
     meta = obj["metadata"]
     return meta.get("namespace", ""), meta["name"]
 
-
-# ---- following
 
 LONGEST_WAIT = 1.0  # seconds
 

@@ -21,9 +21,6 @@ def merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: st
     return after
 
 
-# ---- binding
-
-
 def node_of(binding: Json) -> str:
     """Raises StatusError."""
     node: str = (binding.get("target") or {}).get("name", "")
@@ -48,8 +45,6 @@ def bound(pod: Json, node: str, uid: str | None) -> Json:
     set_condition(status, condition("PodScheduled", "True", ""))
     return {**pod, "metadata": {**meta}, "spec": {**spec, "nodeName": node}, "status": status}
 
-
-# ---- scale
 
 _OF_OBJECT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 

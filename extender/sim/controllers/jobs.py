@@ -16,8 +16,6 @@ from extender.sim.apiserver.objects import condition, find_stored_condition, now
 from extender.sim.apiserver.store import Change, Store
 from extender.sim.controllers.offspring import ComparedOffspring, has_ended, keeping, owner_uid, pods_at
 
-# ---- how pods ended
-
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -76,8 +74,6 @@ def index_of(pod: Json) -> int:
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdecimal() else 0
 
-
-# ---- which pods
 
 _MOST_FAILED = 6  # unless the Job says otherwise
 

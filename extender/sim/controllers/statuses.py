@@ -13,8 +13,6 @@ from extender.sim.apiserver.objects import condition, find_stored_condition, now
 from extender.sim.controllers.jobs import count_ready, finished
 from extender.sim.controllers.offspring import ended_as
 
-# ---- operators' jobs
-
 _SUSPENDED, _RUNNING, _READY, _STARTING = "Suspended", "Running", "ready", ""
 _CLUSTER_STATE = "state"  # of a RayCluster, which never ends by itself
 

@@ -118,8 +118,6 @@ class WorkloadControllers(StoreFollower):
         meta = replica_set["metadata"]
         self._service.amend(REPLICA_SETS, meta["namespace"], meta["name"], change)
 
-    # ---- what it says
-
     def _write_status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         meta = obj["metadata"]
 
@@ -160,9 +158,6 @@ def _kind(obj: Json) -> ResourceKind:
 
 def _revision(obj: Json) -> str:
     return str((obj["metadata"].get("labels") or {}).get(REVISION, ""))
-
-
-# ---- the garbage collector
 
 
 def collect(service: Service, gone: set[str]) -> None:

@@ -17,8 +17,6 @@ from extender.sim.files.fields import faults_of, fields_of, form_of
 from extender.sim.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
 
-# ---- amounts as texts
-
 _AMOUNTS = frozenset(
     "allocatable capability capacity deserved limits minResources overhead requests resource".split()  # noqa: SIM905
 )
@@ -40,8 +38,6 @@ def as_texts(value: Any) -> Any:
             copy[name] = as_texts(part)
     return copy
 
-
-# ---- what is left out
 
 _WITHOUT_PODS = frozenset({
     "APIService", "Certificate", "ClusterIssuer", "ClusterRole", "ClusterRoleBinding", "ConfigMap",
@@ -90,9 +86,6 @@ def _hint(name: KindName) -> str:
         return f"; known is {name[1]} of {', '.join(versions)}"
     near = near_misses(name[1], (kind for _, kind in known), 1)
     return f"; {did_you_mean(near)}" if near else ""
-
-
-# ---- namespaces
 
 
 def namespace_of(obj: Json) -> str:

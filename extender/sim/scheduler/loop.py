@@ -26,8 +26,6 @@ from extender.sim.scheduler.nodes import PREEMPTED, Nodes, PodInfo, Rejection, f
 from extender.sim.scheduler.preemption import PostFilterResult, Preemption, best, no_candidate
 from extender.sim.scheduler.queue import Informer, QueuedPod, SchedulingQueue
 
-# ---- statuses and Events
-
 _LONGEST_NOTE = 1024
 
 
@@ -113,8 +111,6 @@ def _once_more(event: Json) -> Json:
 def _moment() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-
-# ---- the loop
 
 EXTENDED = frozenset({"muster", "volcano"})
 PLAIN = frozenset({"default-scheduler"})
@@ -252,8 +248,6 @@ class Scheduler:
     def _is_extended(self, pod: Json) -> bool:
         return pod["spec"]["schedulerName"] in self._extended
 
-    # ---- making room
-
     def _preempt(self, pod: Json, rejections: Mapping[str, Rejection], count: int) -> PostFilterResult:
         """Whom to evict for a pod that no node takes, and where it is to go then."""
         with self._lock:
@@ -280,8 +274,6 @@ class Scheduler:
         for victim in victims:
             if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
                 self._recorder.evict(known[victim.uid], pod, node)
-
-    # ---- binding
 
     def _bind(self, item: QueuedPod, node: str) -> None:
         """The queue forgets a bound pod when the watch shows it: what came before must not bring it back."""

@@ -164,9 +164,6 @@ def used_by(pods: Iterable[PodInfo]) -> dict[str, int]:
     return used
 
 
-# ---- filters
-
-
 class Rejection(NamedTuple):
     """Why a node does not fit. `lasting`: preemption would not help."""
 

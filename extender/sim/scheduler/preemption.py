@@ -17,8 +17,7 @@ Victims = list[PodInfo]
 
 
 class PostFilterResult(NamedTuple):
-    """`node`: to be cleared of `victims` (empty: the pod loses its nomination; None: it keeps it).
-    `message`: why nobody is evicted."""
+    """`node`: to clear of `victims`; empty: the nomination ends; None: it stays. `message`: why so."""
 
     node: str | None
     victims: Victims = []

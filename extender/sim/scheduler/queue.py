@@ -180,9 +180,6 @@ class SchedulingQueue:
         return (self._clock() + backoff) // 1.0 + 1.0
 
 
-# ---- the informer
-
-
 class Informer(StoreFollower):
     def __init__(
         self,

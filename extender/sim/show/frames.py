@@ -35,8 +35,7 @@ _VERBS_OF_PODS = {"runs": "run", "ended": "succeeded", "failed": "failed", "pend
 
 
 class Moment(NamedTuple):
-    """The cluster `second` seconds after the beginning, and what happened until then. `settled`: nothing
-    will change any more by itself."""
+    """The cluster after `second` seconds, and what happened so far. `settled`: nothing changes by itself."""
 
     cluster: ClusterState
     log: TransitionLog
@@ -81,15 +80,11 @@ def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
-    """A sentence and commands to be copied, which are never folded: the first on a line of its own, the
-    others on one line where they fit."""
+    """A sentence, and commands to be copied, never folded; all but the first share a line if they fit."""
     sentence, *commands = head
     together = ";  ".join(commands[1:])
     others = [together] if len(together) <= canvas.width else commands[1:]
     return [*canvas.wrapped(sentence), *commands[:1], *filter(None, others)]
-
-
-# ---- gangs
 
 
 def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
@@ -116,9 +111,6 @@ def _others(gangs: Iterable[Gang]) -> str:
         return f"and {count} more {_VERBS[state]}"
     parts = ", ".join(f"{count} {_VERBS[state]}" for state, count in counted.items())
     return f"and {counted.total()} more: {parts}"
-
-
-# ---- other pods, and transitions
 
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:

@@ -276,9 +276,6 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return did_you_mean(near_misses(name, known, 1))
 
 
-# ---- what a waiting group probably lacks because of a name: its queue, or pods that name another group
-
-
 def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose: Sequence[LoosePod]) -> str:
     """A sentence; empty where nothing suggests one. `groups`: the keys of all."""
     namespace, name = gang.summary.namespace, gang.summary.name

@@ -52,9 +52,6 @@ def _reason(reason: str, detail: str, hint: str) -> str:
     return f"{text} {hint}" if hint else text
 
 
-# ---- pods of no group
-
-
 def pods_sentence(pods: Sequence[LoosePod]) -> str:
     """What pods that are alike do, in a sentence without its subject."""
     first, one = pods[0], len(pods) == 1
@@ -76,9 +73,6 @@ def why_pods_wait(pods: Sequence[LoosePod]) -> str:
     if why.reason == Reason.GROUP_NOT_FOUND and why.hint:
         return _reason(why.reason, why.detail, f"{pods_that_name(len(pods))} {missing}: {why.hint}")
     return _reason(why.reason, why.detail.rstrip("."), why.hint[:1].upper() + why.hint[1:])
-
-
-# ---- what is in the way
 
 
 def ahead(gang: Gang, cluster: ClusterState) -> str:

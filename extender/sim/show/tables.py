@@ -68,9 +68,6 @@ def canvas_of(stream: TextIO) -> Canvas:
     return Canvas(max(size.columns, 20), max(size.lines, 10), shows_unicode(stream))
 
 
-# ---- each queue's share of what it deserves as a bar, with the numbers behind it
-
-
 def cpu_in_use(cluster: ClusterState) -> str:
     nodes = cluster.report.nodes
     used = sum(offered(node.used).get(CPU, 0) for node in nodes)
@@ -195,9 +192,6 @@ def _room_left(rows: Iterable[GangRow], canvas: Canvas) -> int:
 
 def _code(row: GangRow) -> str:
     return row.gang.summary.reason if row.why else ""
-
-
-# ---- what rich makes of it
 
 
 def _table(canvas: Canvas, overflow: str) -> Table:

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from extender.sim.virtual.measurements import GroupTimeline
 
-# ---- sums over time
-
 Change = tuple[float, float]  # at which moment, by how much
 Columns = npt.NDArray[np.float64]
 
@@ -28,9 +26,6 @@ def averages(changes: Iterable[Change], begin: float, end: float, columns: int) 
         rest[column + 1] += amount
     means: Columns = (part + np.cumsum(rest)[:-1])[:columns]
     return means
-
-
-# ---- bars
 
 
 class Bar(NamedTuple):

@@ -22,8 +22,6 @@ from extender.domain.snapshot.decisions import Decisions, QueueDecision
 from extender.sim.virtual.simulation import Observer
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
-# ---- fairness
-
 
 def jain(shares: Sequence[float]) -> float:
     """1 where nobody has anything."""
@@ -32,8 +30,7 @@ def jain(shares: Sequence[float]) -> float:
 
 
 class Fairness:
-    """The mean over time of each level of the tree, 1 being the children of root. Moments count at which at
-    least two siblings want more."""
+    """The mean over time for each level, 1 being root's children, while siblings compete."""
 
     def __init__(self) -> None:
         self._sums: defaultdict[int, float] = defaultdict(float)
@@ -74,8 +71,7 @@ class Span(NamedTuple):
 
 
 class GroupTimeline(msgspec.Struct):
-    """A group: `came` when the members that it needs were there, `started` when they ran, `over` when all of
-    it had ended."""
+    """`came`: its needed members were there; `started`: they ran; `over`: all of it had ended."""
 
     key: GroupKey
     name: str  # as a person calls it, after its namespace

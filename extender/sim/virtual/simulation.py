@@ -23,8 +23,6 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.workload import BEGIN, PodArrival, VirtualWorkload, key_of_group
 
-# ---- the cluster
-
 RUNNING, SUCCEEDED, FAILED = (PodStatus(phase) for phase in ("Running", "Succeeded", "Failed"))
 
 
@@ -60,8 +58,6 @@ class VirtualCluster:
         for owner in workload.owners:
             self.ledger.intake.set_owner(owner)
 
-    # ---- pods
-
     def add(self, pod: Pod) -> PodRecord:
         """A pod comes; one that names a node runs there."""
         if pod.spec.node_name:
@@ -91,8 +87,6 @@ class VirtualCluster:
         record = self.ledger.pods.get(uid)
         assert record is not None
         return record
-
-    # ---- decisions
 
     def settle(self) -> tuple[list[Claim], list[PodRecord]]:
         """Decide until no more pods start; returns the claims that were bound, and the evicted pods."""
@@ -140,8 +134,6 @@ class VirtualCluster:
         self.ledger.pods.drop(uid)
         return record
 
-
-# ---- the run
 
 Act = Callable[[], object]
 _TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on

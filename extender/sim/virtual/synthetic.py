@@ -70,8 +70,6 @@ def _gangs(pods: int, room: ClusterSize, dice: random.Random) -> Iterator[Row]:
         left, number = left - size, number + 1
 
 
-# ---- jobs of 20 teams
-
 _DEPARTMENTS = {"research": 4, "products": 3, "platform": 2, "labs": 1}
 _TEAMS = {"a": 3, "b": 2, "c": 1, "d": 1, "e": 1}
 _JOB_LOAD = 1.1  # how much more work comes than the cluster can do meanwhile

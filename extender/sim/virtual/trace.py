@@ -24,8 +24,7 @@ _MOST_FAULTS = 20
 
 
 class Row(NamedTuple):
-    """`min_member` is what these members add to that of the group; `seconds` None: they never end;
-    `declared`: how many seconds its owner says that it runs."""
+    """`min_member` adds to that of the group; `seconds` None: it never ends; `declared`: by its owner."""
 
     arrival: float
     group: str
@@ -182,8 +181,6 @@ def _made(values: dict[str, Any], faults: list[str]) -> Row | None:
         declared=values.get("declared"),
     )
 
-
-# ---- the workload of a trace
 
 SCHEDULER = "muster"
 _PENDING = PodStatus("Pending")

@@ -85,8 +85,6 @@ def _unlike(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
     return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]
 
 
-# ---- objects
-
 _LARGEST_ANNOTATIONS = 256 * 1024
 _OWNER_FIELDS = {"apiVersion": "version must not be empty"} | dict.fromkeys(
     ("kind", "name", "uid"), "must not be empty"

@@ -13,8 +13,6 @@ from extender.sim.apiserver.validation.metadata import metadata_errors
 from extender.sim.apiserver.validation.pods import node_errors, pod_errors, taint_errors
 from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
 
-# ---- Jobs
-
 _FIXED = (
     *("selector", "completionMode", "podFailurePolicy"),
     *("backoffLimitPerIndex", "managedBy", "successPolicy"),

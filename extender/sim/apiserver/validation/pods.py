@@ -112,8 +112,6 @@ def _written(value: int) -> str:
     raise AssertionError
 
 
-# ---- pods
-
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RESTARTS = ("Always", "OnFailure", "Never")
 _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -142,9 +140,6 @@ def pod_errors(pod: Json) -> FieldErrors:
         yield from _named(f"spec.schedulingGates[{place}]", name, label_key, needed=True)
         if name in gates[:place]:
             yield duplicate(f"spec.schedulingGates[{place}]", name)
-
-
-# ---- containers
 
 
 def _containers(spec: Json) -> FieldErrors:

@@ -65,9 +65,6 @@ def _cannot_handle(kind: ResourceKind, why: str) -> errors.StatusError:
     )
 
 
-# ---- what Go cannot read
-
-
 def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
     """`owner`: the Go type that has the field. `at`: the field's path in it, without indexes."""
     if value is None or schema.type_name in _OWN_FORM:
@@ -108,9 +105,6 @@ def go_type(schema: FieldSchema) -> str:
         return f"map[string]{go_type(schema.field(''))}"
     plain = {"boolean": "bool", "number": "float64", "integer": "int64"}
     return str(published.get("format") or plain.get(published.get("type", ""), published.get("type", "")))
-
-
-# ---- what no schema knows
 
 
 def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
@@ -235,8 +229,6 @@ def _quantity_errors(value: Any, published: Json, at: str) -> errors.FieldErrors
             above, _, name = at.rpartition(".")
             yield errors.wrong(f"{above}[{name}]", value, rule["message"])
 
-
-# ---- queues
 
 _NANO = 10**9
 
