@@ -126,6 +126,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def prepare(self) -> None:
         self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
+        self._had_unit: set[GroupKey] = set()  # jobs whose PodGroup has been there
 
     def rest(self) -> None:
         self._asked.clear()
@@ -140,6 +141,7 @@ class JobsController(RecordingController[GroupKey]):
         """A job is gone."""
         self._versions.drop(key)
         self._asked.pop(key, None)
+        self._had_unit.discard(key)
         self._queue.add(key)
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
@@ -151,6 +153,8 @@ class JobsController(RecordingController[GroupKey]):
         if managed is None:
             self._asked.pop(key, None)
             return None
+        if managed.group is not None:
+            self._had_unit.add(key)
         now = self._clock()
         step = next_step(managed, now)
         if (write := self._writes.get(step)) is not None:
@@ -170,6 +174,10 @@ class JobsController(RecordingController[GroupKey]):
         self.write(key, write, undone=partial(self._asked.pop, key, None), first=step not in _OF_WAITING)
 
     def _make_unit(self, managed: ManagedJob) -> None:
+        """One that has been there may have gone with its job, of which the watch has not told yet. Made again
+        it might stay, since nothing collects what belongs to a kind that is gone."""
+        if managed.job.group in self._had_unit and self._newest(managed.job) is None:
+            return
         with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(managed.job.namespace, unit(managed.job, managed.queue))
 

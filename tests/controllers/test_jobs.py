@@ -91,6 +91,18 @@ def test_what_is_to_be_written_anew_does_not_wait_for_what_was_written() -> None
         assert patch["spec"] == {"minMember": 4, "minResources": {"cpu": "4"}}
 
 
+def test_a_unit_that_went_with_its_job_is_not_made_again() -> None:
+    """The watch of PodGroups is ahead of that of jobs: nothing would collect the new one."""
+    with desk(node("n0", cpu="1")) as bench:
+        bench.submit(job("train", 2)).look()
+        bench.show_unit("train").look()
+        del bench.api.jobs["train"]
+        bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
+        assert bench.look() == [("job", "train")]
+        bench.advance(SHOWN).submit(job("train", 2))
+        assert bench.look() == [("job", "train"), ("create group", unit_name("train"))]
+
+
 def test_a_step_that_failed_is_taken_again_after_a_pause() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden"))
@@ -181,7 +193,7 @@ def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
         bench.submit(job("train", 2)).look()
         assert bench.show_unit("train").look() == []
         bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{unit_name('train')}"))
-        assert bench.look() == [("create group", unit_name("train"))]
+        assert bench.look() == [("job", "train"), ("create group", unit_name("train"))]
 
 
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:

@@ -40,7 +40,6 @@ def jobs(stage: Stage, wire: TcpProxy, muster_user: User, tmp_path: Path) -> Ite
     configured = f"--config={training_runs.configuration(tmp_path)}"
     muster = stage.start_muster(configured, user=muster_user, server=wire.server)
     stage.start_sidecar(muster, user=muster_user)
-    stage.start_controller_manager()
     yield muster
     training_runs.remove(stage.api)
     manifests.remove(stage.api, written)
@@ -68,6 +67,7 @@ def wait_started(stage: Stage, name: str) -> None:
 
 
 def test_a_kind_of_jobs_comes_goes_and_comes_back(stage: Stage, jobs: Muster, tmp_path: Path) -> None:
+    stage.start_controller_manager()
     stage.nodes(1, cpu="4")
     stage.gang("large", 9)
     stage.wait_reason("large", "NoRoom", "NeverFits")
@@ -106,6 +106,7 @@ def test_the_jobs_of_a_kind_that_went_unseen_are_forgotten(
 ) -> None:
     """Else Muster would make their PodGroups again as often as they are collected."""
     training_runs.install(stage.api)
+    stage.start_controller_manager()  # it collects only what belongs to kinds that it knows
     unit = create(stage, "first", 5)
     wait_unit(stage, unit, "NoRoom", "NeverFits")
     wire.refuse()
