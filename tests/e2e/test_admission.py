@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from extender.webhooks.certificates import Pair, make_pair
-from tests.e2e.harness import manifests, objects, webhooks
+from tests.e2e.harness import manifests, objects, policies, webhooks
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.client import STRATEGIC, Client
 from tests.e2e.harness.muster import Muster
@@ -37,7 +37,6 @@ from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured, load, wait
 
 Json = dict[str, Any]
 PLUGINS = Path(__file__).parent / "data" / "scheduler-plugins-podgroups.yaml"
-POLICY = "validation-policy.yaml"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 SHORT_LIVED = "--webhook-lifetime=20s"
@@ -561,10 +560,8 @@ def _write(folder: Path, pair: Pair) -> None:
 
 
 def test_policies_hold_while_muster_is_down(stage: Stage) -> None:
-    written = manifests.apply(stage.api, POLICY)
-    try:
+    with policies.in_force(stage.api, stage.namespace):
         stage.queue("open")
-        wait_for(lambda: not _deletable(stage, "open"), what="the policy in force")
         assert "set its spec.state to Closed" in refusal(lambda: stage.api.delete(QUEUES, "open"), 422)
         stage.queue("default")
         assert "is never deleted" in refusal(lambda: stage.api.delete(QUEUES, "default"), 422)
@@ -587,9 +584,6 @@ def test_policies_hold_while_muster_is_down(stage: Stage) -> None:
         assert "root is the whole cluster" in refusal(lambda: stage.api.patch(QUEUES, "root", grown), 422)
         both = {"highestTierAllowed": 1, "highestTierName": "rack"}
         assert "allowed is one of the two" in refusal(lambda: stage.group("g", 1, networkTopology=both), 422)
-    finally:
-        manifests.remove(stage.api, written)
-        wait_for(lambda: _deletable(stage, "open"), what="the policy out of force")
 
 
 def _deletable(stage: Stage, name: str) -> bool:

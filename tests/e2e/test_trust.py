@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.api.keys import QUEUE_UID, STOOD_WHOLE, SUBMITTER
-from tests.e2e.harness import manifests, objects
+from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.muster import Muster
@@ -200,21 +200,12 @@ def test_a_group_that_names_a_system_class_overtakes_nobody(stage: Stage, schedu
 
 
 @pytest.fixture
-def policies(stage: Stage) -> Iterator[None]:
-    system = objects.pod_group("for-show", namespace=stage.namespace, min_member=1)
-    system["spec"]["priorityClassName"] = "system-node-critical"
-    with manifests.applied(stage.api, "validation-policy.yaml"):
-        wait_for(lambda: refusal(lambda: _dry_as_tenant(stage, system)), what="the policies in force")
+def in_force(stage: Stage) -> Iterator[None]:
+    with policies.in_force(stage.api, stage.namespace):
         yield
-    wait_for(lambda: not refusal(lambda: _dry_as_tenant(stage, system)), what="the policies out of force")
 
 
-def _dry_as_tenant(stage: Stage, body: Json) -> Json:
-    with stage.api.acting_as("mallory") as mallory:
-        return _dry(mallory, body)
-
-
-def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, policies: None) -> None:
+def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, in_force: None) -> None:
     def group(priority: str) -> Json:
         made = objects.pod_group("g", namespace=stage.namespace, min_member=1)
         return {**made, "spec": {**made["spec"], "priorityClassName": priority}}
@@ -226,7 +217,7 @@ def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, policie
     assert refusal(lambda: _dry(tenant, group("high"))) == ""
 
 
-def test_a_pod_of_a_group_chooses_no_node(stage: Stage, tenant: Client, policies: None) -> None:
+def test_a_pod_of_a_group_chooses_no_node(stage: Stage, tenant: Client, in_force: None) -> None:
     stage.nodes(1)
 
     def pod(**options: Any) -> Json:
