@@ -5,20 +5,18 @@ the same name, the request raises Conflict instead of changing the new object. M
 decoded: the watch brings the results.
 """
 
-from typing import Any
-
 import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, POD_SCHEDULED
-from extender.api.objects.base import Condition, Meta, Wire
+from extender.api.objects.base import Condition
 from extender.api.objects.cluster import Lease
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
 from extender.kube import resources
 from extender.kube.admission import AccessReview
-from extender.kube.decoding import Identified
+from extender.kube.decoding import Identified, Page
 from extender.kube.errors import Conflict, Forbidden, NotFound
-from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Requests, decoded
+from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Json, Requests, decoded
 from extender.kube.resources import Resource
 
 MARKS_POLICY = "kube-muster-marks"
@@ -27,54 +25,16 @@ _DRY_RUN = {"dryRun": "All"}
 _IN_STATUS = {"Closed": "Closing"}  # until Muster has checked whether groups are left
 
 
-class _Served(msgspec.Struct):
-    """A resource in an answer of the discovery API."""
-
-    name: str
-
-
-class _ServedList(msgspec.Struct):
-    resources: list[_Served] = []
-
-
-class _Owned(Wire, frozen=True):
-    metadata: Meta
-
-
-class _PolicySpec(Wire, frozen=True):
-    failure_policy: str = "Fail"
-
-
-class _Policy(Wire, frozen=True):
-    spec: _PolicySpec = _PolicySpec()
-
-
-class _PolicyBindingSpec(Wire, frozen=True):
-    policy_name: str = ""
-    validation_actions: list[str] | None = None
-    match_resources: msgspec.Raw = msgspec.Raw()
-
-
-class _PolicyBinding(Wire, frozen=True):
-    spec: _PolicyBindingSpec = _PolicyBindingSpec()
-
-
-class _AllIdentified(msgspec.Struct, frozen=True):
-    items: list[Identified] | None = None
-
-
 class ApiClient(Requests):
     """Typed requests over a Connection. `timeout` is always in seconds."""
-
-    # ---- pods
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
         """The pod as the API server has it now."""
         return self._get(resources.PODS.path(namespace, name), Pod, timeout)
 
-    def whole_pod(self, namespace: str, name: str) -> dict[str, Any]:
+    def whole_pod(self, namespace: str, name: str) -> Json:
         """The pod with all fields, those that Muster does not know included."""
-        return self._get(resources.PODS.path(namespace, name), dict[str, Any])
+        return self._get(resources.PODS.path(namespace, name), Json)
 
     def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
         """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone."""
@@ -104,12 +64,8 @@ class ApiClient(Requests):
 
     def set_disrupted(self, namespace: str, name: str, uid: str, condition: Condition) -> None:
         """Put a condition on a pod that is on its way out. Raises NotFound if it is gone."""
-        status = {"conditions": [msgspec.to_builtins(condition)]}
-        self._patch(
-            resources.PODS.path(namespace, name, "status"),
-            {"metadata": {"uid": uid}, "status": status},
-            kind=STRATEGIC,
-        )
+        patch = {"metadata": {"uid": uid}, "status": {"conditions": [msgspec.to_builtins(condition)]}}
+        self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
     def open_gate(self, namespace: str, name: str, uid: str) -> None:
         """Remove Muster's scheduling gate and no other. A pod without it stays as it is."""
@@ -127,9 +83,8 @@ class ApiClient(Requests):
     ) -> None:
         """Merge `condition` into the pod's condition PodScheduled. `forget_node`: remove the node that is
         nominated for it. Raises Conflict if the pod is not in this version any more: it may be bound."""
-        status: dict[str, Any] = {"conditions": [{"type": POD_SCHEDULED, **condition}]}
-        if forget_node:
-            status["nominatedNodeName"] = None
+        forgotten = {"nominatedNodeName": None} if forget_node else {}
+        status = {"conditions": [{"type": POD_SCHEDULED, **condition}], **forgotten}
         patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
         self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
@@ -145,12 +100,11 @@ class ApiClient(Requests):
 
     # ---- Queues and LocalQueues
 
-    def patch_queue(self, name: str, uid: str, patch: dict[str, Any]) -> None:
+    def patch_queue(self, name: str, uid: str, patch: Json) -> None:
         """Merge `patch` into a Queue, except for its status."""
-        guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        self._patch(resources.QUEUES.path(name=name), guarded)
+        self._patch(resources.QUEUES.path(name=name), _guarded(patch, uid))
 
-    def patch_queue_status(self, name: str, patch: dict[str, Any]) -> None:
+    def patch_queue_status(self, name: str, patch: Json) -> None:
         """Merge `patch` ({"status": …}) through a Queue's status subresource."""
         self._patch(resources.QUEUES.path(name=name, subresource="status"), patch)
 
@@ -160,18 +114,14 @@ class ApiClient(Requests):
         The state is applied under the name of Volcano's queue controller as the field manager. Otherwise
         Muster would own the field, and that controller could never change it again.
         """
-        metadata = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
-        patch = {
-            "apiVersion": resources.QUEUES.version,
-            "kind": "Queue",
-            "metadata": metadata,
-            "status": {"state": state},
-        }
+        meta = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
+        kind = {"apiVersion": resources.QUEUES.version, "kind": "Queue"}
+        patch = {**kind, "metadata": meta, "status": {"state": state}}
         path = resources.QUEUES.path(name=name, subresource="status")
         answer = self._patch(path, patch, kind=APPLY, query=_AS_QUEUE_CONTROLLER)
         return decoded(answer, Queue, name).metadata.resource_version
 
-    def patch_local_queue_status(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+    def patch_local_queue_status(self, namespace: str, name: str, patch: Json) -> None:
         """Merge `patch` ({"status": …}) through a LocalQueue's status subresource."""
         self._patch(resources.LOCAL_QUEUES.path(namespace, name, "status"), patch)
 
@@ -192,9 +142,7 @@ class ApiClient(Requests):
         answer = self._patch(resources.QUEUES.path(name=name), patch, query=_DRY_RUN)
         return decoded(answer, Queue, name).spec.state == state
 
-    def create_queue(
-        self, name: str, spec: dict[str, Any], annotations: dict[str, str] | None = None
-    ) -> None:
+    def create_queue(self, name: str, spec: Json, annotations: dict[str, str] | None = None) -> None:
         """Raises Conflict if a queue of that name exists already."""
         metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
         queue = {"apiVersion": resources.QUEUES.version, "kind": "Queue", "metadata": metadata, "spec": spec}
@@ -209,9 +157,8 @@ class ApiClient(Requests):
 
     def queue_uids(self) -> set[str]:
         """The UIDs of all queues that the API server has now."""
-        return {
-            queue.metadata.uid for queue in self._get(resources.QUEUES.path(), _AllIdentified, 30).items or ()
-        }
+        found = self._get(resources.QUEUES.path(), Page[Identified], 30).items or ()
+        return {queue.metadata.uid for queue in found}
 
     # ---- PodGroups and jobs, and what else is written or asked
 
@@ -222,22 +169,23 @@ class ApiClient(Requests):
         """Whether the API server lets only Muster write its marks on PodGroups: the policy exists, is bound
         for all PodGroups, and denies. The right to read the policy is granted together with it."""
         try:
-            policy = self._get(resources.VALIDATING_POLICIES.path(name=MARKS_POLICY), _Policy, timeout).spec
-            bound = self._get(
-                resources.VALIDATING_BINDINGS.path(name=MARKS_POLICY), _PolicyBinding, timeout
-            ).spec
+            policy, bound = (
+                self._get(kind.path(name=MARKS_POLICY), Json, timeout).get("spec") or {}
+                for kind in (resources.VALIDATING_POLICIES, resources.VALIDATING_BINDINGS)
+            )
         except (NotFound, Forbidden):
             return False
-        refuses = policy.failure_policy == "Fail" and "Deny" in (bound.validation_actions or ())
-        return refuses and bound.policy_name == MARKS_POLICY and not bytes(bound.match_resources)
+        refuses = policy.get("failurePolicy", "Fail") == "Fail" and "Deny" in bound.get(
+            "validationActions", ()
+        )
+        return refuses and bound.get("policyName") == MARKS_POLICY and "matchResources" not in bound
 
-    def patch_group(self, namespace: str, name: str, uid: str, patch: dict[str, Any]) -> PodGroup:
+    def patch_group(self, namespace: str, name: str, uid: str, patch: Json) -> PodGroup:
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""
-        guarded = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        answer = self._patch(resources.POD_GROUPS.path(namespace, name), guarded)
+        answer = self._patch(resources.POD_GROUPS.path(namespace, name), _guarded(patch, uid))
         return decoded(answer, PodGroup, name)
 
-    def create_group(self, namespace: str, group: dict[str, Any]) -> None:
+    def create_group(self, namespace: str, group: Json) -> None:
         """Raises Conflict if a PodGroup of this name exists already."""
         self._post(resources.POD_GROUPS.path(namespace), group)
 
@@ -251,35 +199,31 @@ class ApiClient(Requests):
     def may(self, verb: str, resource: Resource) -> bool:
         """Whether Muster has the right in all namespaces. Everybody may ask that of themselves."""
         asked = {"verb": verb, "group": resource.group, "resource": resource.plural}
-        review = {
-            "apiVersion": resources.SELF_ACCESS_REVIEWS.version,
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
-        }
+        kind = {"apiVersion": resources.SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
+        review = {**kind, "spec": {"resourceAttributes": asked}}
         answer = self._post(resources.SELF_ACCESS_REVIEWS.path(), review)
         return decoded(answer, AccessReview, "an access review").status.allowed
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
         """Whether the API server has a resource."""
         try:
-            return resource.plural in {
-                served.name for served in self._get(resource.root, _ServedList, timeout).resources
-            }
+            served = self._get(resource.root, Json, timeout).get("resources") or ()
         except NotFound:
             return False
+        return resource.plural in {found["name"] for found in served}
 
-    def create_event(self, event: dict[str, Any]) -> None:
+    def create_event(self, event: Json) -> None:
         """Raises Conflict if an event of this name exists already."""
         self._post(resources.EVENTS.path(event["metadata"]["namespace"]), event)
 
-    def patch_event(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+    def patch_event(self, namespace: str, name: str, patch: Json) -> None:
         """Raises NotFound if the event has expired, an hour after it was last written."""
         self._patch(resources.EVENTS.path(namespace, name), patch)
 
     def delete_group(self, namespace: str, name: str, uid: str) -> None:
         self._delete(resources.POD_GROUPS.path(namespace, name), uid)
 
-    def create_provisioning_request(self, namespace: str, request: dict[str, Any]) -> str:
+    def create_provisioning_request(self, namespace: str, request: Json) -> str:
         """Returns its UID, also if one of this name exists already."""
         try:
             answer = self._post(resources.PROVISIONING_REQUESTS.path(namespace), request)
@@ -291,27 +235,32 @@ class ApiClient(Requests):
     def delete_provisioning_request(self, namespace: str, name: str, uid: str) -> None:
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
 
-    def create_pod_template(self, namespace: str, template: dict[str, Any], owner: str) -> None:
+    def create_pod_template(self, namespace: str, template: Json, owner: str) -> None:
         """Does nothing if this owner (a UID) has one of this name. Raises Conflict if another has."""
         try:
             self._post(resources.POD_TEMPLATES.path(namespace), template)
         except Conflict:
             path = resources.POD_TEMPLATES.path(namespace, template["metadata"]["name"])
-            owners = self._get(path, _Owned).metadata.owner_references or ()
-            if all(reference.uid != owner for reference in owners):
+            owners = self._get(path, Json)["metadata"].get("ownerReferences") or ()
+            if all(reference["uid"] != owner for reference in owners):
                 raise
 
-    def job(self, kind: Resource, namespace: str, name: str) -> dict[str, Any]:
+    def job(self, kind: Resource, namespace: str, name: str) -> Json:
         """A job of any kind, with all fields."""
-        return self._get(kind.path(namespace, name), dict[str, Any])
+        return self._get(kind.path(namespace, name), Json)
 
-    def patch_job(self, kind: Resource, namespace: str, name: str, changes: list[dict[str, Any]]) -> None:
+    def patch_job(self, kind: Resource, namespace: str, name: str, changes: list[Json]) -> None:
         """A JSON patch. Raises Invalid if one of its tests fails."""
         self._patch(kind.path(namespace, name), changes, kind=JSON_PATCH)
 
-    def merge_job(self, kind: Resource, namespace: str, name: str, patch: dict[str, Any]) -> None:
+    def merge_job(self, kind: Resource, namespace: str, name: str, patch: Json) -> None:
         """A merge patch. Raises Conflict if it names another UID or version than the job has."""
         self._patch(kind.path(namespace, name), patch)
 
     def delete_command(self, namespace: str, name: str, uid: str) -> None:
         self._delete(resources.COMMANDS.path(namespace, name), uid)
+
+
+def _guarded(patch: Json, uid: str) -> Json:
+    """Valid only for the object with this UID."""
+    return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
