@@ -129,8 +129,9 @@ class Serving(NamedTuple):
 
     @property
     def container(self) -> Json:
-        """The one that runs Muster; empty where there is none."""
-        return container_of(self.spec)
+        """The one that runs `muster serve`; empty where there is none."""
+        every = [*self.spec.get("initContainers", ()), *self.spec.get("containers", ())]
+        return next((container for container in every if container["name"] == "muster"), {})
 
     def setting(self, field: str) -> str:
         return setting(self.container, field)
@@ -144,12 +145,6 @@ class Serving(NamedTuple):
         mounts = container.get("volumeMounts", ())
         volumes = {mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == folder.rstrip("/")}
         return next((volume for volume in self.spec.get("volumes", ()) if volume["name"] in volumes), {})
-
-
-def container_of(spec: Json) -> Json:
-    """The container that runs `muster serve`; empty where there is none."""
-    every = [*spec.get("initContainers", ()), *spec.get("containers", ())]
-    return next((container for container in every if container["name"] == "muster"), {})
 
 
 def setting(container: Json, field: str) -> str:

@@ -34,10 +34,6 @@ def service_account(namespace: str, name: str) -> Subject:
     return Subject(f"system:serviceaccount:{namespace}:{name or 'default'}", groups=groups)
 
 
-def account_of(pod: NewPod) -> Subject:
-    return service_account(pod.metadata.namespace, pod.spec.service_account_name)
-
-
 def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """The subjects of which one must have the right. Empty for a pod that the cluster's own controllers
     create for a Job, which was judged when it was created. Other owners were not judged: a user who may
@@ -50,7 +46,7 @@ def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
 
 def asked_about_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """The same for a Job. The rights of a controller that acts for all users do not count."""
-    account = account_of(pod)
+    account = service_account(pod.metadata.namespace, pod.spec.service_account_name)
     return (account,) if _acts_for_all(user) else (subject(user), account)
 
 
