@@ -99,7 +99,7 @@ def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: Json) -> None:
     assert re.fullmatch(r"Muster[A-Za-z]+", alert["alert"])
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
     assert alert["annotations"]["summary"].endswith(".")
-    assert alert["annotations"]["runbook"] == "docs/monitoring.md#alerts"
+    assert alert["annotations"]["runbook_url"] == "https://kube-muster.io/docs/monitoring#alerts"
 
 
 def test_every_alert_has_its_line_in_the_docs() -> None:

@@ -149,7 +149,7 @@ class Webhooks:
         self, configuration: Configuration, connection: Connection, ledger: Ledger, synced: Callable[[], bool]
     ) -> None:
         api = AdmissionApi(connection)
-        self._identity = Identity()
+        self._identity = Identity("webhooks")
         self._certificate = self._source(configuration, api)
         schedulers = frozenset(configuration.scheduler_names)
         sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)

@@ -62,7 +62,7 @@ class MutualTls:
 
     def __init__(self, folder: str) -> None:
         self.wanted = bool(folder)
-        self._identity = Identity()
+        self._identity = Identity("verbs")
         self._files = CertificateFiles(
             Path(folder), self._identity.use, (CERTIFICATE, KEY, AUTHORITY), "verbs"
         )

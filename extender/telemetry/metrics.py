@@ -9,12 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from platform import python_version
 from threading import Event
 from time import perf_counter
 from typing import NamedTuple
 
-from prometheus_client import Counter, Gauge, Histogram, Summary
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
+
+from extender import __version__
+
+# ---- the verbs, as the scheduler sees them
 
 MOST_QUEUES = 1000  # that are labels; of more, those whose names come first
 
@@ -49,6 +54,8 @@ barrier_releases = Counter(
 )
 barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up, by reason.", ["reason"])
 
+# ---- decisions
+
 decision_seconds = Histogram(
     "muster_decision_seconds",
     "Time of one decision over all groups.",
@@ -79,16 +86,27 @@ queue_share = Gauge(
 queue_groups = Gauge(
     "muster_queue_groups", "Groups of a queue, by column of its status.", ["queue", "column"]
 )
-queue_waited = Summary(
+queue_waited = Histogram(
     "muster_queue_waited_seconds",
     "Time from when a group was first seen to wait until it started.",
     ["queue"],
+    buckets=(1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600),
 )
 queue_evictions = Counter(
     "muster_queue_evictions_total", "Pods of a queue that were evicted, by cause.", ["queue", "cause"]
 )
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
 groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was deleted.")
+
+# ---- the process, the cache and the API server
+
+build_info = Gauge("muster_build_info", "1; the labels say what runs.", ["version", "python"])
+build_info.labels(__version__, python_version()).set(1)
+certificate_expiry = Gauge(
+    "muster_certificate_expiry_timestamp_seconds",
+    "When the certificate that a port serves expires.",
+    ["port"],
+)
 
 cache_age = Gauge(
     "muster_cache_age_seconds", "Time since the watch was last known to be alive.", ["resource"]
@@ -117,6 +135,8 @@ connections_dropped = Counter(
     "Connections that were closed because there were too many, or because a request did not arrive in time.",
     ["port", "reason"],
 )
+
+# ---- the scheduler's view
 
 view_connections = Gauge("muster_view_connections", "Connections of the scheduler to its view.")
 view_streams = Gauge("muster_view_streams", "Watches that the scheduler has open through its view.")
@@ -197,7 +217,8 @@ def because(reason: str) -> None:
 
 
 def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
-    """How many groups have which (verdict, reason). Pairs that `counts` lacks become zero and stay."""
+    """Show how many groups have which (verdict, reason). Pairs that `counts` no longer has are set to zero
+    and not removed."""
     for metric in groups.collect():
         for sample in metric.samples:
             known = sample.labels["verdict"], sample.labels["reason"]
@@ -246,4 +267,9 @@ def _remove(metric: MetricWrapperBase, gone: Iterable[tuple[str, ...]]) -> None:
 
 
 def _labels_of(metric: MetricWrapperBase) -> set[tuple[str, ...]]:
-    return {tuple(sample.labels.values()) for family in metric.collect() for sample in family.samples}
+    """Without the bound that each bucket of a histogram has besides."""
+    return {
+        tuple(value for name, value in sample.labels.items() if name != "le")
+        for family in metric.collect()
+        for sample in family.samples
+    }

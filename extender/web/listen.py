@@ -4,10 +4,12 @@ and the certificate that a port shows."""
 import errno
 import socket
 import ssl
+from importlib import import_module
 from tempfile import NamedTemporaryFile
 
 from extender.api.configuration import InvalidConfiguration
 from extender.api.setting_kinds import Address
+from extender.telemetry import metrics
 
 BACKLOG = 4096  # connections; the limit of Linux by default
 
@@ -44,9 +46,10 @@ def listen(flag: str, address: Address) -> socket.socket:
 
 
 class Identity:
-    """The certificate of a TLS server. It may be replaced: each new connection gets the newest one."""
+    """The certificate that a port serves. It may be replaced: each new connection gets the newest one."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: str) -> None:
+        self._port = port
         self.context: ssl.SSLContext | None = None
 
     def use(self, certificate: bytes, key: bytes, callers: bytes = b"") -> None:
@@ -62,6 +65,10 @@ class Identity:
             file.write(certificate + b"\n" + key)
             file.flush()
             context.load_cert_chain(file.name)
+        expires = (
+            import_module("cryptography.x509").load_pem_x509_certificate(certificate).not_valid_after_utc
+        )
+        metrics.certificate_expiry.labels(self._port).set(expires.timestamp())
         self.context = context
 
     def missing(self) -> str | None:

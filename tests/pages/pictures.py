@@ -5,6 +5,7 @@ to one, in two sets of colours, for light and dark pages.
 """
 
 import io
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import chdir
@@ -25,6 +26,7 @@ from tests.sim.drawings import Drawing, drawn
 
 FOLDER = ROOT / "docs" / "pictures"
 LETTER, LINE, MARGIN = 7.8, 18, 12  # pixels: the width of a letter, the height of a line, and the edge
+CELL_WIDE, CELL_HIGH = 36, 10  # pixels of a cell of the dashboard
 COLOURS = {1: "wrong", 2: "ok", 3: "waits", 4: "typed"}  # by their numbers on a terminal
 STYLE = """<style>
   text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #1f2937; }
@@ -122,7 +124,36 @@ def _pieces(line: Text, number: int) -> Iterator[str]:
         column += len(text)
 
 
+def dashboard() -> str:
+    """Grafana's panels where they stand, with their titles and what they show."""
+    panels = json.loads((ROOT / "manifests/monitoring/dashboard.json").read_text())["panels"]
+    high = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * CELL_HIGH + 2 * MARGIN
+    wide = 24 * CELL_WIDE + 2 * MARGIN
+    pieces = []
+    for panel in panels:
+        x, y, w, h = (panel["gridPos"][name] for name in "xywh")
+        left, top = MARGIN + x * CELL_WIDE + 3, MARGIN + y * CELL_HIGH + 3
+        box = f'x="{left}" y="{top}" width="{w * CELL_WIDE - 6}" height="{h * CELL_HIGH - 6}" rx="4"'
+        lines = [panel["title"], *(target["legendFormat"] or "total" for target in panel["targets"])]
+        pieces.append(f'<rect class="paper" {box}/>')
+        for number, line in enumerate(lines[: 2 if h < 8 else 4]):
+            kind = "" if number else ' class="bold"'
+            row = top + LINE * (number + 1)
+            pieces.append(f'<text x="{left + 8}" y="{row}"{kind}>{escape(line)}</text>')
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
+            f' height="{high}" role="img" aria-labelledby="title">',
+            '<title id="title">The panels of the dashboard for Grafana.</title>',
+            STYLE,
+            *pieces,
+            "</svg>\n",
+        )
+    )
+
+
 PICTURES: dict[str, Callable[[], str]] = {
+    "dashboard": dashboard,
     "run": run,
     "why": asked("Why a group waits, and what would start it.", "muster why podgroup/sweep"),
     "lists": asked(

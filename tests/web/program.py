@@ -105,7 +105,7 @@ class Echo:
 
 
 def identity() -> Identity:
-    made, pair = Identity(), make_pair(["127.0.0.1"], 3600, time.time())
+    made, pair = Identity("webhooks"), make_pair(["127.0.0.1"], 3600, time.time())
     made.use(pair.certificate, pair.key)
     return made
 

@@ -47,7 +47,7 @@ def pairs() -> tuple[Pair, Pair]:
 
 @pytest.fixture
 def identity(pairs: tuple[Pair, Pair]) -> Identity:
-    made = Identity()
+    made = Identity("webhooks")
     made.use(pairs[0].certificate, pairs[0].key)
     return made
 
@@ -157,7 +157,7 @@ def test_a_new_certificate_is_for_new_connections(
 
 
 def test_without_a_certificate_connections_are_closed(echo: Echo, pairs: tuple[Pair, Pair]) -> None:
-    running = WebhookServer(listen("--webhook-listen", Address("127.0.0.1", 0)), echo, Identity())
+    running = WebhookServer(listen("--webhook-listen", Address("127.0.0.1", 0)), echo, Identity("webhooks"))
     with pytest.raises((ConnectionError, ssl.SSLError)):
         ask(running, pairs[0], "/echo", b"x")
     running.stop()
@@ -182,5 +182,5 @@ def test_the_certificate_is_not_left_on_disk(
     pairs: tuple[Pair, Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    Identity().use(pairs[0].certificate, pairs[0].key)
+    Identity("webhooks").use(pairs[0].certificate, pairs[0].key)
     assert list(tmp_path.iterdir()) == []

@@ -107,7 +107,7 @@ def test_what_is_no_certificate(text: bytes) -> None:
 
 
 def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pair: Pair) -> None:
-    identity = Identity()
+    identity = Identity("webhooks")
     assert identity.missing()
     identity.use(pair.certificate, pair.key)
     served = identity.context
