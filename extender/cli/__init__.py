@@ -10,6 +10,7 @@ from extender.cli.certificates import certificates
 from extender.cli.check import check
 from extender.cli.completion import completion
 from extender.cli.job import job
+from extender.cli.migrate import migrate
 from extender.cli.podgroup import hold, pg, podgroup, resume
 from extender.cli.queue import q, queue
 from extender.cli.run import run
@@ -33,5 +34,5 @@ def version() -> None:
 main.add_command(run)
 main.add_command(serve)
 main.add_command(simulate)
-for command in (why, job, queue, q, podgroup, pg, hold, resume, check, certificates, completion):
+for command in (why, job, queue, q, podgroup, pg, hold, resume, check, migrate, certificates, completion):
     main.add_command(command)

@@ -1,0 +1,275 @@
+"""What Muster has in the place of Kueue's objects, and what it has nothing for.
+
+ClusterQueues and Cohorts become queues. Nominal quota is what a queue deserves. A ClusterQueue without a
+cohort can borrow nothing, so its quota is its capability, too; a cohort without a parent has no more than
+what it and those below it have together. Kueue's flavors are those of a queue as long as one group of
+resources has them: Muster's divide the nodes, so a role of a group has one of them for all its resources.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from extender.api.quantities import BadQuantity, at_least
+from extender.api.workloads.shape import Json, at
+from extender.domain.model.resources import offered, quantities, total
+
+GROUP = "kueue.x-k8s.io"
+_PODS = "pods"
+_LOST_OF_FLAVORS = {
+    **dict.fromkeys(("nodeTaints", "tolerations"), "; pods say themselves what they tolerate"),
+    "topologyName": "",
+}
+_NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
+_TAKES_BACK = (
+    "preemption.reclaimWithinCohort is Never; in Muster each queue takes back what it deserves, except from"
+    " queues with reclaimable: false"
+)
+Amounts = dict[str, str]
+
+
+class Migrated(NamedTuple):
+    """An object of Muster's, if there is one, and what is lost or different, a line each."""
+
+    comments: list[str]
+    object: Json | None = None
+
+
+def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
+    """Queues above others come first. Other objects than Kueue's are passed over."""
+    found: defaultdict[str, dict[str, Json]] = defaultdict(dict)
+    for obj in objects:
+        if str(obj.get("apiVersion")).partition("/")[0] == GROUP:
+            meta = obj.get("metadata") or {}
+            found[str(obj.get("kind"))]["/".join(filter(None, (meta.get("namespace"), meta.get("name"))))] = (
+                obj
+            )
+    tree = _QuotaTree(found)
+    yield from tree.cohorts()
+    yield from (tree.cluster_queue(name, obj) for name, obj in found["ClusterQueue"].items())
+    yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
+    yield from (_priority_class(obj) for obj in found["WorkloadPriorityClass"].values())
+    for kind in ("AdmissionCheck", "Topology", "MultiKueueConfig", "MultiKueueCluster"):
+        for name in found[kind]:
+            if not (kind == "AdmissionCheck" and tree.provisioning(name)):
+                yield Migrated([f"{kind} {name}: Muster has nothing like it"])
+
+
+def _local_queue(obj: Json) -> Migrated:
+    meta, spec = obj["metadata"], obj.get("spec") or {}
+    name, namespace = meta["name"], meta.get("namespace") or "default"
+    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "LocalQueue"}
+    made = {**head, "metadata": {"name": name, "namespace": namespace}}
+    kept = {"queue": spec.get("clusterQueue", "")} | _stopped(spec)
+    lost = _others(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy")
+    return Migrated(lost, {**made, "spec": kept})
+
+
+def _queue(name: str, spec: Json) -> Json:
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+    return {**head, "spec": _filled(spec)}
+
+
+def _priority_class(obj: Json) -> Migrated:
+    name = obj["metadata"]["name"]
+    instead = f"pods name it by priorityClassName; the label {GROUP}/priority-class is not read"
+    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    kept: Json = {field: obj[field] for field in ("value", "description") if field in obj}
+    return Migrated([f"WorkloadPriorityClass {name}: {instead}"], {**head, **kept})
+
+
+def _stopped(spec: Json) -> Json:
+    return {"stopPolicy": spec["stopPolicy"]} if spec.get("stopPolicy") not in (None, "None") else {}
+
+
+def _others(name: str, spec: Json, *known: str) -> list[str]:
+    lost = [field for field, value in spec.items() if field not in known and value not in (None, {}, [])]
+    return [f"{name}: spec.{field} has no counterpart" for field in lost]
+
+
+# ---- quotas
+
+
+class _QuotaTree:
+    """ClusterQueues and Cohorts, by kind and name."""
+
+    def __init__(self, found: Mapping[str, Mapping[str, Json]]) -> None:
+        self._found = found
+        self._queues = found["ClusterQueue"]
+        children = [*self._queues.values(), *found["Cohort"].values()]
+        named: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
+        self._cohorts = {**named, **found["Cohort"]}  # one that only its children name has no object
+
+    def provisioning(self, check: str) -> Json:
+        """How a queue with this admission check asks for nodes; empty for another check."""
+        spec = (self._found["AdmissionCheck"].get(check) or {}).get("spec") or {}
+        config = self._found["ProvisioningRequestConfig"].get(str(at(spec, ("parameters", "name"))))
+        given = (config or {}).get("spec") or {}
+        if not spec.get("controllerName", "").endswith("provisioning-request") or not given:
+            return {}
+        more = {"parameters": given["parameters"]} if given.get("parameters") else {}
+        return {"className": given.get("provisioningClassName", ""), **more}
+
+    # ---- cohorts
+
+    def cohorts(self) -> Iterator[Migrated]:
+        for name in sorted(self._cohorts, key=lambda name: (self._depth(name), name)):
+            obj = self._cohorts[name]
+            spec, parent = obj.get("spec") or {}, _parent(obj)
+            queue, subtree = self._queue_of(name), self._subtree(name, frozenset())
+            kept: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
+            kept |= {"deserved": subtree} | (_limits(spec) if parent else {}) | _weight(spec)
+            known = ("parent", "parentName", "fairSharing", "resourceGroups")
+            comments = _others(f"Cohort {name}", spec, *known)
+            if queue != name:
+                comments.append(f"Cohort {name}: called {queue}, as a ClusterQueue has its name")
+            yield Migrated(comments, _queue(queue, kept))
+
+    def _queue_of(self, cohort: str) -> str:
+        return f"{cohort}-cohort" if cohort in self._queues or cohort in ("root", "default") else cohort
+
+    def _depth(self, name: str, seen: frozenset[str] = frozenset()) -> int:
+        parent = _parent(self._cohorts[name])
+        return 1 + self._depth(parent, seen | {name}) if parent and parent not in seen else 0
+
+    def _subtree(self, cohort: str, seen: frozenset[str]) -> Amounts:
+        """What it and those below it have together."""
+        parts = [obj for obj in self._queues.values() if _parent(obj) == cohort] + [self._cohorts[cohort]]
+        below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
+        return _sum([*map(_nominal, parts), *(self._subtree(name, seen | {cohort}) for name in below)])
+
+    # ---- ClusterQueues
+
+    def cluster_queue(self, name: str, obj: Json) -> Migrated:
+        spec, cohort, said = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
+        nominal = _nominal(obj)
+        kept: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
+        kept |= {"deserved": nominal} | (_limits(spec) if cohort else {}) | _weight(spec) | _stopped(spec)
+        if not cohort and (pods := _nominal(obj, pods=True)):
+            kept["limits"] = {"pods": int(pods[_PODS])}
+        if spec.get("queueingStrategy") == "StrictFIFO":
+            kept["dequeueStrategy"] = "fifo"
+        if (selector := spec.get("namespaceSelector")) != {}:
+            kept["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
+        comments = _others(
+            said, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
+            "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
+        )  # fmt: skip
+        for add, more in (self._flavors(spec, not cohort), _preemption(spec, cohort), self._checks(spec)):
+            kept |= add
+            comments += [f"{said}: {comment}" for comment in more]
+        return Migrated(comments, _queue(name, kept))
+
+    def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
+        """`bounded`: nothing can be borrowed."""
+        groups = spec.get("resourceGroups") or []
+        named = [flavor for group in groups for flavor in group.get("flavors") or ()]
+        known = {
+            flavor["name"]: at(self._found["ResourceFlavor"].get(flavor["name"]), ("spec",)) or {}
+            for flavor in named
+        }
+        comments = [
+            f"flavor {name}: spec.{field} has no counterpart{why}"
+            for name, flavor in known.items()
+            for field, why in _LOST_OF_FLAVORS.items()
+            if flavor.get(field)
+        ]
+        if len(named) < 2 and not any(flavor.get("nodeLabels") for flavor in known.values()):
+            return {}, comments
+        if len(groups) > 1:
+            return {}, [*comments, "several groups of resources have flavors; the amounts are sums"]
+        made = []
+        for flavor in named:
+            quotas = [each for each in flavor.get("resources") or () if each["name"] != _PODS]
+            nominal = {each["name"]: str(each.get("nominalQuota", 0)) for each in quotas}
+            limits = {each["name"]: each["borrowingLimit"] for each in quotas if "borrowingLimit" in each}
+            limited = {
+                name: amount
+                for name, limit in limits.items()
+                for amount in _sum([{name: nominal[name]}, {name: str(limit)}]).values()
+            }
+            labels = known[flavor["name"]].get("nodeLabels") or {}
+            parts = {"nodeLabels": labels, "deserved": nominal, "capability": nominal if bounded else limited}
+            made.append({"name": flavor["name"], **_filled(parts)})
+        return {"flavors": made}, comments
+
+    def _checks(self, spec: Json) -> tuple[Json, list[str]]:
+        rules = at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
+        names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in rules)]
+        found = {name: self.provisioning(name) for name in names}
+        asked = [way for way in found.values() if way]
+        lost = [f"admission check {name} has no counterpart" for name, way in found.items() if not way]
+        return ({"provisioning": asked[0]} if asked else {}), lost
+
+
+def _parent(obj: Json) -> str:
+    spec = obj.get("spec") or {}
+    names = ("parentName", "parent") if obj.get("kind") == "Cohort" else ("cohortName", "cohort")
+    return str(next((spec[name] for name in names if spec.get(name)), ""))
+
+
+def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
+    """Kueue's default is to take nothing back, Muster's is to take back what is deserved."""
+    given = spec.get("preemption") or {}
+    within = given.get("withinClusterQueue", "Never")
+    comments = []
+    if within == "LowerOrNewerEqualPriority":
+        comments.append("preemption.withinClusterQueue: only groups of lower priority make room")
+    if cohort and given.get("reclaimWithinCohort", "Never") == "Never":
+        comments.append(_TAKES_BACK)
+    if at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
+        comments.append("preemption.borrowWithinCohort has no counterpart")
+    return ({"preemption": {"withinQueue": "Never"}} if within == "Never" else {}), comments
+
+
+def _weight(spec: Json) -> Json:
+    """A whole number in Muster."""
+    given = at(spec, ("fairSharing", "weight"))
+    try:
+        return {} if given is None else {"weight": max(math.ceil(at_least(given, 1000) / 1000), 1)}
+    except BadQuantity:
+        return {}
+
+
+def _limits(spec: Json) -> Json:
+    """Those of resources that have one in every flavor."""
+    parts, found = _parts(spec), {}
+    for field in ("borrowingLimit", "lendingLimit"):
+        free = {each["name"] for each in parts if each.get(field) is None}
+        found[field] = _sum({each["name"]: str(each[field])} for each in parts if each["name"] not in free)
+    return found
+
+
+def _parts(spec: Json) -> list[Json]:
+    """The quotas of each resource, over all flavors."""
+    flavors = [flavor for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()]
+    return [each for flavor in flavors for each in flavor.get("resources") or ()]
+
+
+def _nominal(obj: Json, pods: bool = False) -> Amounts:
+    """By resource; `pods`: only their number, which is no amount of a queue."""
+    parts = [each for each in _parts(obj.get("spec") or {}) if (each["name"] == _PODS) is pods]
+    return _sum({each["name"]: str(each.get("nominalQuota") or 0)} for each in parts)
+
+
+def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
+    """In the unit that all amounts of a resource have, if there is one."""
+    lists: defaultdict[str, list[str]] = defaultdict(list)
+    for part in amounts:
+        for name, amount in part.items():
+            lists[name].append(amount)
+    sums = {}
+    for name, several in lists.items():
+        split = [re.fullmatch(r"(\d+)([A-Za-z]*)", amount) for amount in several if amount != "0"]
+        units = {found[2] for found in split if found}
+        if all(split) and len(units) == 1:
+            sums[name] = f"{sum(int(found[1]) for found in split if found)}{units.pop()}"
+        else:
+            sums |= quantities(total(offered({name: amount}) for amount in several)) or {name: "0"}
+    return sums
+
+
+def _filled(spec: Json) -> Json:
+    return {name: value for name, value in spec.items() if value not in ({}, [])}

@@ -1,0 +1,59 @@
+"""`muster migrate kueue`: what stands for Kueue's objects, and what is told of the rest."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from extender.cli import main
+from extender.sim.files.manifests import load
+from tests.cli.desk import Desk
+
+Json = dict[str, Any]
+CASES = yaml.safe_load(Path(__file__).with_name("migrations.yaml").read_text())
+
+
+def printed(folder: Path, text: str) -> Result:
+    path = folder / "kueue.yaml"
+    path.write_text(text)
+    return CliRunner().invoke(main, ["migrate", "kueue", "-f", str(path)])
+
+
+@pytest.mark.parametrize("case", CASES["counterparts"], ids=lambda case: case["name"])
+def test_kueues_objects_have_counterparts(tmp_path: Path, case: Json) -> None:
+    result = printed(tmp_path, yaml.safe_dump_all(case["kueue"]))
+    assert result.exit_code == 0, result.output
+    objects = [obj for obj in yaml.safe_load_all(result.stdout) if obj]
+    assert {f"{obj['kind']}/{obj['metadata']['name']}": obj["spec"] for obj in objects} == case["muster"]
+    (tmp_path / "made.yaml").write_text(result.stdout)
+    assert len(load([tmp_path / "made.yaml"]).objects) == len(objects), "Muster takes what is printed"
+
+
+@pytest.mark.parametrize("case", CASES["comments"], ids=lambda case: case["comment"])
+def test_what_has_no_counterpart_is_a_line_of_comment(tmp_path: Path, case: Json) -> None:
+    lines = printed(tmp_path, yaml.safe_dump_all(case["kueue"])).stdout.splitlines()
+    assert any(line.startswith(f"# {case['comment']}") for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "told"),
+    [
+        ("kind: [\n", 2, "not YAML"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", 1, "no objects of Kueue in there"),
+        (
+            "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n"
+            "spec: {resourceGroups: [7]}\n",
+            2,
+            "an object of Kueue has a form that is not known",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, status: int, told: str) -> None:
+    result = printed(tmp_path, text)
+    assert (result.exit_code, told in result.stderr) == (status, True), result.stderr
+
+
+def test_a_cluster_without_kueue_has_none_of_its_objects(desk: Desk) -> None:
+    assert "no objects of Kueue in there" in desk.refuses("migrate", "kueue")
