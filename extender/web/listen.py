@@ -65,9 +65,8 @@ class Identity:
             file.write(certificate + b"\n" + key)
             file.flush()
             context.load_cert_chain(file.name)
-        expires = (
-            import_module("cryptography.x509").load_pem_x509_certificate(certificate).not_valid_after_utc
-        )
+        x509 = import_module("cryptography.x509")  # loaded only where TLS is served
+        expires = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
         metrics.certificate_expiry.labels(self._port).set(expires.timestamp())
         self.context = context
 

@@ -4,6 +4,7 @@ from prometheus_client import REGISTRY
 
 from extender.controllers.decision_log import QueueWaits
 from extender.domain.model.records import GroupKey
+from extender.telemetry import metrics
 from tests.controllers.bench import Bench
 from tests.domain.builders import node, queue
 from tests.domain.world import gang
@@ -39,3 +40,20 @@ def test_a_group_that_is_deleted_while_it_waits_is_forgotten() -> None:
     waits.look(bench.ledger.decisions)
     assert waits._since == {}
     assert waited("desk") == (0, 0)
+
+
+def test_a_wait_is_counted_in_the_bucket_of_its_length_until_its_queue_is_gone() -> None:
+    bench = Bench(queue("mill"), gang("a", 2, queue="mill"))
+    waits = QueueWaits(lambda: bench.now)
+    waits.look(bench.ledger.decisions)
+    bench.advance(30)
+    bench.add(node("n"))
+    bench.settle()
+    waits.look(bench.ledger.decisions)
+    assert [in_bucket("mill", most) for most in ("15.0", "60.0")] == [0, 1]
+    metrics.show_queues([])
+    assert in_bucket("mill", "60.0") is None
+
+
+def in_bucket(queue: str, most: str) -> float | None:
+    return REGISTRY.get_sample_value("muster_queue_waited_seconds_bucket", {"queue": queue, "le": most})

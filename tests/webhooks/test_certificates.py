@@ -8,6 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from prometheus_client import REGISTRY
 
 from extender.api.objects.base import Meta
 from extender.api.setting_kinds import ObjectName
@@ -111,6 +112,8 @@ def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pa
     assert identity.missing()
     identity.use(pair.certificate, pair.key)
     served = identity.context
+    shown = REGISTRY.get_sample_value("muster_certificate_expiry_timestamp_seconds", {"port": "webhooks"})
+    assert shown == expiry(pair.certificate)
     with pytest.raises(ssl.SSLError):
         identity.use(pair.certificate, make_pair(["x"], LIFE, NOW).key)
     assert identity.context is served
