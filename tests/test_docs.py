@@ -19,6 +19,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from extender import __version__
 from extender.api import keys
 from extender.api.configuration import SETTINGS, Configuration
+from extender.api.workloads.gangs import Defaults, gang_of, size_of
+from extender.api.workloads.pod_sets import pod_sets
+from extender.api.workloads.table import WORKLOADS
 from extender.cli import main
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, refusal
 from extender.kube.resources import LOCAL_QUEUES
@@ -296,11 +299,11 @@ def test_examples_hold_together(example: Path) -> None:
 
 
 def test_the_readme_gang_is_whole() -> None:
-    group, job = yaml_documents(ROOT / "README.md")
-    template = job["spec"]["template"]
-    assert template["metadata"]["annotations"][keys.GROUP_ANNOTATION] == group["metadata"]["name"]
-    assert job["spec"]["parallelism"] == group["spec"]["minMember"]
-    assert template["spec"]["schedulerName"] in Configuration().scheduler_names
+    (job,) = yaml_documents(ROOT / "README.md")
+    row = WORKLOADS[job["apiVersion"], job["kind"]]
+    gang = gang_of(row, job, {part.role: part.count for part in pod_sets(job)})
+    assert size_of(gang, "", Defaults(), waits=False).members == job["spec"]["parallelism"] > 1
+    assert job["spec"]["template"]["spec"]["schedulerName"] in Configuration().scheduler_names
 
 
 def test_the_first_gang_example_is_larger_than_its_nodes() -> None:

@@ -53,6 +53,22 @@ def test_each_manageable_kind_has_its_component() -> None:
     assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable} | RUNTIMES
 
 
+def test_each_kind_that_says_how_many_pods_start_together_may_be_read() -> None:
+    (role,) = (
+        each
+        for each in documents(chart.MANIFESTS / "rbac.yaml")
+        if each["metadata"]["name"] == "kube-muster" and each["kind"] == "ClusterRole"
+    )
+    read = {
+        (group, plural)
+        for rule in role["rules"]
+        if {"list", "watch"} <= {*rule["verbs"]}
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+    }
+    assert {(row.group, row.plural) for row in WORKLOADS.values() if row.makes_groups} <= read
+
+
 def test_each_install_may_change_jobs_of_kubernetes_and_the_rest_is_granted_apart() -> None:
     base = yaml.safe_load((chart.MANIFESTS / "kustomization.yaml").read_text())["resources"]
     assert [each for each in base if each.startswith("jobs")] == ["jobs/batch/rbac.yaml"]

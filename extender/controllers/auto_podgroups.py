@@ -134,7 +134,8 @@ class AutoPodGroupsController(Controller[GroupKey]):
             return
         pod = next(iter(self._unnamed.of(key)), None) or self._cluster.pod(member.namespace, member.name)
         label = self._ledger.groups.local_queue_label_of(key)
-        group = build(pod, self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key), label)
+        owner, queue = self._ledger.registry.owner_of(key), self._ledger.groups.queue_of(key)
+        group = build(pod, owner, self._ledger.groups.auto_group(key).wanted, queue, label)
         with suppress(Conflict):  # it exists already: the watch will show it
             self._cluster.create_group(member.namespace, group)
 
@@ -145,8 +146,9 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._pods(key),
         )
         if record is not None and owner is not None and pods:
-            requests = min_resources(pods[0].shape.requests, owner.min_member)
-            spec = {"minMember": owner.min_member, "minResources": requests}
+            wanted = self._ledger.groups.auto_group(key).wanted
+            requests = min_resources(pods[0].shape.requests, owner, wanted)
+            spec = {"minMember": wanted, "minResources": requests or None}
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
 
     def _delete(self, key: GroupKey) -> None:

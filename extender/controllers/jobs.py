@@ -179,7 +179,9 @@ class JobsController(RecordingController[GroupKey]):
         if managed.job.group in self._had_unit and self._newest(managed.job) is None:
             return
         with suppress(Conflict):  # it exists already: the watch will show it
-            self._cluster.create_group(managed.job.namespace, unit(managed.job, managed.queue))
+            self._cluster.create_group(
+                managed.job.namespace, unit(managed.job, managed.queue, managed.members)
+            )
 
     def _update_unit(self, managed: ManagedJob) -> None:
         group = managed.group

@@ -6,6 +6,7 @@ without it.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from threading import Event, Thread
@@ -52,7 +53,7 @@ _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
 
-_OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS, resources.JOBS)
+_OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS)
 _GROUPS_OF_OTHERS = (
     (resources.PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
     (resources.NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
@@ -111,7 +112,7 @@ class OptionalWatches:
         """Start the watches of kinds that are served now."""
         for reflector in list(self._missing):
             is_read = any(running.resource == reflector.resource for running in self.started)
-            if is_read and reflector not in self._granted_apart:  # by a watch that took more rights
+            if is_read and self._granted_apart.get(reflector) != "patch":  # by a watch that took more rights
                 self._missing.remove(reflector)
             elif self._is_served(reflector):
                 self._missing.remove(reflector)
@@ -139,7 +140,9 @@ class OptionalWatches:
 
 class Feed:
     """`reflectors` are all watches. Nothing waits long for those of kinds that a cluster may lack. Without
-    `auto_groups`, the owners of pods are not read. `quota_sources`: the kinds of quotas that are."""
+    `auto_groups`, the owners of pods are not read. `job_kinds`: those that may be changed where the rights
+    are granted; `maker_kinds`: those that say how many of their pods start together. `quota_sources`: the
+    kinds of quotas that are read."""
 
     def __init__(
         self,
@@ -149,6 +152,7 @@ class Feed:
         auto_groups: bool,
         job_kinds: Sequence[WorkloadRow],
         quota_sources: Collection[str] = (),
+        maker_kinds: Sequence[WorkloadRow] = (),
     ) -> None:
         self._quotas = controllers.quotas
         self._stopping = Event()
@@ -183,6 +187,11 @@ class Feed:
             for kind in runtime_kinds(job_kinds)
         ]
         jobs = [removable(resource_of(row), AnyJob, sinks.jobs(JobKind(*row.key))) for row in job_kinds]
+        makers = [removable(resource_of(row), AnyJob, sinks.makers(JobKind(*row.key))) for row in maker_kinds]
+        by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
+        for row, job in zip((*job_kinds, *maker_kinds), (*jobs, *makers), strict=True):
+            by_kind["/".join(row.key)].append(job)
+        ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
         optional = (
             removable(resources.LOCAL_QUEUES, LocalQueue, sinks.local_queues()),
             removable(resources.COMMANDS, Command, controllers.bus_commands),
@@ -196,10 +205,10 @@ class Feed:
                 for kind, type_, origin in _GROUPS_OF_OTHERS
             ),
             *(removable(kind, Workload, sinks.owners()) for kind in _OWNERS if auto_groups),
+            *makers,
         )
-        apart = dict.fromkeys((provisioning, *runtimes, *quotas.values()), "watch") | dict.fromkeys(
-            jobs, "patch"
-        )
+        read = (provisioning, *runtimes, *quotas.values(), *makers)
+        apart = dict.fromkeys(read, "watch") | dict.fromkeys(jobs, "patch")
         self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
 
     @property

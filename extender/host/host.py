@@ -136,6 +136,7 @@ class Host:
             auto_groups,
             [row for row in job_kinds.values() if row.manageable and configuration.manage_jobs != "off"],
             configuration.quota_sources,
+            [row for row in job_kinds.values() if row.makes_groups and auto_groups],
         )
         self._gauges = Gauges(self._feed, self._controllers.all_writers, self.ledger)
         followers = (self._barrier.follow, self._unconfirmed.look)

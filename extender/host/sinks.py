@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
@@ -14,12 +15,11 @@ from extender.api.workloads.runtimes import RuntimeName
 from extender.controllers.objects import QueueCopy
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, owner_of_pods
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by
 from extender.host.controllers import Controllers
 from extender.kube.reflector import Removed, Sink
 
 T = TypeVar("T")
-_OWNER_AND_JOB = JobKind("batch/v1", "Job")
 
 
 class _Callbacks(Generic[T]):
@@ -130,11 +130,25 @@ class Sinks:
         return _Callbacks(self._set_owner, self._drop_owner)
 
     def _set_owner(self, owner: Workload) -> None:
-        if self._ledger.intake.set_owner(owner) and self._auto_podgroups:
-            self._auto_podgroups.notice(group_of_owner(owner.metadata.namespace, owner.metadata.uid))
+        self._notice(self._ledger.intake.set_owner(owner))
 
     def _drop_owner(self, gone: Removed) -> None:
-        self._ledger.intake.drop_owner(gone.namespace, gone.uid)
+        self._ledger.intake.drop_owner(group_of_owner(gone.namespace, gone.uid))
+
+    def makers(self, kind: JobKind) -> Sink[AnyJob]:
+        """Jobs that may be read and not changed."""
+        return _Callbacks(partial(self._set_maker, kind), partial(self._drop_maker, kind))
+
+    def _set_maker(self, kind: JobKind, job: AnyJob) -> None:
+        self._notice(self._ledger.intake.set_maker(kind, job))
+
+    def _drop_maker(self, kind: JobKind, gone: Removed) -> None:
+        meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
+        self._ledger.intake.drop_owner(group_made_by(kind, meta))
+
+    def _notice(self, key: GroupKey | None) -> None:
+        if key is not None and self._auto_podgroups:
+            self._auto_podgroups.notice(key)
 
     def jobs(self, kind: JobKind) -> Sink[AnyJob]:
         return _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
@@ -156,14 +170,12 @@ class Sinks:
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
         self._ledger.intake.set_job(kind, job)
         self._jobs.see(kind, job)
-        if kind == _OWNER_AND_JOB and self._auto_podgroups:
-            self._set_owner(owner_of_pods(job))
+        self._set_maker(kind, job)
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         self._ledger.intake.drop_job(gone.namespace, gone.uid)
         self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
-        if kind == _OWNER_AND_JOB:
-            self._drop_owner(gone)
+        self._drop_maker(kind, gone)
 
 
 def _key(gone: Removed) -> GroupKey:

@@ -50,7 +50,7 @@ class Desk(Bench):
     def show_unit(self, name: str) -> "Desk":
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))
         assert managed is not None
-        spec = unit(managed.job, managed.queue)["spec"]
+        spec = unit(managed.job, managed.queue, managed.members)["spec"]
         self.add(group(unit_name(name), spec["minMember"], queue=spec["queue"]))
         return self
 

@@ -188,7 +188,7 @@ def owner(
     annotations: Mapping[str, str] | None = None,
 ) -> Workload:
     """A controller of pods."""
-    own = {**({keys.MIN_MEMBER: min_member} if min_member else {}), **(annotations or {})}
+    own = {**({keys.VOLCANO_MIN_MEMBER: min_member} if min_member else {}), **(annotations or {})}
     meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}", annotations=own)
     return Workload(meta, WorkloadSpec(replicas, suspended))
 

@@ -122,21 +122,23 @@ class JobWorld(World):
         self.steps.append((name, step))
         match step:
             case JobStep.MAKE_UNIT | JobStep.UPDATE_UNIT:
-                self._put_unit(name, unit(managed.job, managed.queue)["spec"], {})
+                self._put_unit(name, unit(managed.job, managed.queue, managed.members)["spec"], {})
             case JobStep.UNSUSPEND:
-                self._put_unit(name, unit(managed.job, managed.queue)["spec"], {})
+                self._put_unit(name, unit(managed.job, managed.queue, managed.members)["spec"], {})
                 self._let_go(name, managed.reduced_to)
             case JobStep.GIVE_UP:
                 late = (managed.group.start_timeouts if managed.group else 0) + 1
                 self._put_unit(
-                    name, unit(managed.job, managed.queue)["spec"], {keys.START_TIMEOUTS: f"{late}"}
+                    name,
+                    unit(managed.job, managed.queue, managed.members)["spec"],
+                    {keys.START_TIMEOUTS: f"{late}"},
                 )
                 self.ledger.give_up_start(managed.job.group, "too late")
                 self._suspend(name)
             case JobStep.GIVE_WAY:
                 self._suspend(name)
             case JobStep.FORGET_TIMEOUTS:
-                spec = unit(managed.job, managed.queue)["spec"]
+                spec = unit(managed.job, managed.queue, managed.members)["spec"]
                 self._put_unit(name, spec, {keys.START_TIMEOUTS: "0"})
             case JobStep.STOP:
                 self.change(name, suspend=True)

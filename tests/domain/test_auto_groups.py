@@ -16,6 +16,7 @@ from extender.api.objects.queues import (
     PodGroupSpec,
     SchedulingPolicy,
 )
+from extender.api.workloads.gangs import Defaults, MadePods, size_of
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
@@ -59,7 +60,7 @@ def test_an_owner_may_ask_for_several_to_start_together() -> None:
 
 @pytest.mark.parametrize("number", ["", "none", "-1", "1.5", "99999999999"])
 def test_what_is_no_number_of_members_is_one(number: str) -> None:
-    assert owner_record(owner("web", number)).min_member == 1
+    assert size_of(owner_record(owner("web", number)).gang, "", Defaults(), waits=False).members == 1
 
 
 def test_an_owner_that_comes_after_its_pods_is_heard() -> None:
@@ -85,10 +86,11 @@ def test_switched_off_each_pod_is_on_its_own() -> None:
 def auto_group(**facts: Any) -> AutoGroup:
     """A group without a PodGroup whose pods wait, in an open queue by default."""
     there = {"min_member": None, "owner": None, "queue_is_open": True, "lives": True, "has_pods": True}
-    return AutoGroup(**{**there, "is_used": True, **facts})
+    wanted = 2 if facts.get("owner") is WANTS_TWO else 1
+    return AutoGroup(**{**there, "wanted": wanted, "is_used": True, **facts})
 
 
-WANTS_TWO, IDLE = OwnerRecord("uid-web", 2), OwnerRecord("uid-web", idle=True)
+WANTS_TWO, IDLE = OwnerRecord("uid-web", MadePods(volcano=2)), OwnerRecord("uid-web", idle=True)
 GONE = {"lives": False, "has_pods": False, "is_used": False}
 
 
@@ -225,6 +227,7 @@ def test_a_podgroup_as_it_is_made() -> None:
     made = build(
         replace(pod("web-0", owner="web", cpu="500m", annotations={"volcano.sh/jdb-min-available": "2"})),
         owner_record(owner("web", "3", annotations=inherited)),
+        3,
         "q",
     )
     owners = [
@@ -245,7 +248,7 @@ def test_a_podgroup_as_it_is_made() -> None:
 
 
 def test_a_pod_on_its_own_owns_its_podgroup() -> None:
-    (reference,) = build(pod("a"), OwnerRecord("uid-a"), "q")["metadata"]["ownerReferences"]
+    (reference,) = build(pod("a"), OwnerRecord("uid-a"), 1, "q")["metadata"]["ownerReferences"]
     assert reference == {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "uid-a", "controller": True}
 
 

@@ -322,7 +322,7 @@ def test_groups_are_counted_by_local_queue() -> None:
 
 
 def test_a_made_podgroup_has_the_label_and_not_the_queue() -> None:
-    made = build(pod("p"), None, "q", LocalQueueLabel("lq", keys.KUEUE_QUEUE))
+    made = build(pod("p"), None, 1, "q", LocalQueueLabel("lq", keys.KUEUE_QUEUE))
     assert made["metadata"]["labels"] == {keys.KUEUE_QUEUE: "lq"}
     assert "queue" not in made["spec"]
 

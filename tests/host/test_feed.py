@@ -180,7 +180,7 @@ def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) 
     fed(station)
     known = station.ledger.registry.owner_of(group_of_owner("team", "uid-web"))
     assert known is not None
-    assert known.min_member == 3
+    assert known.gang.volcano == 3
     assert station.api.asked.index("replicasets") < station.api.asked.index("pods")
 
 

@@ -17,11 +17,12 @@ from typing import Any
 
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.workloads.runtimes import runtime_in
-from extender.api.workloads.sets import JOB_SET
+from extender.api.workloads.sets import JOB_SET, made_first
 from extender.api.workloads.shape import (
     JOB,
     POD,
     Count,
+    Counts,
     Json,
     Offspring,
     Path,
@@ -77,12 +78,20 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     return _job("v1", kind, *made)
 
 
+def _made_first(job: Json, counts: Counts) -> int:
+    """The launcher of an MPIJob may come once the workers are ready."""
+    waits = at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
+    return sum(counts.values()) - (counts.get("launcher", 0) if waits else 0)
+
+
 def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
     """They all say alike that they ended."""
     return WorkloadRow(
         api_version=f"kubeflow.org/{version}",
         kind=kind,
         offspring=offspring,
+        together=lambda _: True,
+        at_once=_made_first,
         suspend=("spec", "runPolicy", "suspend"),
         manageable=True,
         succeeded=(Sign(condition="Succeeded"),),
@@ -310,6 +319,8 @@ TRAIN_JOB = WorkloadRow(
         ),
     ),
     annotate=annotated,
+    together=lambda _: True,
+    at_once=lambda job, counts: made_first({"spec": with_job_set(job)["spec"]["jobSet"]}, counts),
     manageable=True,
     succeeded=(Sign(condition="Complete"),),
     failed=(Sign(condition="Failed"),),

@@ -16,6 +16,7 @@ from typing import Any
 from extender.api.workloads.shape import (
     POD,
     Count,
+    Counts,
     Json,
     Offspring,
     Path,
@@ -129,10 +130,9 @@ def with_ray_group(cluster: Json) -> Json:
     labels = meta.get("labels") or {}
     if labels.get("ray.io/scheduler-name") != VOLCANO:
         return cluster
-    counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
     groups = spec.get("workerGroupSpecs") or []
     gang = {
-        "minMember": 1 + sum(counted.of(group) for group in groups),
+        "minMember": _needed_pods(cluster),
         "queue": labels.get(_QUEUE),
         "priorityClassName": labels.get("ray.io/priority-class-name"),
     }
@@ -149,6 +149,13 @@ def with_ray_group(cluster: Json) -> Json:
 
 
 _RAY_GROUPS = ("spec", "workerGroupSpecs")
+
+
+def _needed_pods(cluster: Json, _: Counts | None = None) -> int:
+    """The head and its workers; where the autoscaler adds some, those without which it never is."""
+    spec = cluster.get("spec") or {}
+    counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
+    return 1 + sum(counted.of(group) for group in spec.get("workerGroupSpecs") or [])
 
 
 def _ray_labels(node_type: str, group: str) -> dict[str, str]:
@@ -185,6 +192,8 @@ def _ray_cluster(version: str) -> WorkloadRow:
                 labels=_ray_labels("worker", "{role}"),
             ),
         ),
+        together=lambda _: True,
+        at_once=_needed_pods,
         manageable=version == _MANAGED,
         complete=with_ray_group,
     )
@@ -203,6 +212,8 @@ def _ray_job(version: str) -> WorkloadRow:
         api_version=f"ray.io/{version}",
         kind="RayJob",
         offspring=(_cluster_of(version, "RayJob", ("spec", "rayClusterSpec")),),
+        together=lambda _: True,
+        at_once=lambda job, _: _needed_pods({"spec": at(job, ("spec", "rayClusterSpec"))}),
         manageable=version == _MANAGED,
         succeeded=(Sign(fields={ended: ("Complete",)}),),
         failed=(
@@ -347,6 +358,8 @@ SPARK_APPLICATION = WorkloadRow(
             | {"spark-exec-id": "{number}", "spark-exec-resourceprofile-id": "0"},
         ),
     ),
+    together=lambda _: True,
+    at_once=lambda _, counts: counts.get("driver", 1),
     manageable=True,
     succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
     failed=(Sign(fields={_STATE: ("FAILED",)}),),

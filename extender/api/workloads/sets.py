@@ -7,6 +7,7 @@ from extender.api.workloads.shape import (
     POD,
     STATEFUL_SET,
     Count,
+    Counts,
     Json,
     Offspring,
     Sign,
@@ -60,6 +61,15 @@ def _succeeded(job_set: Json, name: Any) -> int:
     return sum(Count(path=("succeeded",), default=0).of(status) for status in own)
 
 
+def made_first(job_set: Json, counts: Counts) -> int:
+    """Of Jobs in order, or of those that depend on others, the pods of the first."""
+    jobs = items_of(job_set, "replicatedJobs")
+    if at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
+        return next((counts[name] for job in jobs if (name := str(job.get("name")).lower()) in counts), 0)
+    waiting = {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
+    return sum(count for role, count in counts.items() if role not in waiting)
+
+
 def in_order(job_set: Json) -> str:
     """A JobSet may make Jobs only once earlier ones are ready or complete."""
     ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
@@ -81,6 +91,12 @@ def workers_of_all_leaders(lws: Json) -> Json:
     first = workers_of_each_leader(with_spec(lws, replicas=1))
     workers = {**first["spec"]["workers"]["0"], "groups": _LEADERS.of(lws)}
     return with_spec(first, replicas=_LEADERS.of(lws), workers={"0": workers})
+
+
+def one_group(lws: Json, _: Counts) -> int:
+    """A leader and its workers, which may come once it is ready."""
+    waits = at(lws, ("spec", "startupPolicy")) == "LeaderReady"
+    return 1 if waits else _SIZE.of(at(lws, ("spec", "leaderWorkerTemplate")) or {})
 
 
 _JOBSET = "jobset.sigs.k8s.io"
@@ -110,6 +126,8 @@ JOB_SET = WorkloadRow(
             on_pods=True,
         ),
     ),
+    together=lambda _: True,
+    at_once=made_first,
     manageable=True,
     succeeded=(Sign(condition="Completed"),),
     failed=(Sign(condition="Failed"),),
@@ -163,6 +181,8 @@ LEADER_WORKER_SET = WorkloadRow(
     ),
     templates=(("spec", "leaderWorkerTemplate", "workerTemplate"),),
     counts=(("spec", "leaderWorkerTemplate", "size"),),
+    together=lambda _: True,
+    at_once=one_group,
     suspend=(),
     complete=workers_of_each_leader,
     counted=workers_of_all_leaders,

@@ -18,6 +18,7 @@ KindName = tuple[str, str]  # apiVersion, kind
 Complete = Callable[[Json], Json]
 Remark = Callable[[Json], str]
 Annotate = Callable[[Json, str, str], Json]
+Counts = Mapping[str, int]  # pods by role
 
 MOST = 2**31 - 1  # of one count: the API's counts have 32 bits
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
@@ -151,6 +152,8 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
         annotation of this name and text; none where they have it. They may change only while it is suspended.
     templates: where further pod templates are, from which `complete` makes those of the offspring.
     counts: where further numbers are, 0 or more.
+    together: whether its pods work together, so that no part of them is of use.
+    at_once: how many of its pods are made before any of them runs; a gang of more would never come together.
     suspend: where the field is that keeps the controller from making anything.
     manageable: whether it is a job that can wait suspended: its controller makes nothing while that field is
         true, removes what it made when the field becomes true, and begins anew when it becomes false.
@@ -172,6 +175,8 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     annotate: Annotate = lambda *_: {}
     templates: tuple[Path, ...] = ()
     counts: tuple[Path, ...] = ()
+    together: Callable[[Json], bool] = lambda _: False
+    at_once: Callable[[Json, Counts], int] = lambda _, counts: sum(counts.values())
     suspend: Path = ("spec", "suspend")
     manageable: bool = False
     parallelism: Path = ()
@@ -185,6 +190,11 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> KindName:
         return self.api_version, self.kind
+
+    @property
+    def makes_groups(self) -> bool:
+        """Whether it says itself how many of its pods start together."""
+        return self.runtime is None and (self.manageable or self.together({}))
 
     @property
     def plural(self) -> str:

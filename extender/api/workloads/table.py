@@ -59,6 +59,14 @@ def _what_is_left(job: Json) -> Json:
     return {**job, "spec": {**job["spec"], "completions": max(completions - ended, 0)}}
 
 
+def _is_whole(job: Json) -> bool:
+    """Whether each of its pods has its own index, and all run at the same time."""
+    spec = job.get("spec") or {}
+    completions, parallelism = spec.get("completions"), spec.get("parallelism")
+    indexed = spec.get("completionMode") == "Indexed"
+    return indexed and completions == (1 if parallelism is None else parallelism)
+
+
 def _in_order(stateful_set: Json) -> str:
     """A gang of such pods never completes in a real cluster."""
     ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
@@ -155,6 +163,7 @@ _CORE = (
                 annotations={_INDEX: "{index}"},
             ),
         ),
+        together=_is_whole,
         manageable=True,
         parallelism=("spec", "parallelism"),
         completions=("spec", "completions"),

@@ -223,6 +223,8 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
         return False
     if job.suspended:
         return not any(pod.waiting or pod.holds_room for pod in there)
+    if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first of them run, and others follow
+        return job.started and not group.got_going
     under_way = group.start.admitted or not group.waited
     return job.started and under_way and not group.stood_whole
 

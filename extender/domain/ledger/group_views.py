@@ -150,6 +150,7 @@ class GroupViews:
             self._registry.forget(group)
             return
         self._registry.routes.follow(group)
+        self._registry.settle_defaults(group)
         group.view = self._views[key] = self._view(group)
         self._usage.count(group.view, 1)
 
@@ -162,7 +163,7 @@ class GroupViews:
         job, named = group.job, self._registry
         return GroupView(
             key=group.key,
-            exists=group.exists,
+            exists=group.exists and not named.awaits_maker(group),
             queue=queue,
             local_queue=named.routes.local_queue_of(group),
             namespace_allowed=named.takes_namespace(queue, group.namespace),
@@ -210,7 +211,8 @@ class GroupViews:
         )
 
     def _spec(self, group: Group) -> GroupSpec:
-        record, job_fault = group.record, group.job.fault if group.job else ""
+        record, is_sized = group.record, group.job is not None or group.is_implied
+        job_fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""

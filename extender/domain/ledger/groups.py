@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
 from extender.domain.ledger.claims import Claims
 from extender.domain.model.ownership import OwnerRecord
 from extender.domain.model.reasons import Reason, Verdict
@@ -20,9 +21,11 @@ class Group:
     """A group as the ledger knows it, by a PodGroup or by pods alone."""
 
     __slots__ = (
+        "asked_by_pods",
         "attempts",
         "bound_since",
         "crowded_out",
+        "defaults",
         "entitled_in",
         "got_going",
         "job",
@@ -53,6 +56,8 @@ class Group:
         self.known_since = 0  # the ledger's version since which its PodGroup has asked for the same
         self.records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
         self.owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
+        self.asked_by_pods = ""  # how many members start together, by an annotation of its pods
+        self.defaults = Defaults()  # the same by its namespace and queue
         self.pods: dict[Uid, PodRecord] = {}  # its members
         self.standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
         self.started: dict[Uid, str] = {}  # members that run or have run, with their roles
@@ -114,15 +119,27 @@ class Group:
 
     @property
     def needs(self) -> Needs:
-        """minMember and minTaskMember, or what its job makes if that is less by now; all pods of a job that
-        waits, which its PodGroup follows. For a group that never had a PodGroup, all pods of its job or else
-        1 member, unless the controller of its pods asks for more."""
-        if self.job is not None and (self.last_record is None or self._job_waits):
-            return Needs(self._at_most_made(self.job.needed), {})
-        if self.last_record is None:
-            return Needs(self.owner.min_member if self.owner else 1, {})
+        """minMember and minTaskMember, or what its job makes if that is less by now; of a job that waits, and
+        of a group that never had a PodGroup, what `size` says, which its PodGroup follows."""
+        if self.last_record is None or self._job_waits:
+            return Needs(self._at_most_made(self.size.members), {})
         least = self._at_most_made(self.last_record.min_member)
+        if self.job is not None and self.job.is_let_go and not self.job.fault:
+            least = min(least, self.job.gang.at_once)
         return Needs(least, dict(self.last_record.min_task_member))
+
+    @property
+    def size(self) -> GangSize:
+        """How many of its pods start together, if no PodGroup of others says it."""
+        if self.job is None:
+            gang = self.owner.gang if self.owner else _ALONE if self._is_of_one_pod else None
+            return size_of(gang, self.asked_by_pods, self.defaults, waits=False)
+        return self.job.size(self.defaults)
+
+    @property
+    def _is_of_one_pod(self) -> bool:
+        """Whether nothing makes its pod."""
+        return is_single(self.key) or any(not pod.maker for pod in self.pods.values())
 
     @property
     def _job_waits(self) -> bool:
@@ -279,7 +296,8 @@ class Group:
         if self.job_let_go is None:
             self.job_let_go = now
         phases = Counter(pod.phase for pod in self.pods.values())
-        all_run = phases["Running"] + phases["Succeeded"] >= self.needs.min_member
+        needed = self._at_most_made(self.last_record.min_member) if self.last_record else self.job.needed
+        all_run = phases["Running"] + phases["Succeeded"] >= needed
         self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
 
     def note_vacated(self, pod: PodRecord) -> None:
@@ -309,7 +327,7 @@ class Group:
         return self.needs[0] <= 1 and not self.needs[1]
 
 
-_NO_ATTEMPT = Attempt()
+_NO_ATTEMPT, _ALONE = Attempt(), MadePods()
 
 
 def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:

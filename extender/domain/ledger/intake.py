@@ -3,7 +3,7 @@
 An unchanged object costs only a comparison.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.api import keys
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
@@ -20,7 +20,7 @@ from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.local_queues import local_queue_record
 from extender.domain.queues.records import queue_record
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, job_record
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, group_made_by, job_record, owner_of_pods
 from extender.domain.snapshot.nodes import NodeRecord
 
 
@@ -75,27 +75,33 @@ class Intake:
             self._registry.drop_group(key, origin, self._changes.next_version)
             self._changes.mark()
 
-    def set_owner(self, workload: Workload) -> bool:
-        """A controller of pods. True if anything changed that matters for their group."""
+    def set_owner(self, workload: Workload) -> GroupKey | None:
+        """A controller of pods. The key of their group, or None if nothing changed that matters for it."""
         record = owner_record(workload)
-        key = group_of_owner(workload.metadata.namespace, record.uid)
+        return self._put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
+
+    def set_maker(self, kind: JobKind, job: AnyJob) -> GroupKey | None:
+        """The same for a job, in what it says of pods that name no group."""
+        record = owner_of_pods(kind, job, self._jobs.table)
+        return self._put_owner(group_made_by(kind, job.metadata), record)
+
+    def _put_owner(self, key: GroupKey, record: OwnerRecord) -> GroupKey | None:
         with self._lock:
             if not self._registry.owners.put(key, record):
-                return False
-            self._note_owner(key, record)
-            return True
+                return None
+            self._registry.set_owner(key, record)
+            self._changes.mark()
+            return key
 
-    def drop_owner(self, namespace: str, uid: str) -> None:
-        key = group_of_owner(namespace, uid)
+    def drop_owner(self, key: GroupKey) -> None:
         with self._lock:
             if self._registry.owners.drop(key):
-                self._note_owner(key, OwnerRecord(uid))
+                self._registry.set_owner(key, OwnerRecord(""))
+                self._changes.mark()
 
-    def _note_owner(self, key: GroupKey, owner: OwnerRecord) -> None:
-        if (group := self._registry.groups.get(key)) is not None:
-            group.owner = owner
-            self._registry.touch(key)
-        self._changes.mark()
+    def expect_makers(self, is_read: Callable[[str], bool]) -> None:
+        """Of which kinds all objects are known."""
+        self._registry.owners.is_read = is_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> None:
         ownership, key = self._pods.ownership, group_of_owner(job.metadata.namespace, job.metadata.uid)
@@ -172,9 +178,10 @@ class Intake:
 
     def set_namespace(self, namespace: Namespace) -> None:
         name, labels = namespace.metadata.name, namespace.metadata.labels or {}
-        queue = (namespace.metadata.annotations or {}).get(keys.QUEUE, "")
+        annotations = namespace.metadata.annotations or {}
+        queue, min_member = annotations.get(keys.QUEUE, ""), annotations.get(keys.MIN_MEMBER, "")
         with self._lock:
-            if self._registry.routes.set_namespace(name, queue, labels):
+            if self._registry.routes.set_namespace(name, queue, labels, min_member):
                 self._note_turned(self._registry.groups_in(name))
 
     def drop_namespace(self, name: str) -> None:

@@ -301,12 +301,15 @@ class Ledger:
             # A decision may be older than a change of the job: room counts that was claimed for the job as it
             # is, for all pods with which it starts.
             claimed = sum(1 for pod in group.pods.values() if pod.to_be and self.claims.get(pod.uid))
-            starts_with = job.needed if group.reduced_to is None else group.reduced_to
+            self.registry.settle_defaults(group)
+            members = group.size.members
+            starts_with = members if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
             let_go = group.job_let_go
             return ManagedJob(
                 job,
                 queue,
+                members,
                 group.record,
                 self.decisions.groups.get(key),
                 let_go,

@@ -156,6 +156,7 @@ class Pods:
         if record.group:
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
+            group.asked_by_pods = record.min_member or group.asked_by_pods
             if before is not None and not record.holds_room:
                 group.note_vacated(before)
             group.note_started(record)

@@ -51,12 +51,16 @@ class GroupQueries:
         """A group of pods that name none, as it is now."""
         with self._lock:
             members, record = self.members(key), self.record(key)
-            pods = [pod for pod in members if pod.auto]
+            pods, group = [pod for pod in members if pod.auto], self._registry.groups.get(key)
+            awaited = group is not None and self._registry.awaits_maker(group)
+            if group is not None:
+                self._registry.settle_defaults(group)
             return AutoGroup(
                 min_member=record.min_member if record else None,
+                wanted=group.size.members if group else 1,
                 owner=self._registry.owner_of(key),
                 queue_is_open=self._registry.queues.is_open(self.queue_of(key)),
-                lives=any(pod.waiting or pod.holds_room for pod in pods),
+                lives=any(pod.waiting or pod.holds_room for pod in pods) and not awaited,
                 has_pods=bool(pods),
                 has_job=self._registry.has_job(key),
                 is_used=bool(members) or self.may_be_left(key),

@@ -1,11 +1,12 @@
 """Groups and their queues, and the objects that they refer to: owners, priorities, namespaces."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
 from extender.api import keys
 from extender.api.objects.cluster import PriorityClass
+from extender.api.workloads.gangs import Defaults
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
@@ -23,6 +24,8 @@ class Owners:
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
         self._suspended: set[str] = set()  # the UIDs of suspended controllers
+        self.is_read: Callable[[str], bool] = lambda _: False
+        """Whether all objects of a kind are known: pods of one that is not yet wait for it."""
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
         return self._of.get(key)
@@ -133,7 +136,7 @@ class Registry:
     def group(self, key: GroupKey) -> Group:
         if key not in self.groups:
             self.groups[key] = Group(key)
-            self.groups[key].owner = self.owners.get(key)
+            self.groups[key].owner = self.owner_of(key)
         return self.groups[key]
 
     def touch(self, key: GroupKey) -> None:
@@ -241,8 +244,28 @@ class Registry:
         return record.flavors if record is not None else ()
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
-        """The controller of pods that name no group, if it says anything about theirs."""
-        return self.owners.get(key)
+        """What makes pods that name no group, if it is known. Groups of one LeaderWorkerSet share it."""
+        return self.owners.get(GroupKey(key.partition(".")[0]))
+
+    def set_owner(self, key: GroupKey, record: OwnerRecord) -> None:
+        """It is new or has changed, with what its groups depend on."""
+        shared = (other for other in list(self.groups) if other.startswith(f"{key}."))
+        for each in (key, *(shared if record.reference is not None else ())):
+            if (group := self.groups.get(each)) is not None:
+                group.owner = record
+                self.touch(each)
+
+    def awaits_maker(self, group: Group) -> bool:
+        """Whether it is not known yet what makes its pods, and so how many of them start together."""
+        if group.owner is not None or group.last_record is not None or group.job is not None:
+            return False
+        return any(self.owners.is_read(pod.maker) for pod in group.pods.values() if pod.maker)
+
+    def settle_defaults(self, group: Group) -> None:
+        """What its namespace and its queue say of its size."""
+        queue = self.queues.get(self.queue_of(group))
+        of_namespace = self.routes.min_member_of(group.namespace)
+        group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
     def accepts(self, group: Group) -> str:
         """The UID of the queue that takes a group in, or empty. A queue created again under the name of a

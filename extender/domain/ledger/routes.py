@@ -103,16 +103,23 @@ class Routes:
         self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it
         self.local_queues = LocalQueues()
         self._namespace_labels: dict[str, Labels] = {}
+        self._min_members: dict[str, str] = {}
         self._groups_in: defaultdict[str, set[GroupKey]] = defaultdict(set)
 
     # ---- changes
 
-    def set_namespace(self, namespace: str, queue: str, labels: Labels) -> bool:
-        """True if anything that matters changed."""
-        before = self._named_queues.get(namespace, ""), self.labels_of(namespace)
-        if before == (queue, labels):
+    def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
+        """`min_member`: how many pods of a job start together, by its annotation. True if anything that
+        matters changed."""
+        before = (
+            self._named_queues.get(namespace, ""),
+            self.labels_of(namespace),
+            self.min_member_of(namespace),
+        )
+        if before == (queue, labels, min_member):
             return False
         self._named_queues[namespace] = queue
+        self._min_members[namespace] = min_member
         self._namespace_labels[namespace] = labels
         self.local_queues.note_namespace(namespace)
         return True
@@ -122,6 +129,7 @@ class Routes:
         changed = self.set_namespace(namespace, "", {})
         self._named_queues.pop(namespace, None)
         self._namespace_labels.pop(namespace, None)
+        self._min_members.pop(namespace, None)
         return changed
 
     def set_quota_namespaces(self, queues: Mapping[str, str]) -> set[str]:
@@ -157,6 +165,9 @@ class Routes:
 
     def labels_of(self, namespace: str) -> Labels:
         return self._namespace_labels.get(namespace, {})
+
+    def min_member_of(self, namespace: str) -> str:
+        return self._min_members.get(namespace, "")
 
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
         return self._groups_in.get(namespace, ())

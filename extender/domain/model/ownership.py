@@ -3,7 +3,9 @@
 The names, and which annotations are inherited from owner and pod, are Volcano's.
 """
 
+import re
 from collections.abc import Mapping
+from sys import intern
 
 import msgspec
 
@@ -11,6 +13,9 @@ from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
+from extender.api.workloads.gangs import MadePods, asked_by
+from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
+from extender.api.workloads.shape import JOB, STATEFUL_SET
 
 _PREFIX = "podgroup-"
 INHERITED = "volcano.sh/"
@@ -20,8 +25,8 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     """What the controller of pods says about their group."""
 
     uid: str
-    min_member: int = 1  # from its annotation
-    asks: bool = False  # whether it has that annotation
+    gang: MadePods = MadePods()
+    reference: OwnerReference | None = None  # what its pods' group belongs to; None: what they belong to
     annotations: Mapping[str, str] = {}  # those that the group inherits
     idle: bool = False  # it wants no pods: spec.replicas is 0
     suspended: bool = False  # spec.suspend
@@ -30,10 +35,10 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
 
 def owner_record(workload: Workload) -> OwnerRecord:
     annotations, spec = workload.metadata.annotations or {}, workload.spec
+    replicas = 1 if spec.replicas is None else spec.replicas
     return OwnerRecord(
         uid=workload.metadata.uid,
-        min_member=_min_member(annotations.get(keys.MIN_MEMBER)),
-        asks=keys.MIN_MEMBER in annotations,
+        gang=MadePods(replicas, 1, replicas, False, *asked_by(annotations)),
         annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
         idle=spec.replicas == 0,
         suspended=bool(spec.suspend),
@@ -41,24 +46,65 @@ def owner_record(workload: Workload) -> OwnerRecord:
     )
 
 
-def _min_member(text: str | None) -> int:
-    """Text that is not a number counts as 1."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 1
-
-
 def controller_of(owners: list[OwnerReference] | None) -> OwnerReference | None:
     return next((owner for owner in owners or () if owner.controller), None)
 
 
+def kind_key(owner: OwnerReference) -> str:
+    return intern(f"{owner.api_version}/{owner.kind}")
+
+
+# ---- Pods of one job that have different controllers: labels say whose they are.
+
+_UID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_JOB_SET = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid")
+_MPI, _MPI_NAME = ("training.kubeflow.org/operator-name", "mpi-operator"), "training.kubeflow.org/job-name"
+_LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
+_MPI_JOB, _LEADER_WORKER_SET = ("kubeflow.org/v2beta1", "MPIJob"), LEADER_WORKER_SET.key
+NAMED_MAKERS = (_MPI_JOB, _LEADER_WORKER_SET)  # of whose pods labels say the name only
+
+
+def maker_of(pod: Pod) -> OwnerReference | None:
+    """What makes a pod and those of its group: its controller, or the job above that. `uid` is empty where
+    only its name is known."""
+    controller, labels = controller_of(pod.metadata.owner_references), pod.metadata.labels or {}
+    kind = (controller.api_version, controller.kind) if controller else None
+    job_set, uid = (labels.get(key, "") for key in _JOB_SET)
+    if kind == JOB and _UID.fullmatch(uid):
+        return OwnerReference(*JOB_SET.key, job_set, uid, True)
+    if kind in (JOB, _MPI_JOB) and labels.get(_MPI[0]) == _MPI[1] and _MPI_NAME in labels:
+        return OwnerReference(*_MPI_JOB, labels[_MPI_NAME])
+    if kind == STATEFUL_SET and _LWS in labels and _LWS_GROUP in labels:
+        return OwnerReference(*_LEADER_WORKER_SET, labels[_LWS])
+    return controller
+
+
 def auto_name(pod: Pod) -> str:
     """The name of the group of a pod that names none."""
-    controller = controller_of(pod.metadata.owner_references)
-    return group_name_of(controller.uid if controller else pod.metadata.uid)
+    maker = maker_of(pod)
+    if maker is None or maker.uid:
+        return group_name_of(maker.uid if maker else pod.metadata.uid)
+    index = (pod.metadata.labels or {}).get(_LWS_GROUP)
+    return named_group(maker) + (f".{index}" if index else "")
 
 
 def group_name_of(uid: str) -> str:
     """The name of the group of a controller's pods, or of a pod's own."""
     return f"{_PREFIX}{uid}"
+
+
+def named_group(maker: OwnerReference) -> str:
+    """The name of the group of pods of which only the name of their maker is known; those of a
+    LeaderWorkerSet have one for each index, behind a dot."""
+    return f"{_PREFIX}{maker.kind.lower()}-{maker.name}"
+
+
+def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
+    """The owner for whose pods Muster made the group of this name; None: it was made by others."""
+    names = (group, group.partition(".")[0])
+    return next(
+        (own for own in owners or () if group_name_of(own.uid) in names or named_group(own) in names), None
+    )
 
 
 class Ownership(msgspec.Struct, frozen=True):

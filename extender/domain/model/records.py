@@ -59,6 +59,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey = GroupKey("")  # empty: the pod is not ours
     own_group: GroupKey = GroupKey("")  # the value of `group` while the pod is ours, kept while it is not
     auto: bool = False  # the pod names no group: its group follows from its controller
+    maker: str = ""  # the kind of what makes such a pod; empty: nothing is known to
+    min_member: str = ""  # how many of its group start together, by its annotation
     queue: str = ""  # the queue that its own annotation or label names
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     role: str = ""  # what minTaskMember counts

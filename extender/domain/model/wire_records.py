@@ -14,7 +14,14 @@ from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.api.quantities import BadQuantity
-from extender.domain.model.ownership import controller_of, group_of, own_queue, queue_named_by
+from extender.domain.model.ownership import (
+    controller_of,
+    group_of,
+    kind_key,
+    maker_of,
+    own_queue,
+    queue_named_by,
+)
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
 from extender.domain.model.resources import asked, counted_spec
@@ -123,6 +130,8 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         group=key if ours else GroupKey(""),
         own_group=key,
         auto=auto,
+        maker=kind_key(maker) if auto and (maker := maker_of(pod)) else "",
+        min_member=(meta.annotations or {}).get(keys.MIN_MEMBER, "") if auto else "",
         queue=own_queue(pod),
         local_queue=local_queue_label(meta),
         role=(meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or "",

@@ -85,6 +85,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
     max_run_time: float | None = None  # seconds that a job may run; None: no limit
     preemption: PreemptionRules = PreemptionRules()
+    min_member: str = ""  # how many pods of its jobs start together, by its annotation
     flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
     namespace_selector: LabelSelector | None = None  # it takes groups from these namespaces; None: from all
@@ -115,6 +116,7 @@ def _queue_record(queue: Queue, amounts: QueueAmounts) -> QueueRecord:
     return QueueRecord(
         name=meta.name,
         weight=max(spec.weight, 1),
+        min_member=annotations.get(keys.MIN_MEMBER, ""),
         priority=spec.priority,
         strategy=spec.dequeue_strategy,
         spec_state=spec.state,

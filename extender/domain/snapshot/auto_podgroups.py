@@ -21,9 +21,10 @@ class AutoGroup(msgspec.Struct, frozen=True):
     """A group of pods that name none, at one moment."""
 
     min_member: int | None  # its PodGroup's; None while it has no PodGroup
+    wanted: int  # how many of its pods start together
     owner: OwnerRecord | None  # the controller of its pods, if that says anything about the group
     queue_is_open: bool
-    lives: bool  # a pod of it waits, or is on a node
+    lives: bool  # a pod of it waits, or is on a node, and it is known what makes it
     has_pods: bool  # it has a pod left, even if only a finished one
     is_used: bool  # it has such a pod, or pods that name it explicitly
     has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
@@ -49,35 +50,37 @@ def next_step(group: AutoGroup) -> PodGroupStep:
         if not group.lives:
             return PodGroupStep.NOTHING
         return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
-    if owner is not None and group.has_pods and group.min_member != owner.min_member:
+    if owner is not None and group.has_pods and group.min_member != group.wanted:
         return PodGroupStep.RENUMBER
     if owner is not None and owner.idle and not group.is_used:
         return PodGroupStep.DELETE
     return PodGroupStep.NOTHING
 
 
-def min_resources(requests: Resources, min_member: int) -> dict[str, str]:
+def min_resources(requests: Resources, owner: OwnerRecord | None, min_member: int) -> dict[str, str]:
+    """None where the pods are of several sorts, of which one is known."""
+    if owner is not None and owner.gang.sets > 1 and min_member > 1:
+        return {}
     return quantities({name: n * min_member for name, n in requests.items() if name != PODS})
 
 
 def build(
-    pod: Pod, owner: OwnerRecord | None, queue: str, label: LocalQueueLabel | None = None
+    pod: Pod, owner: OwnerRecord | None, min_member: int, queue: str, label: LocalQueueLabel | None = None
 ) -> dict[str, Any]:
     """The PodGroup for a pod and its siblings, as it is created. `label`: of the LocalQueue by which they
     come into their queue; the PodGroup has the label instead of the queue, which may become another. Raises
     BadQuantity."""
-    min_member = owner.min_member if owner else 1
     labels = _chosen(pod.metadata.labels, _OF_POD_LABELS)
     spec = {
         "minMember": min_member,
         "queue": "" if label else queue,
         "priorityClassName": pod.spec.priority_class_name,
-        "minResources": min_resources(pod_requests(pod.spec), min_member),
+        "minResources": min_resources(pod_requests(pod.spec), owner, min_member),
     }
     metadata = {
         "name": auto_name(pod),
         "namespace": pod.metadata.namespace,
-        "ownerReferences": _owners(pod),
+        "ownerReferences": _owners(pod, owner),
         "annotations": _annotations(pod, owner),
         "labels": labels | {label.key: label.name} if label else labels,
     }
@@ -90,11 +93,14 @@ def build(
     }
 
 
-def _owners(pod: Pod) -> list[dict[str, Any]]:
-    """The pod's own owners if it has a controller, otherwise the pod. None of the references blocks the
+def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
+    """The job above them if it is known, else the pod's own owners if it has a controller, otherwise the
+    pod. None of the references blocks the
     owner's deletion: Muster would need the right to update the finalizers of every such owner."""
     meta = pod.metadata
-    if controller_of(meta.owner_references):
+    if owner is not None and owner.reference is not None:
+        owners = [owner.reference]
+    elif controller_of(meta.owner_references):
         owners = meta.owner_references or []
     else:
         owners = [OwnerReference("v1", "Pod", meta.name, meta.uid, controller=True)]

@@ -32,13 +32,14 @@ def min_resources(job: JobRecord) -> dict[str, str]:
     return quantities({name: amount for name, amount in asked.items() if name != PODS})
 
 
-def unit(job: JobRecord, queue: str) -> dict[str, Any]:
-    """As it is created. It belongs to the job, and ends with it."""
+def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
+    """As it is created. It belongs to the job, and ends with it. `members`: how many of its pods start
+    together."""
     spec = {
-        "minMember": job.needed,
+        "minMember": members,
         "queue": unit_queue(job, queue),
         "priorityClassName": job.priority_class,
-        "minResources": min_resources(job),
+        "minResources": min_resources(job) if members == job.needed else {},
     }
     owner = {
         "apiVersion": job.kind.api_version,
@@ -84,6 +85,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     job: JobRecord
     queue: str  # in which it waits or runs
+    members: int  # how many of its pods start together
     group: GroupRecord | None = None  # its PodGroup
     decision: GroupDecision | None = None  # on its group
     let_go: float | None = None  # since when it is not suspended, as far as was seen
@@ -159,13 +161,14 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     if managed.got_going:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
     queue = unit_queue(job, managed.queue)
-    wanted = {"minMember": job.needed, "queue": queue, "priorityClassName": job.priority_class}
+    wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
     there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
         there["queue"] = queue
     followed = wanted if job.suspended else ("minMember",)
     found = {name: wanted[name] for name in followed if there[name] != wanted[name]}
-    return found | ({"minResources": min_resources(job)} if job.suspended and "minMember" in found else {})
+    asked = min_resources(job) if managed.members == job.needed else None
+    return found | ({"minResources": asked} if job.suspended and "minMember" in found else {})
 
 
 # ---- what is written to a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend

@@ -1,21 +1,31 @@
 """Jobs of any kind, as the ledger remembers them, and the pods that they will make."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.base import Meta, Wire
-from extender.api.objects.cluster import Workload, WorkloadSpec
+from extender.api.objects.base import Meta, OwnerReference, Wire
 from extender.api.objects.pods import Pod
 from extender.api.quantities import BadQuantity
 from extender.api.workloads.children import MALFORMED
+from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, size_of
 from extender.api.workloads.pod_sets import JobPodSet, as_asked, least_of, pod_sets
 from extender.api.workloads.shape import JobOutcome, Json, Kinds, at, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.model.ownership import controller_of, group_name, group_name_of, queue_named_by
+from extender.domain.model.ownership import (
+    INHERITED,
+    NAMED_MAKERS,
+    OwnerRecord,
+    controller_of,
+    group_name,
+    group_name_of,
+    named_group,
+    queue_named_by,
+)
 from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
@@ -52,6 +62,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
     outcome: Outcome | None = None  # how it ended; None: it has not
     pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
+    gang: MadePods = MadePods()  # how many of these start together
     declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
     completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
     least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
@@ -64,6 +75,12 @@ class JobRecord(msgspec.Struct, frozen=True):
     def needed(self) -> int:
         """How many pods it makes at once."""
         return sum(part.count for part in self.pods)
+
+    def size(self, defaults: Defaults) -> GangSize:
+        """How many of its pods start together; `defaults`: of its namespace and its queue."""
+        template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
+        size = size_of(self.gang, template, defaults, waits=True)
+        return size._replace(members=min(size.members, self.needed))
 
     @property
     def unit(self) -> str:
@@ -161,15 +178,42 @@ def job_record(
         sets = _first_sets(obj, table)
         declared = sets if not job.status else _first_sets({**obj, "status": {}}, table)
         completions = at(obj, row.completions) if row.completions else None
-        record = replace(record, declared=sum(part.count for part in declared), completions=completions)
+        gang = gang_of(row, obj, {part.role: part.count for part in declared})
+        record = replace(record, gang=gang, declared=gang.pods, completions=completions)
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
 
 
-def owner_of_pods(job: AnyJob) -> Workload:
-    """The same object as the controller of its pods. Only for kinds of which Workload knows the fields."""
-    return Workload(job.metadata, msgspec.convert(job.spec, WorkloadSpec))
+def owner_of_pods(kind: JobKind, job: AnyJob, table: Kinds) -> OwnerRecord:
+    """The same object as what makes pods that name no group. Where its pods are not known, they start one by
+    one."""
+    meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
+    obj, gang, row = (
+        as_json(kind, job),
+        MadePods(1, asked=(meta.annotations or {}).get(keys.MIN_MEMBER, "")),
+        table.get(kind),
+    )
+    with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
+        gang = gang_of(
+            row, obj, {part.role: part.count for part in _first_sets({**obj, "status": {}}, table)}
+        )
+    return OwnerRecord(
+        uid=meta.uid,
+        gang=gang,
+        reference=OwnerReference(*kind, meta.name, meta.uid, True),
+        annotations={
+            key: text for key, text in (meta.annotations or {}).items() if key.startswith(INHERITED)
+        },
+        suspended=row is not None and is_suspended(row, obj),
+        run_limit=deadline if isinstance(deadline, int) else None,
+    )
+
+
+def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
+    """The key of the group of its pods that name none; see `ownership.maker_of`."""
+    by_name = named_group(OwnerReference(*kind, meta.name)) if kind in NAMED_MAKERS else ""
+    return GroupKey(f"{meta.namespace}/{by_name or group_name_of(meta.uid)}")
 
 
 def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from extender.api.configuration import Configuration
-from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, QUEUE
+from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, MIN_MEMBER, QUEUE
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree
 from extender.api.objects.queues import LocalQueue
 from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.shape import POD, Json, Path, WorkloadRow, is_suspended
 from extender.api.workloads.table import WORKLOADS
@@ -45,10 +46,15 @@ class QueuesOfJobs:
     def __init__(self, objects: Iterable[Created], by_quota: Mapping[str, str]) -> None:
         found = [*objects]
         self._local = records_by_key(_all(found, kinds.LOCAL_QUEUES, LocalQueue))
-        named = {
-            obj["metadata"]["name"]: (obj["metadata"].get("annotations") or {}).get(QUEUE, "")
+        self._annotations = {
+            (obj["kind"], obj["metadata"]["name"]): obj["metadata"].get("annotations") or {}
             for obj, _ in found
-            if obj["kind"] == kinds.NAMESPACES.name
+            if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
+        }
+        named = {
+            name: noted.get(QUEUE, "")
+            for (kind, name), noted in self._annotations.items()
+            if kind == kinds.NAMESPACES.name
         }
         self._of_namespace = {**by_quota, **{name: queue for name, queue in named.items() if queue}}
 
@@ -57,6 +63,11 @@ class QueuesOfJobs:
         label = job.local_queue
         local = find_local_queue(job.namespace, label, self._local, False) if label else None
         return job.queue or (local.leads_to if local else "") or self._of_namespace.get(job.namespace, "")
+
+    def defaults_of(self, job: JobRecord) -> Defaults:
+        """What its namespace and its queue say of how many of its pods start together."""
+        around = ((kinds.NAMESPACES.name, job.namespace), (kinds.QUEUES.name, self.of(job)))
+        return Defaults(*(self._annotations.get(each, {}).get(MIN_MEMBER, "") for each in around))
 
 
 def record_of(obj: Json) -> JobRecord:

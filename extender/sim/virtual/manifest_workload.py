@@ -30,7 +30,7 @@ from extender.domain.model.ownership import group_name
 from extender.domain.queues.quota_steps import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
-from extender.domain.snapshot.jobs import JobRules
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import Json, ResourceKind
@@ -90,7 +90,7 @@ def let_go(creation: Creation, queues: QueuesOfJobs) -> None:
             record = record_of(obj)
             queue = queues.of(record)
             if JobRules().manage(record, queue) and not record.fault:
-                _start(creation, place, unit(record, queue))
+                _start(creation, place, unit(record, queue, record.size(queues.defaults_of(record)).members))
         except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
@@ -123,7 +123,7 @@ def not_played(creation: Creation) -> Iterator[str]:
 # ---- objects
 
 ARRIVAL = "sim.kube-muster.io/arrival-seconds"
-_OWNERS = (("batch/v1", "Job"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
+_OWNERS = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
 Thing = TypeVar("Thing")
 
 
@@ -166,6 +166,12 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(quotas.namespaces.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
+        makers=tuple(
+            (JobKind(*name), job)
+            for name, row in WORKLOADS.items()
+            if row.makes_groups
+            for job in _all(made[name], AnyJob)
+        ),
         groups=tuple(groups),
         members=tuple(_member(pod, comes, run_seconds) for pod in made[_name(kinds.PODS)]),
         unasked=tuple(left),

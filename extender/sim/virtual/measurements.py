@@ -13,12 +13,15 @@ from typing import NamedTuple
 import msgspec
 
 from extender.api.keys import ROOT_QUEUE
+from extender.api.workloads.gangs import Defaults, size_of
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import owner_record, spoken_group_name
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_owner
 from extender.domain.model.resources import offered, total
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
+from extender.domain.snapshot.jobs import group_made_by, owner_of_pods
 from extender.sim.virtual.simulation import Observer
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
@@ -223,10 +226,13 @@ class Measurements(Observer):
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
     """How many members each group needs to start: its PodGroup says so, or the owner of its pods."""
-    needed = {
-        group_of_owner(owner.metadata.namespace, owner.metadata.uid): owner_record(owner).min_member
+    gangs = {
+        group_of_owner(owner.metadata.namespace, owner.metadata.uid): owner_record(owner).gang
         for owner in workload.owners
     }
+    for kind, job in workload.makers:
+        gangs[group_made_by(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
+    needed = {key: size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
     for _, group in workload.groups:
         needed[GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")] = group.spec.min_member
     return needed

@@ -57,6 +57,8 @@ class VirtualCluster:
         self.ledger.intake.set_quota_namespaces(dict(workload.entering))
         for owner in workload.owners:
             self.ledger.intake.set_owner(owner)
+        for kind, job in workload.makers:
+            self.ledger.intake.set_maker(kind, job)
 
     def add(self, pod: Pod) -> PodRecord:
         """A pod comes; one that names a node runs there."""

@@ -10,6 +10,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.sim.files.unasked import Unasked
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,8 +37,9 @@ class GroupArrival(NamedTuple):
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
-    """`entering`: namespaces, each with the queue that its quota gives it; `owners`: the controllers of pods;
-    `unasked`: what Muster is not asked to start; `notes`: what is to be told of the files."""
+    """`entering`: namespaces, each with the queue that its quota gives it; `owners` and `makers`: the
+    controllers of pods, among them jobs; `unasked`: what Muster is not asked to start; `notes`: what is to be
+    told of the files."""
 
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -46,6 +48,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     local_queues: tuple[LocalQueue, ...] = ()
     entering: tuple[tuple[str, str], ...] = ()
     owners: tuple[Workload, ...] = ()
+    makers: tuple[tuple[JobKind, AnyJob], ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()
     unasked: tuple[Unasked, ...] = ()

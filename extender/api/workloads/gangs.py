@@ -1,0 +1,94 @@
+"""How many pods of a job start together. The first of these that says it counts:
+
+    the job's annotation ── its pod template's ── its namespace's ── its queue's ── its kind
+
+The annotation is `kube-muster.io/min-member`: `all`, or a number.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from extender.api import keys
+from extender.api.workloads.shape import MOST, Json, WorkloadRow, at
+
+ALL = "all"
+
+
+class MadePods(msgspec.Struct, frozen=True, gc=False):
+    """The pods that a job, or another controller of pods, makes for one group."""
+
+    pods: int = 1
+    """All that it makes before any of them has ended."""
+    sets: int = 1
+    """How many sorts of pods these are."""
+    at_once: int = 1
+    """How many of these it makes before any of them runs."""
+    together: bool = False
+    """Whether pods of its kind work together."""
+    asked: str = ""
+    """What its annotation says; empty if it has none."""
+    volcano: int | None = None
+    """What Volcano's annotation says: text that is no number counts as 1. None: it has none."""
+
+
+class GangSize(NamedTuple):
+    members: int
+    """How many start together."""
+    fault: str = ""
+    """What is wrong with an annotation, for people; then `members` is what the kind says."""
+
+
+class Defaults(NamedTuple):
+    """What the annotations of a namespace and of a queue say; empty where there are none."""
+
+    namespace: str = ""
+    queue: str = ""
+
+
+def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> MadePods:
+    """`counts`: by role, the pods of its sets that come at the start. Raises MALFORMED."""
+    annotations, pods = at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
+    at_once = row.at_once(obj, counts) if row is not None else pods
+    together = row is not None and row.together(obj)
+    return MadePods(pods, len(counts), at_once, together, *asked_by(annotations))
+
+
+def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
+    """The fields `asked` and `volcano`."""
+    text = annotations.get(keys.VOLCANO_MIN_MEMBER)
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 10
+    volcano = int(text) if text is not None and is_number else None if text is None else 1
+    return annotations.get(keys.MIN_MEMBER, ""), volcano
+
+
+def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: bool) -> GangSize:
+    """`gang`: None where it is not known who makes the pods. `template`: the annotation of the pods. `waits`:
+    the job waits suspended, for the room of all its pods, in whatever order they come."""
+    most = None if gang is None else gang.pods if waits else gang.at_once
+    usual = most if gang and most and (waits or gang.together) else 1
+    asked = (gang.asked if gang else "") or template
+    if asked:
+        return _read(asked, gang, most, usual)
+    if gang and gang.volcano is not None and not waits:
+        return GangSize(gang.volcano)
+    for text, whose in ((defaults.namespace, "of its namespace"), (defaults.queue, "of its queue")):
+        if text and most is not None:
+            found = _read(text, None, most, usual, whose)
+            return found._replace(members=min(found.members, max(most, 1)))
+    return GangSize(usual)
+
+
+def _read(text: str, gang: MadePods | None, most: int | None, usual: int, whose: str = "") -> GangSize:
+    where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", whose)))
+    if text == ALL and most is not None:
+        return GangSize(max(most, 1))
+    if text == ALL:
+        return GangSize(usual, f"{where}: got {ALL!r}; how many pods that is, is not known: write a number")
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) <= MOST):
+        return GangSize(usual, f"{where}: got {text!r:.50}; allowed is {ALL}, or a whole number from 1")
+    number = int(text)
+    if gang is not None and 0 < gang.pods < number:
+        return GangSize(usual, f"{where}: got {number}; it makes {gang.pods} at once")
+    return GangSize(number if most is None else max(min(number, most), 1))

@@ -1,0 +1,158 @@
+"""How many pods of a job start together, by its kind and by annotations."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.workloads.gangs import Defaults, MadePods, gang_of, size_of
+from extender.api.workloads.pod_sets import pod_sets
+from extender.api.workloads.shape import Json
+from tests.api.job_files import put, row_of, waiting
+
+KUBEFLOW = {
+    "pytorchjob": 3,
+    "tfjob": 6,
+    "xgboostjob": 3,
+    "paddlejob": 2,
+    "jaxjob": 2,
+    "mpijob": 3,
+    "mpijob-v1": 3,
+}
+WHOLE = KUBEFLOW | {"jobset": 9, "raycluster": 5, "rayjob": 5}
+
+
+def gang(obj: Json) -> MadePods:
+    return gang_of(row_of(obj), obj, {part.role: part.count for part in pod_sets(obj) if not part.later})
+
+
+def members(obj: Json, waits: bool = False) -> int:
+    return size_of(gang(obj), "", Defaults(), waits).members
+
+
+@pytest.mark.parametrize(("name", "pods"), WHOLE.items())
+def test_pods_that_work_together_start_together(name: str, pods: int) -> None:
+    assert members(waiting(name)) == members(waiting(name), waits=True) == pods
+
+
+def job(**spec: Any) -> Json:
+    return {**waiting("job"), "spec": {**waiting("job")["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "together"),
+    [
+        ({"parallelism": 3, "completions": 3, "completionMode": "Indexed"}, 3),
+        ({"parallelism": None, "completions": 1, "completionMode": "Indexed"}, 1),
+        ({"parallelism": 2, "completions": 3, "completionMode": "Indexed"}, 1),
+        ({"parallelism": 3, "completions": 3, "completionMode": "NonIndexed"}, 1),
+        ({"parallelism": 3, "completions": None}, 1),
+    ],
+)
+def test_a_job_is_a_gang_if_each_pod_has_its_index_and_all_run_at_once(
+    spec: dict[str, Any], together: int
+) -> None:
+    assert members(job(**spec)) == together
+
+
+def test_a_job_that_waits_suspended_waits_for_the_room_of_all_its_pods() -> None:
+    assert members(job(parallelism=3, completions=3), waits=True) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "at_once", "pods"),
+    [
+        ("sparkapplication", {}, 1, 3),  # the driver asks for the executors once it runs
+        ("mpijob", {"launcherCreationPolicy": "WaitForWorkersReady"}, 2, 3),
+        ("jobset", {"startupPolicy": {"startupPolicyOrder": "InOrder"}}, 1, 9),
+        ("leaderworkerset", {}, 3, 6),
+        ("leaderworkerset", {"startupPolicy": "LeaderReady"}, 1, 6),
+    ],
+)
+def test_what_comes_only_once_others_run_is_not_waited_for(
+    name: str, change: dict[str, Any], at_once: int, pods: int
+) -> None:
+    obj = waiting(name)
+    obj = put(obj, ("spec",), {**obj["spec"], **change})
+    assert (members(obj), gang(obj).pods) == (at_once, pods)
+
+
+def test_jobs_of_a_job_set_that_depend_on_others_are_not_waited_for() -> None:
+    obj = waiting("jobset")
+    driver, workers = obj["spec"]["replicatedJobs"]
+    after = {**workers, "dependsOn": [{"name": driver["name"], "status": "Ready"}]}
+    obj = put(obj, ("spec", "replicatedJobs"), [driver, after])
+    assert (members(obj), members(obj, waits=True)) == (1, 9)
+
+
+def test_of_an_autoscaled_ray_cluster_the_least_workers_are_waited_for() -> None:
+    obj = put(waiting("raycluster"), ("spec", "enableInTreeAutoscaling"), True)
+    (workers,) = obj["spec"]["workerGroupSpecs"]
+    assert members(obj) == 1 + workers["minReplicas"] * workers["numOfHosts"] < gang(obj).pods
+
+
+# ---- annotations
+
+EIGHT = MadePods(pods=8, at_once=8)
+TRAINING = replace(EIGHT, together=True)
+NOTHING = Defaults()
+
+
+@pytest.mark.parametrize(
+    ("given", "template", "defaults", "waits", "expected"),
+    [
+        (EIGHT, "", NOTHING, False, 1),
+        (TRAINING, "", NOTHING, False, 8),
+        (EIGHT, "", NOTHING, True, 8),
+        (None, "", NOTHING, False, 1),
+        (replace(EIGHT, asked="all"), "", NOTHING, False, 8),
+        (replace(TRAINING, asked="1"), "", NOTHING, False, 1),
+        (replace(TRAINING, asked="6"), "3", Defaults("2", "1"), False, 6),
+        (replace(TRAINING, asked="6"), "", NOTHING, True, 6),
+        (TRAINING, "3", Defaults("2", "1"), False, 3),
+        (TRAINING, "", Defaults("2", "1"), False, 2),
+        (TRAINING, "", Defaults("", "1"), False, 1),
+        (EIGHT, "", Defaults("all"), False, 8),
+        (EIGHT, "", Defaults("99"), False, 8),
+        (None, "", Defaults("all", "4"), False, 1),
+        (None, "4", NOTHING, False, 4),
+        (replace(EIGHT, volcano=2), "", Defaults("all"), False, 2),
+        (replace(EIGHT, volcano=20), "", NOTHING, False, 20),
+        (replace(EIGHT, volcano=2, asked="4"), "", NOTHING, False, 4),
+        (replace(EIGHT, volcano=2), "3", NOTHING, False, 3),
+        (replace(EIGHT, volcano=2), "", NOTHING, True, 8),
+        (MadePods(pods=3, at_once=1, together=True, asked="all"), "", NOTHING, False, 1),
+        (MadePods(pods=3, at_once=1, together=True, asked="2"), "", NOTHING, False, 1),
+        (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
+        (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
+    ],
+)
+def test_the_first_that_says_it_counts(
+    given: MadePods | None, template: str, defaults: Defaults, waits: bool, expected: int
+) -> None:
+    assert size_of(given, template, defaults, waits) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("some", "got 'some'; allowed is all, or a whole number from 1"),
+        ("0", "got '0'; allowed is all, or a whole number from 1"),
+        ("-1", "got '-1'"),
+        ("²", "got '²'"),
+        ("9" * 100, "allowed is all"),
+        ("9", "got 9; it makes 8 at once"),
+    ],
+)
+def test_what_cannot_be_is_told(text: str, words: str) -> None:
+    found = size_of(replace(TRAINING, asked=text), "", NOTHING, waits=False)
+    assert found.fault.startswith(f"annotation {keys.MIN_MEMBER}: ")
+    assert words in found.fault
+    assert found.members == 8
+
+
+def test_it_is_told_whose_annotation_it_is() -> None:
+    assert "of its namespace: got 'x'" in size_of(EIGHT, "", Defaults("x"), waits=False).fault
+    assert "of its queue: got 'x'" in size_of(EIGHT, "", Defaults("", "x"), waits=False).fault
+    assert "write a number" in size_of(None, "all", NOTHING, waits=False).fault
