@@ -119,113 +119,83 @@ def _duration(_context: click.Context, _parameter: click.Parameter, value: str |
 
 _OF_AMOUNTS = {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
 _OF_COUNTS = {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
+_OF_FACTOR = {"metavar": "FACTOR", "callback": _factor}
 _OF_TRUTH = {
     "type": click.Choice(["true", "false"]),
     "callback": lambda _, __, value: value and value == "true",
 }
 _OF_TIME = {"metavar": "DURATION", "callback": _duration}
 _WEIGHTS, _WHOLE = {"type": click.IntRange(1, _HEAVIEST)}, {"type": click.IntRange(0, _INT32)}
+_INT = {"type": click.IntRange(-_INT32 - 1, _INT32)}
 _STATES = {"type": click.Choice(["Open", "Closed"])}
 _ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed"])}
 _STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
 
 
 class _Flag(NamedTuple):
-    """`names`: the last one is long. `path`: where it stands in the spec. `kind`: for click.option."""
+    """`written`: its names, the long one last. `kind`: for click.option. `place`: in the spec, if it is not
+    called as the flag."""
 
-    names: tuple[str, ...]
-    path: tuple[str, ...]
-    help: str
+    written: str
     kind: Mapping[str, Any]
+    help: str
+    place: str = ""
 
     @property
-    def parameter(self) -> str:
-        return self.names[-1].removeprefix("--").replace("-", "_")
+    def name(self) -> str:
+        return self.written.rpartition("--")[2]
+
+    @property
+    def path(self) -> list[str]:
+        first, *others = self.name.split("-")
+        return (self.place or first + "".join(map(str.capitalize, others))).split(".")
 
 
-_FLAGS = tuple(
-    _Flag(tuple(names.split()), tuple(path.split(".")), help, kind)
-    for names, path, help, kind in (
-        ("-w --weight", "weight", "Its part of what queues share.", _WEIGHTS),
-        ("--capability", "capability", "The most that the queue may use.", _OF_AMOUNTS),
-        ("--deserved", "deserved", "What it deserves before the rest is divided by weight.", _OF_AMOUNTS),
-        ("--guarantee", "guarantee.resource", "Reserved for the queue even while it is idle.", _OF_AMOUNTS),
-        (
-            "--borrowing-limit",
-            "borrowingLimit",
-            "The most that it may use above what it deserves.",
-            _OF_AMOUNTS,
-        ),
-        ("--lending-limit", "lendingLimit", "The most of --deserved that others may use.", _OF_AMOUNTS),
-        (
-            "--oversell",
-            "oversell",
-            "How many times its capability may be admitted.",
-            {"metavar": "FACTOR", "callback": _factor},
-        ),
-        ("--parent", "parent", "The queue above it.", {"metavar": "QUEUE"}),
-        ("--priority", "priority", "Queues of higher priority are served first.", _WHOLE),
-        ("-S --state", "state", "Whether it takes groups.", _STATES),
-        (
-            "--reclaimable",
-            "reclaimable",
-            "Whether others may take back what it uses above its share.",
-            _OF_TRUTH,
-        ),
-        (
-            "--restricted",
-            "restricted",
-            'Whether using it takes the verb "use" on it, granted by RBAC.',
-            _OF_TRUTH,
-        ),
-        (
-            "--dequeue-strategy",
-            "dequeueStrategy",
-            "Which of its groups is tried next, and whether others may pass it.",
-            _ORDERS,
-        ),
-        (
-            "--priority-threshold",
-            "priorityThreshold",
-            "With the strategy mixed: from which priority on groups let none pass.",
-            {"type": click.IntRange(-_INT32 - 1, _INT32)},
-        ),
-        ("--ageing", "ageing", "The priority that its groups gain per hour of waiting.", _WHOLE),
-        ("--stop-policy", "stopPolicy", "Whether it admits nothing new, and drains.", _STOPS),
-        ("--limits", "limits", "The most that it runs at once.", _OF_COUNTS),
-        ("--user-limits", "limits.perUser", "The most that it runs at once for each user.", _OF_COUNTS),
-        (
-            "--namespace-limits",
-            "limits.perNamespace",
-            "The most that it runs at once for each namespace.",
-            _OF_COUNTS,
-        ),
-        (
-            "--default-request",
-            "defaultRequest",
-            "What a member counts for before it is there, in groups without minResources.",
-            _OF_AMOUNTS,
-        ),
-        (
-            "--reserve-after",
-            "reserveAfter",
-            "How long a group waits before room is reserved for it.",
-            _OF_TIME,
-        ),
-        (
-            "--start-timeout",
-            "startTimeout",
-            "How long a job that waited suspended may take until all its pods run.",
-            _OF_TIME,
-        ),
-        ("--max-run-time", "maxRunTime", "How long a job that waited suspended may run.", _OF_TIME),
-    )
+_FLAGS = (
+    _Flag("-w --weight", _WEIGHTS, "Its part of what queues share."),
+    _Flag("--capability", _OF_AMOUNTS, "The most that the queue may use."),
+    _Flag("--deserved", _OF_AMOUNTS, "What it deserves before the rest is divided by weight."),
+    _Flag("--guarantee", _OF_AMOUNTS, "Reserved for the queue even while it is idle.", "guarantee.resource"),
+    _Flag("--borrowing-limit", _OF_AMOUNTS, "The most that it may use above what it deserves."),
+    _Flag("--lending-limit", _OF_AMOUNTS, "The most of --deserved that others may use."),
+    _Flag("--oversell", _OF_FACTOR, "How many times its capability may be admitted."),
+    _Flag("--parent", {"metavar": "QUEUE"}, "The queue above it."),
+    _Flag("--priority", _WHOLE, "Queues of higher priority are served first."),
+    _Flag("-S --state", _STATES, "Whether it takes groups."),
+    _Flag("--reclaimable", _OF_TRUTH, "Whether others may take back what it uses above its share."),
+    _Flag("--restricted", _OF_TRUTH, 'Whether using it takes the verb "use" on it, granted by RBAC.'),
+    _Flag(
+        "--dequeue-strategy", _ORDERS, "Which of its groups is tried next, and whether others may pass it."
+    ),
+    _Flag(
+        "--priority-threshold", _INT, "With the strategy mixed: from which priority on groups let none pass."
+    ),
+    _Flag("--ageing", _WHOLE, "The priority that its groups gain per hour of waiting."),
+    _Flag("--stop-policy", _STOPS, "Whether it admits nothing new, and drains."),
+    _Flag("--limits", _OF_COUNTS, "The most that it runs at once."),
+    _Flag("--user-limits", _OF_COUNTS, "The most that it runs at once for each user.", "limits.perUser"),
+    _Flag(
+        "--namespace-limits",
+        _OF_COUNTS,
+        "The most that it runs at once for each namespace.",
+        "limits.perNamespace",
+    ),
+    _Flag(
+        "--default-request",
+        _OF_AMOUNTS,
+        "What a member counts for before it is there, in groups without minResources.",
+    ),
+    _Flag("--reserve-after", _OF_TIME, "How long a group waits before room is reserved for it."),
+    _Flag(
+        "--start-timeout", _OF_TIME, "How long a job that waited suspended may take until all its pods run."
+    ),
+    _Flag("--max-run-time", _OF_TIME, "How long a job that waited suspended may run."),
 )
 
 
 def spec_flags(command: F) -> F:
     for flag in reversed(_FLAGS):
-        command = click.option(*flag.names, help=flag.help, **flag.kind)(command)
+        command = click.option(*flag.written.split(), help=flag.help, **flag.kind)(command)
     return command
 
 
@@ -234,7 +204,7 @@ def taken(options: Json) -> Json:
     Amounts and counts join those of flags for the same field."""
     spec: Json = {}
     for flag in _FLAGS:
-        if (value := options.pop(flag.parameter)) is not None:
+        if (value := options.pop(flag.name.replace("-", "_"))) is not None:
             *above, last = flag.path
             place = spec
             for step in above:
@@ -293,7 +263,7 @@ def create_queue(name: str | None, named: str | None, dry_run: str, output: str 
         for step in flag.path:
             found = found.get(step) if isinstance(found, dict) else None
         if isinstance(found, dict) and None in found.values():
-            raise click.UsageError(f"{flag.names[-1]}: got NAME-; allowed in a new queue is {_AMOUNTS}")
+            raise click.UsageError(f"--{flag.name}: got NAME-; allowed in a new queue is {_AMOUNTS}")
     queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     if dry_run != CLIENT:
         with opened(Flags(**rest)) as place:
@@ -314,7 +284,7 @@ def update_queue(name: str | None, named: str | None, dry_run: str, output: str 
     """Change what the flags name, and nothing else. `--capability cpu-` takes the limit of cpu away."""
     name, spec = the_name(name, named), taken(rest)
     if not spec:
-        allowed = ", ".join(flag.names[-1] for flag in _FLAGS)
+        allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)
         raise click.UsageError(f"nothing to change; allowed is at least one of {allowed}")
     with opened(Flags(**rest)) as place:
         changed = updated(place, name, spec, dry_run)

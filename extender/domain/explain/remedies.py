@@ -5,84 +5,51 @@ Backticks mark what a user types or writes in YAML. The page shows them, a termi
 
 from collections.abc import Mapping
 
+from extender.api.texts import texts
 from extender.domain.model.reasons import Reason
 from extender.domain.model.reasons import sentence as meaning_of
 
-REMEDIES: Mapping[Reason, str] = {
-    Reason.GROUP_NOT_FOUND: (
-        "Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation "
-        "`scheduling.k8s.io/group-name`."
-    ),
-    Reason.QUEUE_NOT_FOUND: (
-        "Create the queue, or name another in `spec.queue`; create the LocalQueue if the message names one."
-    ),
-    Reason.INVALID_SPEC: (
-        "Correct that field of the PodGroup or, if the message says so, of the queue or LocalQueue."
-    ),
-    Reason.QUEUE_NOT_OPEN: ("Open the queue (`spec.state: Open`), or name another."),
-    Reason.NAMESPACE_NOT_ALLOWED: (
-        "Name a queue that takes groups of the namespace, or have the namespace labelled as the queue's "
-        "`spec.namespaceSelector` asks."
-    ),
-    Reason.QUEUE_STOPPED: (
-        "Wait until whoever stopped the queue or LocalQueue resumes it (`spec.stopPolicy: None`), or name "
-        "another."
-    ),
-    Reason.HELD: "Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.",
-    Reason.START_TIMED_OUT: (
-        "Look at why its pods did not run (images, volumes), then let it try again: `muster job resume NAME`."
-    ),
-    Reason.NOT_ENOUGH_MEMBERS: (
-        "Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the "
-        "same namespace and has the right `schedulerName`."
-    ),
-    Reason.NEVER_FITS: (
-        "Request less, loosen node selectors, add larger nodes, or raise the queue's capability. The "
-        "group is judged again whenever the cluster changes."
-    ),
-    Reason.QUEUE_CEILING: (
-        "Wait for other groups of the queue to end, or raise its `spec.capability` or, if the message counts "
-        "groups or pods, its `spec.limits`. Guarantees of other queues lower the ceiling, too. A ceiling as "
-        "high as the whole cluster is not counted as one; the reason is then `NoRoom`."
-    ),
-    Reason.QUEUE_SHARE: (
-        "Wait: room that other queues do not claim is lent. A higher `spec.weight` gives the queue a "
-        "larger share."
-    ),
-    Reason.BEHIND_OTHERS: (
-        "Wait until that group starts or is deleted: the queue's `dequeueStrategy` is `fifo`, or `mixed` and "
-        "that group's priority is high. With another strategy, groups that fit may overtake."
-    ),
-    Reason.NO_ROOM: (
-        "Wait for running pods to end, or request less. Administrators can see on the debug pages what "
-        "holds each node."
-    ),
-    Reason.FRAGMENTED: (
-        "Use smaller members, which fit into more places, or wait for a whole node to become free."
-    ),
-    Reason.RESERVED: (
-        "Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end before that "
-        "may go first."
-    ),
-    Reason.RECLAIMING: "Wait: pods are being evicted for it, and the room is kept until it starts.",
-    Reason.BACKING_OFF: (
-        "Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes ("
-        "`--start-backoff`, `--start-backoff-max`)."
-    ),
-    Reason.WINDOW_FULL: ("Wait until the other members have started. An administrator may raise `--window`."),
-    Reason.TOO_LARGE_FOR_WINDOW: (
-        "An administrator has to raise `--window` to at least the size of the group."
-    ),
-    Reason.REFUSED_BY_SCHEDULER: (
-        "Read the scheduler's message; volumes and spread constraints are the usual causes. Muster "
-        "forgets a refusal after a minute, or when the node changes."
-    ),
-    Reason.NOT_READY: (
-        "Wait for `/readyz`. If a pod stays like this, either it could not be read ("
-        "`/debug/bad-objects`) or its `schedulerName` is not among `--scheduler-name`."
-    ),
-}
-
+_TEXTS = texts("""
+GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation
+  `scheduling.k8s.io/group-name`.
+QueueNotFound: Create the queue, or name another in `spec.queue`; create the LocalQueue if the message names
+  one.
+InvalidSpec: Correct that field of the PodGroup or, if the message says so, of the queue or LocalQueue.
+QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
+NamespaceNotAllowed: Name a queue that takes groups of the namespace, or have the namespace labelled as the
+  queue's `spec.namespaceSelector` asks.
+QueueStopped: Wait until whoever stopped the queue or LocalQueue resumes it (`spec.stopPolicy: None`), or name
+  another.
+Held: Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.
+StartTimedOut: Look at why its pods did not run (images, volumes), then let it try again: `muster job resume
+  NAME`.
+NotEnoughMembers: Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the
+  same namespace and has the right `schedulerName`.
+NeverFits: Request less, loosen node selectors, add larger nodes, or raise the queue's capability. The group
+  is judged again whenever the cluster changes.
+QueueCeiling: Wait for other groups of the queue to end, or raise its `spec.capability` or, if the message
+  counts groups or pods, its `spec.limits`. Guarantees of other queues lower the ceiling, too. A ceiling as
+  high as the whole cluster is not counted as one; the reason is then `NoRoom`.
+QueueShare: Wait: room that other queues do not claim is lent. A higher `spec.weight` gives the queue a larger
+  share.
+BehindOthers: Wait until that group starts or is deleted: the queue's `dequeueStrategy` is `fifo`, or `mixed`
+  and that group's priority is high. With another strategy, groups that fit may overtake.
+NoRoom: Wait for running pods to end, or request less. Administrators can see on the debug pages what holds
+  each node.
+Fragmented: Use smaller members, which fit into more places, or wait for a whole node to become free.
+Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end before that may
+  go first.
+Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.
+BackingOff: Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes (`--start-backoff`,
+  `--start-backoff-max`).
+WindowFull: Wait until the other members have started. An administrator may raise `--window`.
+TooLargeForWindow: An administrator has to raise `--window` to at least the size of the group.
+RefusedByScheduler: Read the scheduler's message; volumes and spread constraints are the usual causes. Muster
+  forgets a refusal after a minute, or when the node changes.
+NotReady: Wait for `/readyz`. If a pod stays like this, either it could not be read (`/debug/bad-objects`) or
+  its `schedulerName` is not among `--scheduler-name`.
+""")
+REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.items()}
 
 # Which others stand in the way of a group: all that hold room, or those of its own queue.
 FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
