@@ -38,6 +38,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "spec.minMember: got -1",
         [("correct it", f"kubectl -n team edit {GROUP}", "patch podgroups in team")],
     ),
+    Reason.TOO_COMPLEX: ("pod g-0 has 300 host ports; 256 are judged at most", []),
     Reason.QUEUE_NOT_OPEN: (
         "queue research is Closed, because queue lab above it is closed",
         [("open it", "muster queue open research", "patch queues research")],

@@ -4,12 +4,21 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.pods import LabelSelector
+from extender.api.objects.pods import (
+    Affinity,
+    Container,
+    LabelSelector,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    Port,
+)
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason, Verdict, refusal
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue, stranger
+from tests.domain.builders import HOSTNAME, apart, group, node, on_nodes, pod, queue, stranger
 from tests.domain.world import World, gang, nodes, timestamp
 
 GPU = "x.io/gpu"
@@ -20,6 +29,16 @@ class Case(NamedTuple):
     reason: Reason
     detail: str
     make: Callable[[], World]
+
+
+def many_apart(count: int) -> Affinity:
+    terms = [PodAffinityTerm(HOSTNAME, LabelSelector({"app": f"{n}"})) for n in range(count)]
+    return Affinity(pod_anti_affinity=PodAffinity(terms))
+
+
+def with_host_ports(each: Pod, count: int) -> Pod:
+    ports = [Port(host_port=number) for number in range(1, count + 1)]
+    return replace(each, spec=replace(each.spec, containers=[Container(ports=ports)]))
 
 
 def refused_everywhere() -> World:
@@ -59,6 +78,28 @@ CASES = {
         Reason.QUEUE_NOT_OPEN,
         "queue q is Closing",
         lambda: World(node("n"), queue("q", spec_state="Closed"), gang("g", 1, queue="q")),
+    ),
+    "a queue's name that no object can have": Case(
+        Reason.INVALID_SPEC,
+        f"the name of its queue, {'q' * 40}…, has more than 253 characters",
+        lambda: World(node("n"), gang("g", 1, queue="q" * 254)),
+    ),
+    "more terms than are judged": Case(
+        Reason.TOO_COMPLEX,
+        "pod g-0 has 65 required pod (anti-)affinity terms; 64 are judged at most",
+        lambda: World(node("n"), gang("g", 1, affinity=many_apart(65))),
+    ),
+    "more host ports than are judged": Case(
+        Reason.TOO_COMPLEX,
+        "pod p has 257 host ports; 256 are judged at most",
+        lambda: World(node("n"), gang("g", 1), with_host_ports(pod("p", "g"), 257)),
+    ),
+    "more text than is judged": Case(
+        Reason.TOO_COMPLEX,
+        "pod g-0 has 193 KiB of selectors, affinity, tolerations and volumes; 128 are judged at most",
+        lambda: World(
+            node("n"), gang("g", 1, affinity=on_nodes("own", "In", *("x" * 97 for _ in range(2000))))
+        ),
     ),
     "a namespace that the queue does not take": Case(
         Reason.NAMESPACE_NOT_ALLOWED,
@@ -244,6 +285,16 @@ def test_why_a_group_waits(case: Case) -> None:
     assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, case.reason)
     assert world.detail("g") == case.detail
     assert not world.plan("g")
+
+
+def test_a_groups_name_that_no_object_can_have_is_said_in_short() -> None:
+    """A name of 250,000 characters would be repeated in each line about the group."""
+    world = World(node("n"), [pod(f"p{n}", "g" * 250_000, gated=False) for n in range(3)]).settle()
+    (decision,) = world.decisions.groups.values()
+    assert decision.reason is Reason.INVALID_SPEC
+    assert decision.detail == f"the name of its group, {'g' * 40}…, has more than 253 characters"
+    assert len(decision.key) < 100
+    assert World(node("n"), gang("g" * 253, 1)).settle().verdict("g" * 253) is Verdict.STARTING
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -15,6 +15,8 @@ GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name i
 QueueNotFound: Create the queue, or name another in `spec.queue`; create the LocalQueue if the message names
   one.
 InvalidSpec: Correct that field of the PodGroup or, if the message says so, of the queue or LocalQueue.
+TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, and 128 KiB of
+  selectors, affinity, tolerations and volumes.
 QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
 NamespaceNotAllowed: Name a queue that takes groups of the namespace, or have the namespace labelled as the
   queue's `spec.namespaceSelector` asks.

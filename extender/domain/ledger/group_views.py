@@ -9,6 +9,7 @@ from extender.api import keys
 from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
+from extender.domain.model.ownership import too_long
 from extender.domain.model.records import GroupKey, Needs
 from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import series_of
@@ -174,7 +175,7 @@ class GroupViews:
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
             aborted=named.lost_its_queue(group) or named.is_suspended(group),
-            spec=self._spec(group),
+            spec=self._spec(group, queue),
             job=JobState(
                 managed=job is not None,
                 let_go=job is not None and job.is_let_go,
@@ -210,16 +211,17 @@ class GroupViews:
             by_flavor=self._by_flavor(group),
         )
 
-    def _spec(self, group: Group) -> GroupSpec:
+    def _spec(self, group: Group, queue: str) -> GroupSpec:
         record, is_sized = group.record, group.job is not None or group.is_implied
-        job_fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
+        fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
+        fault = fault or too_long("group", group.key) or too_long("queue", queue)
         if record is None:  # pods that name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            return GroupSpec(False, job_fault, False, {}, None, True, series, "", "")
+            return GroupSpec(False, fault, False, {}, None, True, series, "", "")
         return GroupSpec(
             recorded=True,
-            fault=job_fault or record.fault,
+            fault=fault or record.fault,
             held=record.held,
             min_resources=record.min_resources,
             run_time=record.run_time,

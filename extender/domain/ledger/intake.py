@@ -111,7 +111,6 @@ class Intake:
                 kind, whole, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
             )
             if self._registry.jobs.put(record):
-                self._pods.forget_old_shapes()
                 self._note_turned([record.group])
 
     def drop_job(self, namespace: str, uid: str) -> None:

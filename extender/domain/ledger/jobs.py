@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
 from extender.api.workloads.shape import Json, WorkloadRow, is_suspended
 from extender.domain.model.records import GroupKey
-from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 
 # ---- Sets by key, as indexes: one that becomes empty is not kept.
@@ -67,11 +66,6 @@ class Jobs:
     def with_label(self) -> list[GroupKey]:
         """Those that name any LocalQueue."""
         return [key for key, job in self._records.items() if job.local_queue is not None]
-
-    @property
-    def shapes(self) -> set[Shape]:
-        """Those of the pods that they will make."""
-        return {part.pod.shape for job in self._records.values() for part in job.pods}
 
 
 class Runtimes:

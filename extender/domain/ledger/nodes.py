@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -144,7 +145,7 @@ class NodeCapacity:
         self._vacant: list[int] = []  # rows
         self._changed_rows: set[int] = set()  # since the table was last made
         self._table = NodeTable()
-        self._asked: dict[Shape, tuple[Rows, AmountRows] | None] = {}  # see `_columns_asked`
+        self._asked: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
         self._ports = HostPorts()
         self._terms = Terms()
 
@@ -287,10 +288,6 @@ class NodeCapacity:
 
     def unwatch_terms(self, pod: PodRecord) -> None:
         self._terms.unwatch(pod.uid)
-
-    def keep_only(self, used: set[Shape]) -> None:
-        """Forget what was computed for shapes that no pod has any more."""
-        self._asked = {shape: asked for shape, asked in self._asked.items() if shape in used}
 
     # ---- inside
 

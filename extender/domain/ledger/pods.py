@@ -17,8 +17,6 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape, Shapes
 from extender.domain.model.wire_records import foreign_record, pod_record
 
-_FEW_SHAPES = 1000
-
 
 class Pods:
     """`left`: the scheduler names whose pods are left to another scheduler for now. Single look-ups are made
@@ -34,7 +32,6 @@ class Pods:
         self._clock, self._lock = parts.clock, parts.lock
         self._others: dict[Uid, PodRecord] = {}
         self._others_now: Mapping[Uid, PodRecord] | None = None  # a copy that does not change
-        self._most_shapes = _FEW_SHAPES
 
     # ---- reading
 
@@ -118,14 +115,6 @@ class Pods:
             group.last_record = None
         self._registry.touch(pod.group)
 
-    def forget_old_shapes(self) -> None:
-        """Forget shapes that no pod has any more, each time the number of shapes has doubled."""
-        if len(self.shapes) > self._most_shapes:
-            used = {pod.shape for pod in self.by_uid.values()} | self._registry.jobs.shapes
-            self.shapes.keep_only(used)
-            self._claims.capacity.keep_only(used)
-            self._most_shapes = 2 * len(used) + _FEW_SHAPES
-
     def _set(self, record: PodRecord) -> None:
         before = self.by_uid.get(record.uid)
         if record == before:
@@ -147,7 +136,6 @@ class Pods:
             self.leave_group(before)
         self.by_uid[record.uid] = record
         self._count_among_others(record, is_other=record.holds_room and not record.group)
-        self.forget_old_shapes()
         if record.group:
             self._claims.capacity.watch_terms(record)
         elif before is not None and before.group:

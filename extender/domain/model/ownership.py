@@ -139,7 +139,7 @@ def group_name(pod: Pod) -> str:
     """The PodGroup that a pod names: Volcano's annotation, scheduler-plugins' label, the native field."""
     meta = pod.metadata
     native = pod.spec.scheduling_group
-    return (
+    return name_of(
         (meta.annotations or {}).get(keys.GROUP_ANNOTATION)
         or (meta.labels or {}).get(keys.GROUP_LABEL)
         or (native.pod_group_name if native else "")
@@ -169,4 +169,22 @@ def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
 
 
 def queue_named_by(meta: Meta) -> str:
-    return (meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or ""
+    return name_of((meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or "")
+
+
+# ---- Names that pods and groups give. No object has one of more than 253 characters, but an annotation has
+# room for 250,000, and a name is repeated wherever its group is spoken of: so it is cut, and ends in what no
+# object's name has.
+
+_LONGEST, _SHOWN, _CUT = 253, 40, "…"
+
+
+def name_of(written: str) -> str:
+    """A name as it is used."""
+    return written if len(written) <= _LONGEST else f"{written[:_SHOWN]}{_CUT}"
+
+
+def too_long(what: str, name: str) -> str:
+    """What is wrong with a name, for people; empty unless it was cut."""
+    fault = f"the name of its {what}, {name.rpartition('/')[2]}, has more than {_LONGEST} characters"
+    return fault if name.endswith(_CUT) else ""

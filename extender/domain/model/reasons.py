@@ -24,6 +24,7 @@ class Reason(StrEnum):
     GROUP_NOT_FOUND = "GroupNotFound"
     QUEUE_NOT_FOUND = "QueueNotFound"
     INVALID_SPEC = "InvalidSpec"
+    TOO_COMPLEX = "TooComplex"
     QUEUE_NOT_OPEN = "QueueNotOpen"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     QUEUE_STOPPED = "QueueStopped"
@@ -77,6 +78,7 @@ _SENTENCES = {
     Reason.GROUP_NOT_FOUND: "the PodGroup that the pod names does not exist",
     Reason.QUEUE_NOT_FOUND: "the queue does not exist",
     Reason.INVALID_SPEC: "the group's specification is invalid",
+    Reason.TOO_COMPLEX: "placing the group takes more work than one group may cause",
     Reason.QUEUE_NOT_OPEN: "the group was created after its queue was closed",
     Reason.NAMESPACE_NOT_ALLOWED: "the queue takes no groups of this namespace",
     Reason.QUEUE_STOPPED: "the queue admits nothing until it is resumed",

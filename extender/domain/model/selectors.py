@@ -7,6 +7,7 @@ from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requireme
 
 Labels = Mapping[str, str]
 _REPELLING = ("NoSchedule", "NoExecute")
+_MOST_DIGITS = 20  # of a number of 64 bits, with its sign
 
 
 def selects(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -44,12 +45,20 @@ def _meets(requirement: Requirement, labels: Labels) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt" as comparison:
-            try:
-                left, right = int(value or ""), int(values[0])
-            except (ValueError, IndexError):
+            left, right = as_number(value or ""), as_number(values[0] if values else "")
+            if left is None or right is None:
                 return False
             return left > right if comparison == "Gt" else left < right
     return False
+
+
+def as_number(text: str) -> int | None:
+    """What `Gt` and `Lt` compare: numbers of 64 bits; None for all else."""
+    try:
+        number = int(text) if len(text) <= _MOST_DIGITS else None
+    except ValueError:
+        return None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
@@ -74,21 +83,21 @@ LabelPairs = tuple[tuple[str, str], ...]
 class NodePart:
     """The nodes with certain labels, less those of the parts `before` it. Equal parts have the same nodes."""
 
-    __slots__ = ("_before", "_hash", "labels")
+    __slots__ = ("_hash", "before", "labels")
 
     def __init__(self, labels: LabelPairs, before: tuple[LabelPairs, ...] = ()) -> None:
         self.labels = labels
-        self._before = before
+        self.before = before
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
         """Whether a node with these labels belongs to the part."""
-        return _agree(self.labels, labels) and not any(_agree(others, labels) for others in self._before)
+        return _agree(self.labels, labels) and not any(_agree(others, labels) for others in self.before)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, NodePart) and (self.labels, self._before) == (other.labels, other._before)
+        return isinstance(other, NodePart) and (self.labels, self.before) == (other.labels, other.before)
 
     def __hash__(self) -> int:
         return self._hash

@@ -4,9 +4,11 @@ planner.
 (Anti-)affinity terms are indexed by the labels that they require.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from hashlib import blake2b
 from sys import intern
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -14,7 +16,14 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from extender.api.objects.cluster import Taint
-from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration
+from extender.api.objects.pods import (
+    Affinity,
+    LabelSelector,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodSpec,
+    Toleration,
+)
 from extender.domain.model.resources import Resources, add, pod_requests
 from extender.domain.model.selectors import Labels, NodePart, allows, selects, tolerated
 
@@ -48,11 +57,15 @@ class SharedLabels:
 # for the planner.
 #
 # A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
-# failures to fit are computed once per shape, not once per pod.
+# failures to fit are computed once per shape, not once per pod. It is freed with the last of them.
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
+# What one pod may demand, far more than any is known to. Beyond it, its group waits.
+MOST_TERMS, MOST_PORTS, MOST_TEXT = 64, 256, 128 * 1024
+_SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too
+_NOWHERE = b"[]"  # a node affinity that no node meets
 
 
 class HostPort(NamedTuple):
@@ -95,13 +108,17 @@ class Constraints(NamedTuple):
     # What only the scheduler judges (spreading, volumes, devices), as written: a node that it refuses to one
     # pod is not held against pods that differ in these.
     unplanned: tuple[bytes, ...] = ()
+    excess: str = ""  # of what there is more than is judged, for people: then no node will do
 
 
 class Shape:
     """The requests and constraints that pods share. Compared by identity: only `Shapes` makes them, and
-    `within`."""
+    `within`. `number`: of no other shape. `shared`: the shape of which it is the own one of a namespace."""
 
-    __slots__ = ("_anywhere", "_within", "constraints", "looks_at_others", "requests", "suits")
+    __slots__ = (
+        *("__weakref__", "_anywhere", "_shared", "_within"),
+        *("constraints", "looks_at_others", "number", "requests", "suits"),
+    )
 
     def __init__(
         self,
@@ -109,7 +126,10 @@ class Shape:
         constraints: Constraints,
         part: NodePart | None = None,
         anywhere: "Shape | None" = None,
+        shared: "Shape | None" = None,
     ) -> None:
+        self.number = next(_NUMBERS)
+        self._shared = shared
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
@@ -136,84 +156,102 @@ class Shape:
         return self.constraints.affinity + self.constraints.anti_affinity
 
 
+_NUMBERS = itertools.count()
+
+
 class NodeTest:
     """Whether a node's labels and taints admit a shape, and the node belongs to the part that the shape is
-    bound to, if any. `key` is equal for shapes that differ only in requests."""
+    bound to, if any. `key` is equal for shapes that differ only in requests, and short.
 
-    __slots__ = ("_labels", "_part", "_terms", "_tolerations", "key")
+    `labels`: pairs that a node must have. `is_large`: its terms are long, and read anew each time."""
+
+    __slots__ = ("_read", "_terms", "_tolerations", "is_large", "key", "labels", "part")
 
     def __init__(self, constraints: Constraints, part: NodePart | None = None) -> None:
-        self.key = (constraints.node_labels, constraints.node_terms, constraints.tolerations, part)
-        self._part = part
-        self._labels = constraints.node_labels
-        self._terms = (
-            msgspec.json.decode(constraints.node_terms, type=list[NodeSelectorTerm])
-            if constraints.node_terms
-            else None
-        )
+        self.part = part
+        self.labels = constraints.node_labels
+        self._terms = constraints.node_terms
         self._tolerations = constraints.tolerations
+        self.is_large = len(self._terms) > _SHORT
+        self._read = None if self.is_large else _node_terms(self._terms)
+        within = part and (part.labels, part.before)
+        self.key = _digest((self.labels, self._terms, self._tolerations, within))
+
+    @property
+    def terms(self) -> list[NodeSelectorTerm] | None:
+        """One of them must admit a node; None: any node will do."""
+        return _node_terms(self._terms) if self.is_large else self._read
+
+    def tolerates(self, taints: tuple[Taint, ...]) -> bool:
+        return not taints or all(tolerated(taint, self._tolerations) for taint in taints)
 
     def __call__(self, name: str, labels: Labels, taints: tuple[Taint, ...]) -> bool:
         return (
-            all(labels.get(key) == value for key, value in self._labels)
-            and (self._part is None or self._part.has(labels))
-            and (self._terms is None or any(allows(term, labels, name) for term in self._terms))
-            and all(tolerated(taint, self._tolerations) for taint in taints)
+            all(labels.get(key) == value for key, value in self.labels)
+            and (self.part is None or self.part.has(labels))
+            and ((terms := self.terms) is None or any(allows(term, labels, name) for term in terms))
+            and self.tolerates(taints)
         )
 
 
+def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
+    return msgspec.json.decode(written, type=list[NodeSelectorTerm]) if written else None
+
+
 class Shapes:
-    """Interns shapes and labels, so that equal pods share one object of each."""
+    """Interns shapes and labels, so that equal pods share one object of each. Each is forgotten with the last
+    pod that has it."""
 
     def __init__(self) -> None:
         self.labels = SharedLabels()
-        self._known: dict[tuple[object, ...], Shape] = {}
-        self._written: dict[bytes, Shape] = {}  # by the encoded fields: a known text needs no parsing
-        self._own: dict[tuple[str, Shape], Shape] = {}  # by namespace, and by what others have there
+        self._known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
+        # By a digest of the fields: what is known needs no parsing.
+        self._written: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
+        # By namespace, and by the number of what others have there.
+        self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
     def of(self, spec: PodSpec, namespace: str) -> Shape:
         """Raises BadQuantity."""
         written = _written(spec, namespace)
-        if written not in self._written:
-            self._written[written] = self._interned(pod_requests(spec), constraints_of(spec, namespace))
-        shape = self._written[written]
-        return self._own.get((namespace, shape), shape)
+        shape = self._written.get(written)
+        if shape is None:
+            shape = self._interned(pod_requests(spec), constraints_of(spec, namespace))
+            self._written[written] = shape
+        return self._own.get((namespace, shape.number), shape)
 
     def own(self, namespace: str, shape: Shape) -> Shape:
         """The same for pods of this namespace alone, from now on: what the scheduler refuses there is not
         held against others, who may have another volume of the same name, or none."""
-        if (namespace, shape) not in self._own:
-            own = Shape(shape.requests, shape.constraints)
-            self._own[namespace, shape] = self._own[namespace, own] = own
-        return self._own[namespace, shape]
+        own = self._own.get((namespace, shape.number))
+        if own is None:
+            own = Shape(shape.requests, shape.constraints, shared=shape)
+            self._own[namespace, shape.number] = self._own[namespace, own.number] = own
+        return own
 
     def of_others(self, spec: PodSpec) -> Shape:
         """The shape of a pod that is not ours to place: only requests and host ports. Its demands on nodes,
         which differ from pod to pod of a DaemonSet, are left out. Raises BadQuantity."""
-        written = msgspec.msgpack.encode(
-            (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-        )
-        if written not in self._written:
-            constraints = Constraints(ports=_host_ports(spec))
-            self._written[written] = self._interned(pod_requests(spec), constraints)
-        return self._written[written]
+        written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources))
+        shape = self._written.get(written)
+        if shape is None:
+            shape = self._interned(pod_requests(spec), Constraints(ports=_host_ports(spec)))
+            self._written[written] = shape
+        return shape
 
     def __len__(self) -> int:
         return len(self._written)
-
-    def keep_only(self, used: set[Shape]) -> None:
-        self._known = {key: shape for key, shape in self._known.items() if shape in used}
-        self._own = {key: shape for key, shape in self._own.items() if shape in used}
-        used |= {shape for _, shape in self._own}
-        self._written = {text: shape for text, shape in self._written.items() if shape in used}
 
     def _interned(self, requests: Resources, constraints: Constraints) -> Shape:
         key = (tuple(sorted(requests.items())), constraints)
         return self._known.setdefault(key, Shape(requests, constraints))
 
 
+def _digest(parts: object) -> bytes:
+    return blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
+
+
 def _written(spec: PodSpec, namespace: str) -> bytes:
-    """The parts of a pod's specification that determine its shape, encoded."""
+    """A digest of the parts of a pod's specification that determine its shape."""
     parts = (
         namespace,
         spec.containers,
@@ -225,7 +263,7 @@ def _written(spec: PodSpec, namespace: str) -> bytes:
         spec.tolerations,
         _unplanned(spec),
     )
-    return msgspec.msgpack.encode(parts)
+    return _digest(parts)
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
@@ -235,6 +273,8 @@ def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint,
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
+    if excess := _excess(spec):
+        return Constraints(node_terms=_NOWHERE, excess=excess)
     affinity = spec.affinity
     node_affinity = affinity.node_affinity.required if affinity and affinity.node_affinity else None
     return Constraints(
@@ -250,6 +290,23 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
         else (),
         unplanned=_unplanned(spec),
     )
+
+
+def _excess(spec: PodSpec) -> str:
+    """What a pod demands more of than is judged, for people; empty where that is within bounds."""
+    affinity = spec.affinity or Affinity()
+    sides = affinity.pod_affinity, affinity.pod_anti_affinity
+    terms = sum(len(side.required or ()) for side in sides if side)
+    if terms > MOST_TERMS:
+        return f"{terms} required pod (anti-)affinity terms; {MOST_TERMS} are judged at most"
+    ports = sum(len(container.ports or ()) for container in spec.containers)
+    if ports > MOST_PORTS and (ports := len(_host_ports(spec))) > MOST_PORTS:
+        return f"{ports} host ports; {MOST_PORTS} are judged at most"
+    text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _unplanned(spec)))
+    if len(text) > MOST_TEXT:
+        size, most = len(text) // 1024, MOST_TEXT // 1024
+        return f"{size} KiB of selectors, affinity, tolerations and volumes; {most} are judged at most"
+    return ""
 
 
 def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
@@ -298,7 +355,10 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     """Whether any of `ports` is taken on a node."""
-    return any(port.clashes(other) for port in ports for other in taken)
+    wanted: defaultdict[int, list[HostPort]] = defaultdict(list)
+    for port in ports:
+        wanted[port.port].append(port)
+    return any(port.clashes(other) for other in taken for port in wanted.get(other.port, ()))
 
 
 # ---- (Anti-)affinity terms by the labels that they require, so that a pod is compared only with the

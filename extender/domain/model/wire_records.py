@@ -19,6 +19,7 @@ from extender.domain.model.ownership import (
     group_of,
     kind_key,
     maker_of,
+    name_of,
     own_queue,
     queue_named_by,
 )
@@ -134,7 +135,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         min_member=(meta.annotations or {}).get(keys.MIN_MEMBER, "") if auto else "",
         queue=own_queue(pod),
         local_queue=local_queue_label(meta),
-        role=(meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or "",
+        role=name_of((meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""),
         priority=spec.priority or 0,
         created=meta.creation_timestamp or "",
         phase=status.phase,
@@ -225,7 +226,10 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_resources = asked(spec.min_resources)
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
-    counts = {"minMember": spec.min_member, **{f"minTaskMember[{role}]": n for role, n in roles.items()}}
+    counts = {
+        "minMember": spec.min_member,
+        **{f"minTaskMember[{name_of(role)}]": n for role, n in roles.items()},
+    }
     negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
     run_time = None
     with suppress(ValueError):  # where it cannot be read, it is as if nothing had been declared
@@ -240,10 +244,10 @@ def group_record(group: PodGroup) -> GroupRecord:
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        queue=spec.queue,
+        queue=name_of(spec.queue),
         local_queue=local_queue_label(meta),
         min_member=max(spec.min_member, 0),
-        min_task_member={role: n for role, n in roles.items() if n > 0},
+        min_task_member={name_of(role): n for role, n in roles.items() if n > 0},
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,

@@ -3,7 +3,7 @@
 Counts are computed for all rows at once with numpy, and kept until room is taken. What all nodes together
 hold of a shape is kept from round to round."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ Refused = Mapping[Shape, Iterable[int]]
 Count = Callable[[Shape, AmountRows, Rows], int]
 """How many pods of a shape these rows of a matrix have room for."""
 _UNBOUNDED = np.iinfo(np.int64).max
+_NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
 _DEARER = 8  # times as much as one of all rows costs a row that is counted alone, twice
 
 
@@ -26,7 +27,7 @@ class CapacityCounts(NamedTuple):
     """What has been counted of a capacity; valid until room is taken."""
 
     counts: dict[Shape, Rows]
-    totals: dict[Shape, int]
+    totals: MutableMapping[Shape, int]
     sums: dict[frozenset[object], dict[str, int]]
 
     def belongs_with(self, other: "CapacityCounts") -> bool:
@@ -44,7 +45,7 @@ class Capacity:
         nodes: NodeTable,
         left: AmountRows,
         refused: Mapping[Shape, Iterable[int]],
-        totals: dict[Shape, int] | None = None,
+        totals: MutableMapping[Shape, int] | None = None,
         kept: "KeptTotals | None" = None,
     ) -> None:
         self.kept = kept
@@ -56,7 +57,9 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._totals = {} if totals is None else totals  # valid until room is taken
+        self._totals: MutableMapping[Shape, int] = (
+            {} if totals is None else totals
+        )  # valid until room is taken
         self._sums: dict[frozenset[object], dict[str, int]] = {}
 
     def clone(self) -> "Capacity":
@@ -91,7 +94,9 @@ class Capacity:
     def counts(self, shape: Shape) -> Rows:
         """How many pods of `shape` each row has room for, by amounts, labels, taints and refusals."""
         if shape not in self._counts:
-            self._counts[shape] = self._fits(shape, self.suitable(shape))
+            rows, fits = self._fits(shape, self.suitable(shape))
+            self._counts[shape] = np.zeros(len(self.left), dtype=np.int64)
+            self._counts[shape][rows] = fits
         return self._counts[shape]
 
     def total(self, shape: Shape) -> int:
@@ -100,7 +105,8 @@ class Capacity:
             known = self._from_kept(shape)
             if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
                 counts = self._counts.get(shape)
-                known = int((self._fits(shape, self.suitable(shape)) if counts is None else counts).sum())
+                fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
+                known = int(fits.sum()) if len(fits) else 0
             self._totals[shape] = known
             if self.kept is not None and not self._taken:
                 self.kept.known[shape] = self._totals[shape]
@@ -151,7 +157,8 @@ class Capacity:
         return any(self._refused.values())
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
-        return int(np.minimum(self._fits(shape, self.nodes.suitable(shape)), pods).sum()) >= pods
+        _, fits = self._fits(shape, self.nodes.suitable(shape))
+        return int(np.minimum(fits, pods).sum()) >= pods
 
     def admits(self, shape: Shape, row: int) -> bool:
         """Whether one more pod of `shape` fits on a row; cheap, since it counts no other rows."""
@@ -242,16 +249,16 @@ class Capacity:
         """Whether every resource that `shape` asks for is offered by some node."""
         return shape.requests.keys() <= self._columns.keys()
 
-    def _fits(self, shape: Shape, suitable: Mask) -> Rows:
-        fits = np.zeros(len(self.left), dtype=np.int64)
-        if self._offers(shape):
-            able, request = suitable.copy(), list(zip(*self._request(shape), strict=True))
-            for column, amount in request:  # column by column is several times as fast as all at once
-                able &= self.left[:, column] >= amount
-            rows = np.flatnonzero(able)
-            quotients = (self.left[rows, column] // amount for column, amount in request)
-            fits[rows] = reduce(np.minimum, quotients)
-        return fits
+    def _fits(self, shape: Shape, suitable: Mask) -> tuple[Rows, Rows]:
+        """The suitable rows with room for a pod of `shape`, and how many each has room for."""
+        rows = suitable.nonzero()[0] if self._offers(shape) else _NO_ROWS
+        request = list(zip(*self._request(shape), strict=True)) if len(rows) else []
+        for column, amount in request:  # column by column is several times as fast as all at once
+            rows = rows[self.left[rows, column] >= amount]
+        if not request:
+            return rows, np.zeros(len(rows), dtype=np.int64)
+        quotients = (self.left[rows, column] // amount for column, amount in request)
+        return rows, reduce(np.minimum, quotients)
 
     def suitable(self, shape: Shape) -> Mask:
         """The rows that labels, taints and refusals allow for `shape`, whatever room they have."""

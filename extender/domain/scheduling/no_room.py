@@ -170,15 +170,12 @@ def _never(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
 
 def _no_node(round_: Round, shape: Shape) -> str:
     """Resources that no node has at all explain more than the whole request."""
-    snapshot = round_.snapshot
-    lacking: list[str] = []
-    if len(snapshot.allocatable):  # without nodes, more than that is lacking
-        offers = dict(zip(snapshot.dimensions, snapshot.allocatable.max(axis=0), strict=True))
-        lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
-    if lacking:
+    snapshot, offers = round_.snapshot, round_.largest_offers
+    lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
+    if offers and lacking:  # without nodes, more than that is lacking
         more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
         return f"no node has {', '.join(lacking[:_MOST_NAMES])}{more}"
-    suitable = int(snapshot.nodes.suitable(shape).sum())
+    suitable = np.count_nonzero(snapshot.nodes.suitable(shape))
     return f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})"
 
 

@@ -38,10 +38,10 @@ def _at_rest(group: GroupView) -> GroupDecision | None:
 def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
     """The decision on a group that cannot be judged; None where it can."""
     queue = round_.snapshot.queues.get(group.queue)
-    if not group.exists:
-        return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
     if group.spec.fault:
         return waits(group, Reason.INVALID_SPEC, group.spec.fault)
+    if not group.exists:
+        return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
     if (local := group.local_queue) is not None and not local.exists:
         return waits(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
     if local is not None and local.fault:
@@ -50,7 +50,15 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
         return waits(group, Reason.INVALID_SPEC, queue.fault)
+    if excess := group.once(_excess):
+        return waits(group, Reason.TOO_COMPLEX, excess)
     return _kept_out(round_, group, queue) or _held(group, queue.record)
+
+
+def _excess(group: GroupView) -> str:
+    """What a member demands more of than is judged; empty if none does."""
+    shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
+    return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
 def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecision | None:

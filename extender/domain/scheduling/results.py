@@ -94,6 +94,7 @@ _NOT_IN_LINE = (
     Reason.GROUP_NOT_FOUND,
     Reason.QUEUE_NOT_FOUND,
     Reason.INVALID_SPEC,
+    Reason.TOO_COMPLEX,
     Reason.QUEUE_NOT_OPEN,
     Reason.NAMESPACE_NOT_ALLOWED,
     Reason.QUEUE_STOPPED,

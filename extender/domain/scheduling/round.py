@@ -102,6 +102,13 @@ class Round:
         return sum(len(group.planned) + len(group.pinned) for group in self.snapshot.groups.values())
 
     @cached_property
+    def largest_offers(self) -> Mapping[str, int]:
+        """The most that any one node offers, by resource; empty without nodes."""
+        snapshot = self.snapshot
+        most = snapshot.allocatable.max(axis=0).tolist() if len(snapshot.allocatable) else ()
+        return dict(zip(snapshot.dimensions, most, strict=False))
+
+    @cached_property
     def empty(self) -> Planner:
         """The room if nothing ran at all."""
         return Planner.empty(self.snapshot)
@@ -111,9 +118,10 @@ class Round:
         if self.empty.affinity.any_particular(wanted.members, wanted.shapes):
             return self.empty.could_place(wanted.members, wanted.shapes)
         known = self.snapshot.nodes.standing_alone()
-        if wanted.signature not in known:
-            known[wanted.signature] = self.empty.could_place(wanted.members, wanted.shapes)
-        return known[wanted.signature]
+        numbers = frozenset((shape.number, count) for shape, count in wanted.shapes.items())
+        if numbers not in known:
+            known[numbers] = self.empty.could_place(wanted.members, wanted.shapes)
+        return known[numbers]
 
     @cached_property
     def empty_but_for_refusals(self) -> Planner:

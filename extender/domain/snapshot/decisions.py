@@ -176,6 +176,7 @@ _NEEDS_ACTION = frozenset(
         Reason.GROUP_NOT_FOUND,
         Reason.QUEUE_NOT_FOUND,
         Reason.INVALID_SPEC,
+        Reason.TOO_COMPLEX,
         Reason.QUEUE_NOT_OPEN,
         Reason.NAMESPACE_NOT_ALLOWED,
         Reason.NEVER_FITS,

@@ -1,26 +1,37 @@
 """The nodes by row, and which of them suit a shape.
 
-A NodeTable is immutable. When labels or taints change, `with_changes` makes a new one that keeps what the old
-one has computed and patches only the changed rows: a node event costs one row of each mask in use.
+A NodeTable is immutable. When nodes change, `with_changes` makes a new one that keeps what the old one has
+computed: what is known of a shape is brought up to date when it is next asked for. So a node event costs the
+rows that changed, however many shapes there are, and a new shape the labels that it names, not each node.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from copy import copy
+from functools import partial, reduce
+from itertools import islice
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import NodeSelectorTerm, Requirement
 from extender.domain.model.resources import Resources
-from extender.domain.model.selectors import Labels
+from extender.domain.model.selectors import Labels, NodePart, as_number
 from extender.domain.model.shapes import NodeTest, Shape
 
 AmountRows = npt.NDArray[np.int64]  # amounts: one row per node, one column per resource
 Mask = npt.NDArray[np.bool_]  # one truth value per row
 Rows = npt.NDArray[np.int64]  # row numbers, or one number per row
-_MOST_MASKS = 512  # beyond this, most belong to shapes long gone; those in use are soon computed again
-_MOST_SHAPES = 4096
+_MOST_BYTES = 64 * 2**20  # of masks; beyond this, the least recently used are forgotten
+_NO_ROWS: Rows = np.zeros(0, np.int64)
+_FEW = 64  # changed rows that are looked at one by one; if more changed, all are looked up again
 _MOST_GANGS = 16384
+K = TypeVar("K")
+_FIELD = "field:"  # what the index puts before a field's name: no label's key has a ":"
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
@@ -32,62 +43,221 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     allocatable: Resources  # rounded down
 
 
+class NodeIndex:
+    """The rows of nodes by the values of labels and fields, and by taints. Never changed."""
+
+    def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
+        self._size = len(nodes)
+        filed: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(partial(defaultdict, list))
+        tainted: defaultdict[tuple[Taint, ...], list[int]] = defaultdict(list)
+        for row, node in enumerate(nodes):
+            if node is not None:
+                tainted[node.taints].append(row)
+                for key, value in _labels_of(node).items():
+                    filed[key][value].append(row)
+        self._by_label: dict[str, dict[str, Rows]] = {key: {} for key in filed}
+        for key, by_value in filed.items():
+            for value, rows in by_value.items():
+                self._by_label[key][value] = np.array(rows, np.int64)
+        self._by_taints = {taints: np.array(rows, np.int64) for taints, rows in tainted.items()}
+        self._domains: dict[str, Rows] = {}
+        self._numbers: dict[str, tuple[Rows, Rows]] = {}
+
+    def with_changes(
+        self, before: Sequence[NodeRecord | None], now: Sequence[NodeRecord | None], rows: Iterable[int]
+    ) -> "NodeIndex":
+        """The index of the nodes `now`, which are as many and differ from those `before` only in `rows`."""
+        later = copy(self)
+        later._by_label, later._by_taints = dict(self._by_label), dict(self._by_taints)
+        changed: set[str] = set()
+        for row in rows:
+            was, is_now = before[row], now[row]
+            taints = was.taints if was else None
+            _move(later._by_taints, row, taints, is_now.taints if is_now else None)
+            old, new = _labels_of(was), _labels_of(is_now)
+            for key in {key for key, _ in old.items() ^ new.items()}:
+                if key not in changed:
+                    later._by_label[key] = dict(self._by_label.get(key, {}))
+                    changed.add(key)
+                _move(later._by_label[key], row, old.get(key), new.get(key))
+        for key in [key for key in changed if not later._by_label[key]]:
+            del later._by_label[key]
+        later._domains = {key: rows for key, rows in self._domains.items() if key not in changed}
+        later._numbers = {key: known for key, known in self._numbers.items() if key not in changed}
+        return later
+
+    def mask(self, test: NodeTest) -> Mask:
+        """The rows of the nodes that pass a test: those that it admits one by one."""
+        mask = np.zeros(self._size, np.bool_)
+        for taints, rows in self._by_taints.items():
+            mask[rows] = test.tolerates(taints)
+        for key, value in test.labels:
+            mask &= self._having(key, [value])
+        if (part := test.part) is not None:
+            mask &= self._in_part(part)
+        if (terms := test.terms) is not None:
+            mask &= reduce(np.logical_or, map(self._meeting, terms), np.zeros_like(mask))
+        return mask
+
+    def domains(self, key: str) -> Rows:
+        """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
+        if key not in self._domains:
+            codes = np.full(self._size, -1, dtype=np.int64)
+            if (by_value := self._by_label.get(key)) is None:
+                return codes  # not kept: pods may name any key
+            rows = np.concatenate([*by_value.values()])
+            codes[rows] = np.repeat(
+                np.arange(len(by_value)), [len(of_value) for of_value in by_value.values()]
+            )
+            self._domains[key] = codes
+        return self._domains[key]
+
+    # ---- inside
+
+    def _having(self, key: str, values: Iterable[str]) -> Mask:
+        mask, by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
+        if rows := [by_value[value] for value in values if value in by_value]:
+            mask[np.concatenate(rows)] = True
+        return mask
+
+    def _in_part(self, part: NodePart) -> Mask:
+        every = np.ones(self._size, np.bool_)
+        own, *before = (
+            reduce(np.logical_and, (self._having(key, [value]) for key, value in pairs), every)
+            for pairs in (part.labels, *part.before)
+        )
+        return reduce(lambda mask, others: mask & ~others, before, own)
+
+    def _meeting(self, term: NodeSelectorTerm) -> Mask:
+        """An empty term admits no node."""
+        parts = [self._fulfilling(part.key, part) for part in term.match_expressions or ()]
+        parts += [self._fulfilling(_FIELD + part.key, part) for part in term.match_fields or ()]
+        return reduce(np.logical_and, parts) if parts else np.zeros(self._size, np.bool_)
+
+    def _fulfilling(self, key: str, requirement: Requirement) -> Mask:
+        values = requirement.values or []
+        match requirement.operator:
+            case "In":
+                return self._having(key, values)
+            case "NotIn":
+                return ~self._having(key, values)
+            case "Exists":
+                return self.domains(key) >= 0
+            case "DoesNotExist":
+                return self.domains(key) < 0
+            case "Gt" | "Lt" as comparison if values and (bound := as_number(values[0])) is not None:
+                mask = np.zeros(self._size, np.bool_)
+                rows, numbers = self._numbered(key)
+                mask[rows[numbers > bound if comparison == "Gt" else numbers < bound]] = True
+                return mask
+        return np.zeros(self._size, np.bool_)
+
+    def _numbered(self, key: str) -> tuple[Rows, Rows]:
+        """The rows of the nodes whose value of a label is a number, and these numbers."""
+        if key not in self._numbers:
+            numbers = ((as_number(value), rows) for value, rows in self._by_label.get(key, {}).items())
+            found = [(row, number) for number, rows in numbers if number is not None for row in rows.tolist()]
+            pairs = np.array(found, np.int64).reshape(-1, 2)
+            self._numbers[key] = pairs[:, 0], pairs[:, 1]
+        return self._numbers[key]
+
+
+def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
+    """A node's labels, and the fields that terms may name."""
+    return {} if node is None else {**node.labels, f"{_FIELD}metadata.name": node.name}
+
+
+def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> None:
+    """A row that was filed under `before` is to be filed under `now`; None: nowhere."""
+    if before == now:
+        return
+    if before is not None:
+        rows[before] = rows[before][rows[before] != row]
+        if not len(rows[before]):
+            del rows[before]
+    if now is not None:
+        rows[now] = np.append(rows.get(now, np.zeros(0, np.int64)), row)
+
+
 class NodeTable:
     """Names, labels and taints by row; rows of nodes that are gone hold None and suit no pod."""
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
         self.nodes = tuple(nodes)
         self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
-        self._masks: dict[object, tuple[NodeTest, Mask]] = {}
-        self._domains: dict[str, npt.NDArray[np.int64]] = {}
-        self._most: dict[Shape, int] = {}
-        self._standing_alone: dict[frozenset[tuple[Shape, int]], bool] = {}
+        self._index: NodeIndex | None = None  # made when it is first asked for
+        self._age = 0  # how many tables before it had as many rows, and other labels or taints
+        self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # by row, at which age these last changed
+        self._masks: dict[bytes, tuple[int, Mask]] = {}  # with the age at which they were right
+        self._most: WeakKeyDictionary[Shape, int] = WeakKeyDictionary()
+        self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
         """The table of `nodes`, which differ from this table's only in `rows`."""
-        table, changed = NodeTable(nodes), tuple(rows)
-        if len(self._masks) > _MOST_MASKS:
+        table = NodeTable(nodes)
+        if len(table.nodes) != len(self.nodes):
             return table
-        for key, (test, mask) in tuple(self._masks.items()):  # decide() may add to them meanwhile
-            patched = np.zeros(len(table.nodes), dtype=np.bool_)
-            patched[: len(mask)] = mask
-            for row in changed:
-                patched[row] = table._suits(test, row)
-            table._masks[key] = (test, patched)
+        was, now = self.nodes, table.nodes
+        changed = [row for row in rows if not _suit_alike(was[row], now[row])]
+        table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
+        table._index = self._index
+        if changed:
+            table._age += 1
+            table._changed = self._changed.copy()
+            table._changed[changed] = table._age
+            is_patched = self._index is not None and len(changed) <= _FEW
+            table._index = self._index.with_changes(was, now, changed) if self._index and is_patched else None
         return table
 
     def suitable(self, shape: Shape) -> Mask:
-        """Which rows' labels and taints admit `shape`."""
-        known = self._masks.get(shape.suits.key)
-        if known is None:
-            admits, mask = shape.suits, np.zeros(len(self.nodes), np.bool_)
-            for row, node in enumerate(self.nodes):
-                if node is not None and admits(node.name, node.labels, node.taints):
-                    mask[row] = True
-            known = self._masks[shape.suits.key] = (admits, mask)
+        """Which rows' labels and taints admit `shape`. Used by several threads at once."""
+        test = shape.suits
+        known = self._masks.pop(test.key, None)
+        if known is None or known[0] != self._age:
+            changed = np.flatnonzero(self._changed > known[0]) if known is not None else _NO_ROWS
+            if known is not None and len(changed) <= _FEW and not test.is_large:
+                mask = self._patched(known[1], test, changed)
+            else:
+                self._index = self._index or NodeIndex(self.nodes)
+                mask = self._index.mask(test)
+            known = self._age, mask
+            self._forget_oldest()
+        self._masks[test.key] = known  # the one used last comes last
         return known[1]
 
-    def most(self) -> dict[Shape, int]:
+    def most(self) -> MutableMapping[Shape, int]:
         """How many pods of each shape all empty nodes hold, as far as known; callers add to it."""
-        if len(self._most) > _MOST_SHAPES:
-            self._most.clear()
         return self._most
 
-    def standing_alone(self) -> dict[frozenset[tuple[Shape, int]], bool]:
-        """Whether so many of these shapes fit alone, as far as known; callers add to it."""
-        if len(self._standing_alone) > _MOST_GANGS:
-            self._standing_alone.clear()
+    def standing_alone(self) -> dict[frozenset[tuple[int, int]], bool]:
+        """Whether so many of these shapes, by number, fit alone, as far as known; callers add to it."""
+        for oldest in tuple(islice(self._standing_alone, max(len(self._standing_alone) - _MOST_GANGS, 0))):
+            del self._standing_alone[oldest]
         return self._standing_alone
 
-    def domains(self, topology_key: str) -> npt.NDArray[np.int64]:
+    def domains(self, topology_key: str) -> Rows:
         """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
-        if topology_key not in self._domains:
-            numbers: dict[str, int] = {}
-            values = [node.labels.get(topology_key) if node else None for node in self.nodes]
-            codes = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
-            self._domains[topology_key] = np.array(codes, dtype=np.int64)
-        return self._domains[topology_key]
+        self._index = self._index or NodeIndex(self.nodes)
+        return self._index.domains(topology_key)
 
-    def _suits(self, test: NodeTest, row: int) -> bool:
-        node = self.nodes[row]
-        return node is not None and test(node.name, node.labels, node.taints)
+    # ---- inside
+
+    def _patched(self, mask: Mask, test: NodeTest, rows: Rows) -> Mask:
+        mask = mask.copy()
+        for row in rows:
+            node = self.nodes[row]
+            mask[row] = node is not None and test(node.name, node.labels, node.taints)
+        return mask
+
+    def _forget_oldest(self) -> None:
+        """Make room for one more mask."""
+        most = _MOST_BYTES // (len(self.nodes) + 1)
+        for oldest in tuple(self._masks)[: most // 8 + 1] if len(self._masks) >= most else ():
+            self._masks.pop(oldest, None)
+
+
+def _suit_alike(one: NodeRecord | None, other: NodeRecord | None) -> bool:
+    """Whether the same shapes suit both."""
+    if one is None or other is None:
+        return one is other
+    return (one.name, one.labels, one.taints) == (other.name, other.labels, other.taints)

@@ -8,6 +8,7 @@ from tests.bench.cases.deciding import decide_case
 from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.flooding import flood_case
 from tests.bench.cases.gating import gates
+from tests.bench.cases.hostile import hostile
 from tests.bench.cases.queueing import queueing, waiting
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.relaying import view_case
@@ -28,6 +29,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "abort": abort,
     "count": count_case,
     "decide": decide_case,
+    "hostile": hostile,
     "sharing": sharing,
     "queueing": queueing,
     "waiting": waiting,

@@ -1,0 +1,138 @@
+"""What one tenant's objects, written as the API allows, cost everybody else: in this process, without a
+cluster. Milliseconds are of the processor, so that whatever else the machine does matters less."""
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from extender.api.objects.pods import Affinity, LabelSelector, Pod, PodAffinity, PodAffinityTerm, Requirement
+from extender.domain.model.records import Uid
+from extender.domain.scheduling.decide import decide
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+from tests.domain import builders
+from tests.domain.world import World
+
+_APART, _TERMS = 100, 300
+_SELECTORS = (2500, 7000)
+_OTHERS = 120_000
+_LARGE, _VALUES = 100, 25_000  # as many values as 1.2 MB have room for
+_REPEATS = 5
+
+
+def hostile(bench: Bench) -> Iterator[Row]:
+    part, nodes = min(1.0, bench.sizes.pods / 10_000), bench.sizes.most_nodes
+    yield anti_affinity(round(_APART * part), nodes, everywhere=False)
+    yield anti_affinity(round(_APART * part), nodes, everywhere=True)
+    for pods in _SELECTORS:
+        yield node_selectors(round(pods * part), nodes)
+    yield pods_of_others(round(_OTHERS * part), nodes)
+    yield large_affinities(round(_LARGE * part))
+
+
+def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) -> Row:
+    """Pods that share no term. `everywhere`: in all namespaces, and each term selects all pods."""
+    what = f"{terms} anti-affinity terms each{' in all namespaces' if everywhere else ''}"
+    show(f"hostile: {pods} pods, {what}")
+    world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
+    world.add(*(builders.stranger(f"s{n}", on=f"n{n}", labels={"app": "x"}) for n in range(nodes)))
+    row = _Watched(what, pods, lambda: world.add(*(_apart(n, terms, everywhere) for n in range(pods))))
+    return row.of(world, lambda n: builders.stranger(f"event{n}", on=f"n{n}", cpu="0.1", labels={"app": "x"}))
+
+
+def _apart(number: int, terms: int, everywhere: bool) -> Pod:
+    selectors = [
+        LabelSelector(None, [Requirement("app", "NotIn", [f"{number}-{n}"])])
+        if everywhere
+        else LabelSelector({"app": f"{number}-{n}"})
+        for n in range(terms)
+    ]
+    spaces = LabelSelector() if everywhere else None
+    apart = [PodAffinityTerm(builders.HOSTNAME, each, namespace_selector=spaces) for each in selectors]
+    affinity = Affinity(pod_anti_affinity=PodAffinity(apart))
+    return builders.pod(f"p{number}", labels={"app": "y"}, affinity=affinity)
+
+
+def node_selectors(pods: int, nodes: int) -> Row:
+    what = "a node selector each"
+    show(f"hostile: {pods} pods, {what}")
+    world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
+    selecting = (builders.pod(f"p{n}", selector={"own": f"{n}"}) for n in range(pods))
+    row = _Watched(what, pods, lambda: world.add(*selecting))
+    return row.of(world, lambda n: builders.node(f"n{n}", cpu="32", labels={"turned": f"{n}"}))
+
+
+def pods_of_others(pods: int, nodes: int) -> Row:
+    what = "of others, and one of them moves"
+    show(f"hostile: {pods} pods, {what}")
+    world = World(*(builders.node(f"n{n}", cpu="64") for n in range(nodes)))
+    others = (builders.stranger(f"s{n}", on=f"n{n % nodes}", cpu="0.1") for n in range(pods))
+    row = _Watched(what, pods, lambda: world.add(*others))
+    return row.of(world, lambda n: builders.stranger(f"more{n}", on="n0", cpu="0.1"))
+
+
+def large_affinities(pods: int) -> Row:
+    """As they come from the wire, and after they are gone."""
+    texts = [_large(number) for number in range(pods)]
+    size, what = len(texts[0]), "1.2 MB of node affinity each"
+    show(f"hostile: {pods} pods, {what}")
+    world = World(builders.node("n0"))
+    tracemalloc.start()
+    before = _traced()
+    for text in texts:
+        world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
+    kept = _traced() - before
+    world.settle()
+    for number in range(pods):
+        world.ledger.pods.drop(Uid(f"uid-p{number}"))
+    world.settle()
+    left = _traced() - before
+    tracemalloc.stop()
+    return {"what": what, "pods": pods, "kept/size": kept / pods / size, "left/size": left / pods / size}
+
+
+def _large(number: int) -> bytes:
+    values = (f"{number}-{n}-{'x' * 40}" for n in range(_VALUES))
+    return msgspec.json.encode(builders.pod(f"p{number}", affinity=builders.on_nodes("own", "In", *values)))
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+class _Watched:
+    """A row: what the events of hostile pods cost, the first decision, and those after another event."""
+
+    def __init__(self, what: str, pods: int, come: Callable[[], Any]) -> None:
+        self._row: dict[str, Any] = {"what": what, "pods": pods, "events ms": _milliseconds(come)}
+
+    def of(self, world: World, event: Callable[[int], Any]) -> Row:
+        self._row |= _decided(world)
+        world.settle()
+        after = []
+        for number in range(_REPEATS):
+            world.add(event(number))
+            after.append(_decided(world))
+            world.settle()
+        for key in after[0]:
+            self._row[f"after an event {key}"] = min(row[key] for row in after)
+        return self._row
+
+
+def _decided(world: World) -> dict[str, float]:
+    gc.collect()
+    before, snapshots = world.ledger.decisions, []
+    frozen = _milliseconds(lambda: snapshots.append(world.ledger.snapshot()))
+    decided = _milliseconds(lambda: decide(snapshots[0], before))
+    return {"snapshot ms": frozen, "decide ms": decided}
+
+
+def _milliseconds(work: Callable[[], Any]) -> float:
+    started = time.process_time()
+    work()
+    return 1000 * (time.process_time() - started)

@@ -1,0 +1,138 @@
+"""Which nodes suit a shape: by index and from table to table the same as by looking at each node."""
+
+import gc
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodSpec,
+    Requirement,
+    Toleration,
+)
+from extender.domain.model.selectors import parts_of
+from extender.domain.model.shapes import NodeTest, Shape, Shapes
+from extender.domain.snapshot.nodes import NodeRecord, NodeTable
+from tests.domain.builders import node, on_nodes, pod
+from tests.domain.world import World, single
+
+KEYS, VALUES, NAMES = ("disk", "cores", "metadata.name"), ("ssd", "8", "16", "", "9" * 30), ("n0", "n1")
+
+labels_ = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+taints_ = st.lists(
+    st.builds(
+        Taint, st.sampled_from(["a", "b"]), st.just(""), st.sampled_from(["NoSchedule", "PreferNoSchedule"])
+    ),
+    max_size=2,
+).map(tuple)
+nodes_ = st.none() | st.tuples(labels_, taints_)
+operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "strange"])
+values_ = st.none() | st.lists(st.sampled_from([*VALUES, *NAMES]), max_size=3)
+requirements = st.lists(st.builds(Requirement, st.sampled_from(KEYS), operators, values_), max_size=2)
+terms_ = st.lists(
+    st.builds(NodeSelectorTerm, st.none() | requirements, st.none() | requirements), min_size=1, max_size=3
+)
+specs = st.builds(
+    PodSpec,
+    node_selector=st.none() | labels_,
+    affinity=st.none() | terms_.map(lambda terms: Affinity(NodeAffinity(NodeSelector(terms)))),
+    tolerations=st.none()
+    | st.lists(st.builds(Toleration, st.sampled_from(["a", ""]), st.just("Exists")), max_size=1),
+)
+parts = st.sampled_from([None, *parts_of([{"disk": "ssd"}, {"cores": "8"}, {}])])
+
+
+@given(
+    st.lists(nodes_, min_size=1, max_size=6),
+    st.lists(st.tuples(specs, parts), min_size=1, max_size=4),
+    st.lists(st.dictionaries(st.integers(0, 7), nodes_, max_size=3), max_size=4),
+    st.data(),
+)
+def test_the_index_finds_what_each_node_would_say(
+    given_: list[Any], wishes: list[Any], changes: list[dict[int, Any]], data: st.DataObject
+) -> None:
+    shapes = [_shape(*wish) for wish in wishes]
+    now = [_record(row, each) for row, each in enumerate(given_)]
+    table = NodeTable(now)
+    for changed in ({}, *changes):
+        now += [None] * (max(changed, default=0) + 1 - len(now))
+        for row, each in changed.items():
+            now[row] = _record(row, each)
+        before, then = table, table.nodes
+        table = table.with_changes(now, changed)
+        for shape in shapes:
+            if data.draw(st.booleans()):  # what nobody asks for is brought up to date later
+                assert table.suitable(shape).tolist() == _one_by_one(shape, now)
+                assert before.suitable(shape).tolist() == _one_by_one(shape, then)
+        for key in KEYS:
+            codes = table.domains(key).tolist()
+            assert [code >= 0 for code in codes] == [each is not None and key in each.labels for each in now]
+            labels = [each.labels[key] for each in now if each is not None and key in each.labels]
+            assert len({*zip(labels, filter(_is_code, codes), strict=True)}) == len({*labels})
+
+
+def _is_code(code: int) -> bool:
+    return code >= 0
+
+
+def _shape(spec: PodSpec, part: Any) -> Shape:
+    shape = Shapes().of(spec, "team")
+    return shape if part is None else shape.within(part)
+
+
+def _record(row: int, given_: Any) -> NodeRecord | None:
+    return None if given_ is None else NodeRecord(f"n{row}", given_[0], given_[1], {})
+
+
+def _one_by_one(shape: Shape, nodes: Any) -> list[bool]:
+    return [each is not None and shape.suits(each.name, each.labels, each.taints) for each in nodes]
+
+
+def looks_at_nodes(work: Callable[[], object]) -> int:
+    """How often a node is looked at by one shape."""
+    with patch.object(NodeTest, "__call__", autospec=True, side_effect=NodeTest.__call__) as test:
+        work()
+    return test.call_count
+
+
+def test_a_node_that_changes_costs_each_selector_one_look() -> None:
+    """However many selectors there are: none is forgotten because there are too many."""
+    pods = [pod(f"p{n}", selector={"own": f"{n}"}) for n in range(700)]
+    world = World(*(node(f"n{n}") for n in range(40)), pods)
+    assert looks_at_nodes(world.settle) == 0
+    world.add(node("n0", labels={"own": "7"}))
+    assert looks_at_nodes(world.settle) <= 2 * len(pods)
+    assert world.plan(single("p7")) == {"p7": "n0"}
+
+
+def test_a_heartbeat_costs_no_selector_anything() -> None:
+    world = World(
+        *(node(f"n{n}") for n in range(3)), [pod(f"p{n}", selector={"own": f"{n}"}) for n in range(9)]
+    )
+    world.settle().add(node("n0", cpu="8"))
+    assert looks_at_nodes(world.settle) == 0
+
+
+def test_a_selector_of_many_names_is_looked_up_not_compared() -> None:
+    names = [f"n{n}" for n in range(0, 900, 9)]
+    world = World(*(node(f"n{n}") for n in range(40)))
+    world.add(pod("p", affinity=on_nodes("kubernetes.io/hostname", "In", *names)))
+    assert looks_at_nodes(world.settle) == 0
+    assert world.plan(single("p"))["p"] in names
+
+
+def test_what_pods_asked_for_is_forgotten_with_them() -> None:
+    world = World(node("n0"), [pod(f"p{n}", selector={"own": f"{n}"}, cpu=f"{n + 1}m") for n in range(20)])
+    world.settle()
+    assert len(world.ledger.pods.shapes) == 20
+    world.delete(*(f"p{n}" for n in range(20))).settle()
+    gc.collect()
+    assert len(world.ledger.pods.shapes) == 0
