@@ -2,7 +2,7 @@
 
 import re
 
-_ENTRY = re.compile(r"^(\w+): (.+(?:\n  .+)*)", re.MULTILINE)
+_ENTRY = re.compile(r"^([^\s:]+): (.+(?:\n  .+)*)", re.MULTILINE)
 
 
 def texts(table: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from extender.api.objects.queues import LocalQueue
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.objects import ObjectStore, dated
 from extender.controllers.queue_status import Json, patched, written
+from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.resources import Resources
 from extender.domain.queues.local_queues import Activity
 from extender.domain.scheduling.results import ADMITTED, WAITING
@@ -31,6 +32,17 @@ class LocalQueueReport(msgspec.Struct, frozen=True):
     waiting: int  # groups
     admitted: int
     reserved: Resources  # what its groups hold
+
+
+def report_of(ledger: Ledger, key: str) -> LocalQueueReport | None:
+    """None where there is no such LocalQueue."""
+    activity = ledger.queues.local_queue_activity(key)
+    if activity is None:
+        return None
+    waiting, admitted = (
+        ledger.decisions.local_counts.get((key, column), 0) for column in (WAITING, ADMITTED)
+    )
+    return LocalQueueReport(activity, waiting, admitted, ledger.queues.local_queue_reserved(key))
 
 
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
@@ -95,21 +107,12 @@ class LocalQueueStatusController(PacedController[str]):
                 if (decision := either.groups.get(group)) is not None and decision.life.local_queue:
                     turned.add(decision.life.local_queue)
         for key in turned:
-            report = self._report(key)
+            report = report_of(self._ledger, key)
             if report is not None and not self._is_parked(key, report.activity):
                 yield key
 
-    def _report(self, key: str) -> LocalQueueReport | None:
-        """None where there is no such LocalQueue."""
-        activity = self._ledger.queues.local_queue_activity(key)
-        if activity is None:
-            return None
-        counts, reserved = self._ledger.decisions.local_counts, self._ledger.queues.local_queue_reserved(key)
-        waiting, admitted = (counts.get((key, column), 0) for column in (WAITING, ADMITTED))
-        return LocalQueueReport(activity, waiting, admitted, reserved)
-
     def reconcile(self, key: str) -> None:
-        copy, report = self._copies.get(key), self._report(key)
+        copy, report = self._copies.get(key), report_of(self._ledger, key)
         if copy is None or report is None or not report_changes(copy, report):
             return
         pause = self._next.get(key, 0.0) - self._clock()
@@ -123,7 +126,7 @@ class LocalQueueStatusController(PacedController[str]):
 
     def _write(self, key: str) -> None:
         """Write what is true now on the newest copy, whatever both were when the write was submitted."""
-        copy, report = self._copies.get(key), self._report(key)
+        copy, report = self._copies.get(key), report_of(self._ledger, key)
         changes = report_changes(copy, report) if copy is not None and report is not None else {}
         if copy is not None and changes:
             meta = copy.metadata

@@ -16,6 +16,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import BadRequest, HTTPException, NotFound
 
 from extender import __version__
+from extender.api.texts import texts
 from extender.ports.refusals import as_json, readable
 
 View = Callable[..., object]
@@ -23,51 +24,40 @@ View = Callable[..., object]
 
 class Endpoint(NamedTuple):
     path: str  # below /debug/, with variables in angle brackets
-    view: str  # the name of the view that answers
     help: str  # shown on /debug/ and in docs/debug.md
-    limited: bool = False  # takes ?limit=
+
+    @property
+    def view(self) -> str:
+        """The name of the view that answers: podgroups, or podgroup for one of them."""
+        name, variables, _ = self.path.partition("/")
+        return name.removesuffix("s") if variables else name or "index"
+
+    @property
+    def limited(self) -> bool:
+        return "?limit=" in self.help
 
 
-ENDPOINTS = (
-    Endpoint("queues", "queues", "weight, deserved, allocated, share and state of each queue"),
-    Endpoint(
-        "localqueues", "local_queues", "whether each LocalQueue leads anywhere, and what comes in by it"
-    ),
-    Endpoint("podgroups", "podgroups", "verdict, reason and position of each group"),
-    Endpoint("podgroups/<namespace>/<name>", "podgroup", "one group: members, plan, why it waits"),
-    Endpoint(
-        "why/<namespace>/<name>",
-        "why",
-        "why one group waits: who holds what it lacks, and the smallest change that would start it",
-    ),
-    Endpoint("nodes", "nodes", "what is idle on each node, and whose claims are on it"),
-    Endpoint("pods/<namespace>/<name>", "pod", "one pod: its node, its claim, and the decision on its group"),
-    Endpoint("held", "held", "bind calls that wait for the rest of their gang"),
-    Endpoint(
-        "quotas", "quotas", "queues that quotas ask for, who enters them, and what is wrong with quotas"
-    ),
-    Endpoint(
-        "decisions",
-        "decisions",
-        "the latest changes of groups' verdicts and reasons; ?limit= of 1 to 1000, 100 by default",
-        limited=True,
-    ),
-    Endpoint("watches", "watches", "what is read of the cluster, and which kinds it does not have"),
-    Endpoint(
-        "leadership",
-        "leadership",
-        "whether this replica leads, who holds the scheduler's Lease, and whether Volcano is at work",
-    ),
-    Endpoint(
-        "view",
-        "view",
-        "who reads through the scheduler's view, since when, and how many pods it is shown and not shown",
-    ),
-    Endpoint("bad-objects", "bad-objects", "objects that could not be read, and why"),
-    Endpoint("version", "version", "the version of Muster and of what it runs on"),
-    Endpoint("config", "config", "the configuration in effect"),
-    Endpoint("threads", "threads", "the stack of each thread; equal stacks are counted together"),
-)
+_PAGES = """
+queues: weight, deserved, allocated, share and state of each queue
+localqueues: whether each LocalQueue leads anywhere, and what comes in by it
+podgroups: verdict, reason and position of each group
+podgroups/<namespace>/<name>: one group: members, plan, why it waits
+why/<namespace>/<name>: why one group waits: who holds what it lacks, and the smallest change that would start
+  it
+nodes: what is idle on each node, and whose claims are on it
+pods/<namespace>/<name>: one pod: its node, its claim, and the decision on its group
+held: bind calls that wait for the rest of their gang
+quotas: queues that quotas ask for, who enters them, and what is wrong with quotas
+decisions: the latest changes of groups' verdicts and reasons; ?limit= of 1 to 1000, 100 by default
+watches: what is read of the cluster, and which kinds it does not have
+leadership: whether this replica leads, who holds the scheduler's Lease, and whether Volcano is at work
+view: who reads through the scheduler's view, since when, and how many pods it is shown and not shown
+bad-objects: objects that could not be read, and why
+version: the version of Muster and of what it runs on
+config: the configuration in effect
+threads: the stack of each thread; equal stacks are counted together
+"""
+ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts(_PAGES).items())
 
 
 def create_debug_app(views: Mapping[str, View]) -> Flask:
@@ -75,7 +65,7 @@ def create_debug_app(views: Mapping[str, View]) -> Flask:
     app = Flask(__name__, static_folder=None)
     app.register_error_handler(HTTPException, as_json)  # 404, 405 and their like
     views = {"index": index, "version": version, "threads": threads, **views}
-    for endpoint in (Endpoint("", "index", "this list"), *ENDPOINTS):
+    for endpoint in (Endpoint("", "this list"), *ENDPOINTS):
         app.add_url_rule(
             f"/debug/{endpoint.path}",
             endpoint.view,

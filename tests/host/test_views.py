@@ -10,7 +10,9 @@ from extender.api.configuration import Configuration
 from extender.controllers.decision_log import DecisionLog
 from extender.domain.model.reasons import Reason
 from extender.host.debug_pages import Views
+from extender.web.debug import ENDPOINTS
 from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.test_local_queues import labelled, local
 from tests.domain.world import gang, nodes
 from tests.host.conftest import Station
 from tests.verbs.stage import Stage
@@ -54,6 +56,18 @@ def test_each_view_can_be_sent(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9), stranger("s", on="a"))
     for name in shown.table:
         assert shown.show(name, *ARGUMENTS.get(name, ())) not in (None, "")
+
+
+def test_every_page_has_a_view(screen: Callable[..., Screen]) -> None:
+    elsewhere = {"version", "threads", "leadership", "view"}  # of the router, and of what may not run
+    assert {endpoint.view for endpoint in ENDPOINTS} - elsewhere == screen(node("a")).table.keys()
+
+
+def test_a_local_queue_shows_where_it_leads_and_what_came_in(screen: Callable[..., Screen]) -> None:
+    shown = screen(node("a"), queue("q"), local(), labelled("g", 9), labelled("h"))
+    (seen,) = shown.show("localqueues")
+    assert (seen["localQueue"], seen["queue"], seen["activity"]["reason"]) == ("team/lq", "q", "Ready")
+    assert (seen["waiting"], seen["admitted"]) == (1, 1)
 
 
 def test_a_queue_shows_its_numbers_and_state(screen: Callable[..., Screen]) -> None:
