@@ -10,7 +10,7 @@ from extender.sim.apiserver.kinds import QUEUES, Json
 from extender.sim.apiserver.managed_fields import APPLY, UPDATE, Manager, Path, entries_of, parts
 from extender.sim.apiserver.managed_fields import read as read_fields
 from extender.sim.apiserver.managed_fields import written as written_fields
-from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.service import Service, WriteOptions
 from extender.sim.apiserver.store import Store
 from tests.property_examples import examples
 
@@ -35,13 +35,15 @@ STEPS = st.lists(st.tuples(st.sampled_from(("one", "two", "editor")), wishes()),
 
 def applied(service: Service, name: str, wish: Json) -> Json:
     manager = Manager(name, APPLY, QUEUES.api_version)
-    return service.apply(QUEUES, "", "q", wish, manager, force=True)[0]
+    return service.apply(QUEUES, "", "q", wish, WriteOptions(manager), force=True)[0]
 
 
 def replaced(service: Service, wish: Json) -> None:
     """By somebody who does not apply."""
     manager = Manager("editor", UPDATE, QUEUES.api_version)
-    service.amend(QUEUES, "", "q", lambda before: {**before, "spec": wish["spec"]}, manager=manager)
+    service.amend(
+        QUEUES, "", "q", lambda before: {**before, "spec": wish["spec"]}, options=WriteOptions(manager)
+    )
 
 
 def found_at(value: Any, path: Path, schema: FieldSchema) -> bool:

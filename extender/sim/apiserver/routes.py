@@ -14,10 +14,10 @@ import msgspec
 
 from extender.sim.apiserver.errors import StatusError, bad_request, invalid_object, wrong
 from extender.sim.apiserver.kinds import ACCESS, IDENTITY, REVIEWS, Json, ResourceKind
-from extender.sim.apiserver.managed_fields import APPLY
+from extender.sim.apiserver.managed_fields import APPLY, UPDATE
 from extender.sim.apiserver.patches import Patch, patching, wanted_of
 from extender.sim.apiserver.requests import APPLY_PATCH, Query, Request, RequestTarget, Test, check, selecting
-from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.service import Service, WriteOptions
 from extender.sim.apiserver.store import Change, Store, key_of
 from extender.sim.apiserver.subresources import scale_of, scaling
 from extender.sim.apiserver.validation.schemas import read
@@ -199,9 +199,7 @@ def _post(service: Service, request: Request) -> Json:
         case "eviction":
             service.evict(namespace, name, request.body)
         case _:
-            return service.create(
-                kind, namespace, request.body, request.dry, request.manager(), request.strict
-            )
+            return service.create(kind, namespace, request.body, _options(request))
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
@@ -213,8 +211,7 @@ def _change(service: Service, request: Request) -> Json:
         change = _replacing(kind, name, request.body)
     if subresource == "scale":
         change = scaling(name, change, request.strict)
-    asked = request.dry, request.manager(), request.strict
-    made = service.amend(kind, namespace, name, change, subresource, *asked)
+    made = service.amend(kind, namespace, name, change, subresource, _options(request))
     return scale_of(made) if subresource == "scale" else made
 
 
@@ -235,9 +232,12 @@ def _apply(service: Service, request: Request) -> tuple[int, Json]:
     kind, namespace, name, subresource = request.target
     wanted = wanted_of(kind, name, subresource, request.body)
     force = request.query.get("force") in ("true", "1")
-    asked = request.manager(APPLY), force, request.dry, request.strict
-    found, new = service.apply(kind, namespace, name, wanted, *asked)
+    found, new = service.apply(kind, namespace, name, wanted, _options(request, APPLY), force)
     return (201 if new else 200), found
+
+
+def _options(request: Request, operation: str = UPDATE) -> WriteOptions:
+    return WriteOptions(request.manager(operation), request.dry, request.strict)
 
 
 def _delete(service: Service, request: Request) -> Json:

@@ -6,6 +6,7 @@ Each is one step on the store, whatever else is under way. All raise StatusError
 import random
 from collections.abc import Callable
 from copy import deepcopy
+from typing import NamedTuple
 
 from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
 from extender.sim.apiserver.errors import conflict, exists, not_found
@@ -59,6 +60,18 @@ def _release(store: Store, owner: Json) -> None:
 Amend = Callable[[Json], Json]
 
 
+class WriteOptions(NamedTuple):
+    """`manager`: whose fields these are; without one, as for the kubelets and the scheduler played here, they
+    are neither tracked nor checked. `strict`: fields that the kind does not have are refused, not dropped."""
+
+    manager: Manager | None = None
+    dry: bool = False
+    strict: bool = False
+
+
+_PLAYED = WriteOptions()
+
+
 class Service:
     """`gating`: whether our pods are created with a scheduling gate, as under the admission policy."""
 
@@ -76,30 +89,20 @@ class Service:
         return found
 
     def create(
-        self,
-        kind: ResourceKind,
-        namespace: str,
-        given: Json,
-        dry: bool = False,
-        manager: Manager | None = None,
-        strict: bool = False,
+        self, kind: ResourceKind, namespace: str, given: Json, options: WriteOptions = _PLAYED
     ) -> Json:
-        """`manager`: whose fields these are; without one its fields are not tracked.
-
-        `strict`: fields that the kind does not have are refused, not dropped.
-        """
-        obj = deepcopy(read(kind, given, strict))
+        obj = deepcopy(read(kind, given, options.strict))
         with self.store:
             identify(kind, namespace, obj, self._dice)
             if kind.namespaced:
                 self.get(NAMESPACES, "", obj["metadata"]["namespace"])
-            if manager is not None:
-                obj = with_changes_of(kind, None, obj, manager)
+            if options.manager is not None:
+                obj = with_changes_of(kind, None, obj, options.manager)
             prepare_for_create(kind, obj, self.store, self._gating)
             meta = obj["metadata"]
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
                 raise exists(kind, meta["name"])
-            return obj if dry else self.store.put(kind, obj)
+            return obj if options.dry else self.store.put(kind, obj)
 
     def amend(
         self,
@@ -108,19 +111,15 @@ class Service:
         name: str,
         change: Amend,
         subresource: str = "",
-        dry: bool = False,
-        manager: Manager | None = None,
-        strict: bool = False,
+        options: WriteOptions = _PLAYED,
     ) -> Json:
-        """Replace an object by what `change` makes of it; one that changes nothing leaves no trace.
-
-        What comes without a manager, from the kubelets and the scheduler played here, is not checked.
-        """
+        """Replace an object by what `change` makes of it; one that changes nothing leaves no trace."""
+        manager = options.manager
         with self.store:
             before = self.get(kind, namespace, name)
             wanted = change(before)
             if manager is not None:
-                wanted = read(kind, wanted, strict)
+                wanted = read(kind, wanted, options.strict)
             after = merged_parts(kind, before, wanted, subresource)
             refuse_another(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # applying has tracked them already
@@ -128,7 +127,7 @@ class Service:
             if after == before:
                 return before
             after = prepare_for_update(kind, before, after, checked=manager is not None)
-            if dry:
+            if options.dry:
                 return after
             meta = after["metadata"]
             if "deletionTimestamp" in meta and not meta.get("finalizers") and kind is not PODS:
@@ -141,12 +140,12 @@ class Service:
         namespace: str,
         name: str,
         wanted: Json,
-        manager: Manager,
+        options: WriteOptions,
         force: bool = False,
-        dry: bool = False,
-        strict: bool = False,
     ) -> tuple[Json, bool]:
-        """Make an object what `manager` wants of it: the object, and whether it is new."""
+        """Make an object what its manager wants of it: the object, and whether it is new."""
+        manager = options.manager
+        assert manager is not None, "nobody else applies"
         refuse_untyped(kind, wanted)
         wanted = {**wanted, "metadata": filled(wanted["metadata"])}
         with self.store:
@@ -156,13 +155,12 @@ class Service:
                 if uid := wanted["metadata"].get("uid"):
                     message = f"uid mismatch: the provided object specified uid {uid}"
                     raise conflict(kind, name, f"{message}, and no existing object was found")
-                return self.create(kind, namespace, wanted, dry, manager, strict), True
+                return self.create(kind, namespace, wanted, options), True
 
             def change(before: Json) -> Json:
                 return applied(kind, before, wanted, manager, force)
 
-            made = self.amend(kind, namespace, name, change, manager.subresource, dry, manager, strict)
-            return made, False
+            return self.amend(kind, namespace, name, change, manager.subresource, options), False
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
         with self.store:
