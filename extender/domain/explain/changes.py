@@ -284,7 +284,7 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}
     leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
-    leaving |= {uid for uid, pod in case.snapshot.others.items() if pod.deleting}
+    leaving |= case.snapshot.others.leaving.keys()
     holders = list(case.lookup.victims())
     whose = (
         f"the pods evicted for it are gone: {_named(holders)}" if holders else "the pods that leave are gone"

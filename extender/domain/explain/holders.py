@@ -102,9 +102,9 @@ class Lookup:
 
     def others(self) -> Iterator[Holder]:
         """Pods of others there."""
-        for uid, pod in self._snapshot.others.items():
+        for pod in self._snapshot.others:
             if self._suits(pod.node):
-                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
+                yield Holder(pod.key, 1, self._held([pod]), uid=pod.uid)
 
     def of_the_queue(self) -> Iterator[Holder]:
         """Groups of its queue, and of those that share a parent with it, that hold or start."""

@@ -40,7 +40,7 @@ class Departed(msgspec.Struct, frozen=True):
 def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
     groups = [snapshot.groups[key] for key in gone.groups]
     pods = [(pod, node) for group in groups for pod, node in on_nodes(group)]
-    others = [snapshot.others[uid] for uid in gone.others]
+    others = [pod for uid in gone.others if (pod := snapshot.others.get(uid)) is not None]
     queues = dict(snapshot.queues)
     for group in groups:
         if (queue := queues.get(group.queue)) is not None:
@@ -53,7 +53,7 @@ def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
     return replace(
         snapshot,
         groups={key: group for key, group in snapshot.groups.items() if key not in gone.groups},
-        others={uid: pod for uid, pod in snapshot.others.items() if uid not in gone.others},
+        others=snapshot.others.with_changes(dict.fromkeys(gone.others)),
         queues=queues,
         room=_room_with(snapshot, [*pods, *((pod, pod.node) for pod in others)]),
     )

@@ -4,8 +4,6 @@ scheduler reports on them.
 An unchanged pod costs only a comparison.
 """
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
@@ -16,6 +14,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape, Shapes
 from extender.domain.model.wire_records import foreign_record, pod_record
+from extender.domain.snapshot.other_pods import OtherPods
 
 
 class Pods:
@@ -30,8 +29,8 @@ class Pods:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
-        self._others: dict[Uid, PodRecord] = {}
-        self._others_now: Mapping[Uid, PodRecord] | None = None  # a copy that does not change
+        self._others = OtherPods()
+        self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
 
     # ---- reading
 
@@ -60,11 +59,11 @@ class Pods:
             pods = self.by_uid.values() if self.left else ()
             return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
 
-    def others(self) -> Mapping[Uid, PodRecord]:
-        """The pods on nodes that are not ours; the same mapping until that changes."""
-        if self._others_now is None:
-            self._others_now = dict(self._others)
-        return self._others_now
+    def others(self) -> OtherPods:
+        """The pods on nodes that are not ours; the same object until that changes."""
+        if self._other_changes:
+            self._others, self._other_changes = self._others.with_changes(self._other_changes), {}
+        return self._others
 
     # ---- from the watch
 
@@ -165,10 +164,9 @@ class Pods:
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
         if is_other:
-            self._others[pod.uid] = pod
-        elif self._others.pop(pod.uid, None) is None:
-            return
-        self._others_now = None
+            self._other_changes[pod.uid] = pod
+        elif pod.uid in self._other_changes or pod.uid in self._others:
+            self._other_changes[pod.uid] = None
 
     def _note_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
         """Note a new refusal of a pod by the scheduler, unless it repeats Muster's own, or came while no node

@@ -12,7 +12,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from math import inf
-from operator import attrgetter
 
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
 from extender.domain.model.reasons import Reason, Verdict
@@ -110,7 +109,7 @@ def departing(round_: Round) -> Iterator[PodRecord]:
     """Pods on nodes that are being deleted."""
     for group in round_.snapshot.groups.values():
         yield from group.departing
-    yield from filter(attrgetter("deleting"), round_.snapshot.others.values())
+    yield from round_.snapshot.others.leaving.values()
 
 
 def leaving_of(round_: Round, queue: str) -> Iterator[PodRecord]:
@@ -323,7 +322,7 @@ class Candidates:
     def _others(self) -> dict[int, list[PodRecord]]:
         """Pods that are not ours, by priority."""
         by_priority: dict[int, list[PodRecord]] = {}
-        for pod in self._round.snapshot.others.values():
+        for pod in self._round.snapshot.others:
             if pod.may_be_evicted and not pod.deleting:
                 by_priority.setdefault(pod.priority, []).append(pod)
         return by_priority

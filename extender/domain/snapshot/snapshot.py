@@ -10,12 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.domain.model.evictions import BudgetsByNamespace
-from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.tree import Orphan, QueueView
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
+from extender.domain.snapshot.other_pods import OtherPods
 
 
 class Attention(msgspec.Struct, frozen=True):
@@ -194,7 +195,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Groups of which anything changed since decisions were last published."""
     history: RunHistory = RunHistory()
     """How long groups ran that have ended."""
-    others: Mapping[Uid, PodRecord] = {}
+    others: OtherPods = OtherPods()
     """Pods on nodes that are not ours."""
     spared: Mapping[Uid, float] = {}
     """Pods whose eviction was refused: until when they are no victims."""

@@ -1,0 +1,58 @@
+"""Pods that are not ours: a change costs what it concerns, and leaves what was shown before as it is."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.shapes import Shapes
+from extender.domain.model.wire_records import foreign_record
+from extender.domain.snapshot.other_pods import OtherPods
+from tests.domain.builders import node, stranger
+from tests.domain.world import World
+
+UIDS = tuple(Uid(f"u{n}") for n in range(6))
+states = st.dictionaries(st.sampled_from(UIDS), st.none() | st.booleans(), max_size=4)
+
+
+def record(uid: Uid, deleting: bool | None) -> PodRecord | None:
+    made = replace(foreign_record(stranger("p", on="n"), Shapes()), uid=uid)
+    return None if deleting is None else replace(made, deleting=deleting)
+
+
+@given(st.lists(states, max_size=6))
+def test_it_holds_what_the_changes_say(changes: list[dict[Uid, bool | None]]) -> None:
+    pods, known = OtherPods(), dict[Uid, PodRecord]()
+    for change in changes:
+        before, then = pods, dict(known)
+        records = {uid: record(uid, deleting) for uid, deleting in change.items()}
+        pods = pods.with_changes(records)
+        known = {uid: pod for uid, pod in {**known, **records}.items() if pod is not None}
+        for each, expected in ((pods, known), (before, then)):
+            assert {pod.uid: pod for pod in each} == expected
+            assert [each.get(uid) for uid in UIDS] == [expected.get(uid) for uid in UIDS]
+            assert (len(each), [uid in each for uid in UIDS]) == (
+                len(expected),
+                [uid in expected for uid in UIDS],
+            )
+            assert each.leaving == {uid: pod for uid, pod in expected.items() if pod.deleting}
+
+
+def test_one_that_moves_among_thousands_costs_a_snapshot_little() -> None:
+    """Of the parts in which they are kept, the snapshots share all but the one that it is in."""
+    world = World(node("n0"), [stranger(f"s{n}", on="n0") for n in range(5000)])
+    first = world.ledger.snapshot().others
+    assert world.ledger.snapshot().others is first
+    second = world.add(stranger("more", on="n0")).ledger.snapshot().others
+    assert _shared(first, second) >= len(first._parts) - 1
+    third = world.delete("s0", "more").ledger.snapshot().others
+    assert (len(first), len(second), len(third)) == (5000, 5001, 4999)
+    assert _shared(second, third) >= len(first._parts) - 2
+
+
+def _shared(one: OtherPods, other: OtherPods) -> int:
+    same: Counter[Any] = Counter(map(id, one._parts)) & Counter(map(id, other._parts))
+    return same.total()
