@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import (
     Affinity,
     Container,
@@ -126,10 +127,32 @@ CASES = {
         "no node can hold cpu 5 (suitable nodes: 2)",
         lambda: World(nodes("a", "b"), gang("g", 1, cpu="5")),
     ),
-    "a member that no node suits": Case(
+    "a node selector with a typo": Case(
         Reason.NEVER_FITS,
-        "no node can hold cpu 1 (suitable nodes: 0)",
-        lambda: World(nodes("a", "b"), gang("g", 1, selector={"disk": "tape"})),
+        "no node has the label disk=sdd that nodeSelector names",
+        lambda: World(nodes("a", "b", labels={"disk": "ssd"}), gang("g", 1, selector={"disk": "sdd"})),
+    ),
+    "a node affinity with a typo": Case(
+        Reason.NEVER_FITS,
+        "no node has what the required node affinity asks for (disk In sdd, tape)",
+        lambda: World(
+            nodes("a", labels={"disk": "ssd"}), gang("g", 1, affinity=on_nodes("disk", "In", "sdd", "tape"))
+        ),
+    ),
+    "no toleration for the taint of all nodes": Case(
+        Reason.NEVER_FITS,
+        "every node has a taint that is not tolerated: dedicated=batch:NoSchedule",
+        lambda: World(nodes("a", taints=[Taint("dedicated", "NoSchedule", "batch")]), gang("g", 1)),
+    ),
+    "demands that no node meets together": Case(
+        Reason.NEVER_FITS,
+        "no node has all at once: the label disk=ssd that nodeSelector names, "
+        "the label zone=b that nodeSelector names, taints that are tolerated",
+        lambda: World(
+            node("a", labels={"disk": "ssd"}),
+            node("b", labels={"zone": "b"}),
+            gang("g", 1, selector={"disk": "ssd", "zone": "b"}),
+        ),
     ),
     "a gang larger than the suitable nodes": Case(
         Reason.NEVER_FITS,

@@ -184,17 +184,20 @@ def test_a_gang_that_waits_too_long_for_a_member_is_given_up() -> None:
 # ---- refusals by the scheduler
 
 
-def test_a_refused_member_moves_elsewhere_while_the_rest_stays() -> None:
-    world = World(node("a", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1").add(node("b"))
-    world.scheduler_takes("g-1")
-    world.refuse("g-0")
-    world.pass_time(1.0)
-    assert world.plan("g") == {"g-0": "a"}, "the scheduler's view may lag ours"
-    world.pass_time(1.5)
-    assert (world.verdict("g"), world.plan("g")) == (STARTS, {"g-0": "b"})
-    assert world.stage("g-1") is ClaimStage.HELD
-    world.scheduler_takes("g-0")
-    assert world.settle().verdict("g") is RUNS
+def test_a_refused_member_finds_another_node_by_itself_or_its_start_has_failed() -> None:
+    """The scheduler looks at all nodes each time it is asked."""
+    for finds_one in (True, False):
+        world = World(node("a", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1").add(node("b"))
+        world.scheduler_takes("g-1")
+        world.refuse("g-0")
+        world.pass_time(1.0)
+        assert world.plan("g") == {"g-0": "a"}, "the scheduler's view may lag ours"
+        assert world.stage("g-1") is ClaimStage.HELD
+        if finds_one:
+            world.scheduler_takes("g-0", offered=["b"])
+        world.pass_time(1.5)
+        assert world.verdict("g") is (RUNS if finds_one else WAITS)
+    assert (world.reason("g"), world.claim_count()) == (Reason.BACKING_OFF, 0)
 
 
 def test_a_start_that_is_refused_says_so_while_it_goes_on() -> None:
@@ -214,23 +217,34 @@ def test_a_refusal_from_before_a_start_is_not_held_against_it() -> None:
     world.settle().delete("s").settle()
     assert (world.verdict("g"), world.reason("g")) == (STARTS, None)
     world.add(node("b", cpu="4")).refuse("g-0", "0/2 nodes are available: 2 too crooked.")
-    world.pass_time(2.5)
+    world.pass_time(1.0)
     assert (world.verdict("g"), world.reason("g")) == (STARTS, Reason.REFUSED_BY_SCHEDULER)
 
 
-def test_a_member_that_is_refused_on_a_second_node_ends_the_start() -> None:
-    """Whatever its size: a large gang covers all nodes at once, a small one would go from node to node."""
-    for members in (2, 40):
-        world = World(nodes(*(f"n{n}" for n in range(20)), cpu="4"), gang("g", members)).settle()
-        world.ungate(*(f"g-{n}" for n in range(members)))
-        for turn in range(2):
-            for n in range(members):
-                world.refuse(f"g-{n}", f"0/20 nodes are available: no such claim ({turn}).")
-            world.pass_time(2.5)
-        assert (members, world.reason("g")) == (members, Reason.BACKING_OFF)
+@pytest.mark.parametrize("viewed", [True, False], ids=["viewed", "gated"])
+@pytest.mark.parametrize("members", [8, 1000])
+def test_a_start_that_is_refused_fails_whatever_its_size(members: int, viewed: bool) -> None:
+    """A claim that does not exist. The large gang covers all nodes at once, the small one not even one."""
+    world = World(nodes(*(f"n{n}" for n in range(20)), cpu="60"), viewed=viewed).advance(10.0)
+    world.add(gang("g", members))
+    waits = []
+    for turn in range(3):
+        world.settle().ungate(*(f"g-{n}" for n in range(members))).settle()
+        begun = world.now
+        while world.verdict("g") is STARTS:
+            for name in list(world.shown()):
+                world.report(name, "0/20 nodes are available: no such claim.")
+            if not viewed and world.now == begun:
+                world.refuse("g-0", f"0/20 nodes are available: no such claim ({turn}).")
+            world.pass_time(0.5)
+            world.settle()
+        assert world.now - begun <= LIMITS.refusal_grace
         assert "no such claim" in world.detail("g")
-        assert world.ledger.snapshot().groups[key("g")].start.failures == 1
+        assert world.ledger.snapshot().groups[key("g")].start.failures == turn + 1
         assert world.claim_count() == 0, "its places in the window are free"
+        waits.append(world.decision("g").retry_at - world.now)
+        world.pass_time(waits[-1])
+    assert waits == pytest.approx([5.0, 10.0, 20.0], abs=0.5)
 
 
 def test_a_new_plan_does_not_put_off_the_deadline_of_a_start() -> None:
@@ -289,9 +303,9 @@ def test_a_refusal_outlives_the_start_that_met_it() -> None:
     world = World(node("a"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.scheduler_takes("g-1")
     world.refuse("g-0", "0/1 nodes are available: 1 too crooked.")
-    world.pass_time(12.0)
+    world.pass_time(3.0)
     assert world.reason("g") is Reason.BACKING_OFF
-    world.pass_time(10.0)
+    world.pass_time(LIMITS.backoff)
     assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
     assert "too crooked" in world.detail("g")
 
@@ -331,7 +345,8 @@ def test_what_is_refused_to_one_tenant_is_not_held_against_another() -> None:
         for name in ("g-0", "g-1"):
             world.refuse(name, f"0/2 nodes are available: no such claim ({turn}).")
         world.pass_time(2.5)
-    assert world.reason("g") is Reason.BACKING_OFF
+        world.pass_time(LIMITS.retry_after(turn))
+    assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
     made = pod("other", gated=False)
     world.add(replace(made, metadata=replace(made.metadata, namespace="elsewhere"))).settle()
     assert world.ledger.decisions.groups[GroupKey("elsewhere/pod:other")].verdict is STARTS

@@ -181,8 +181,7 @@ class Group:
         if is_new and self.start.places_since is not None:
             self.start = replace(self.start, places_since=None)
         known = self.attempt(uid)
-        moves = known.moves + (known.refused_at is not None)
-        self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals, moves=moves)
+        self.attempts[uid] = Attempt(node, words=known.words, refusals=known.refusals)
 
     def note_shown(self, uid: Uid, node: str, now: float) -> None:
         """The scheduler can use the planned node of a member. The clock of a start begins with the first."""
@@ -192,11 +191,16 @@ class Group:
         if self.start.released_at is None:
             self.start = replace(self.start, released_at=now)
 
-    def note_refused(self, uid: Uid, words: str, refused_at: float | None) -> None:
+    def note_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
         """The scheduler found no node. `refused_at`: None if it is asked once more."""
         known = self.attempt(uid)
         self.attempts[uid] = replace(
-            known, shown_at=refused_at, refused_at=refused_at, words=words, refusals=known.refusals + 1
+            known,
+            shown_at=refused_at,
+            refused_at=refused_at,
+            words=words,
+            refusals=known.refusals + 1,
+            asked_twice=asked_twice,
         )
 
     def note_withdrawn(self, uid: Uid) -> None:

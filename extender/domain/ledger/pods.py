@@ -180,9 +180,11 @@ class Pods:
             self._moves.refuse(pod)
             self.note_refused(pod, text, self._clock())
 
-    def note_refused(self, pod: PodRecord, words: str, refused_at: float | None) -> None:
+    def note_refused(
+        self, pod: PodRecord, words: str, refused_at: float | None, asked_twice: bool = False
+    ) -> None:
         """The scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
-        self._registry.group(pod.group).note_refused(pod.uid, words, refused_at)
+        self._registry.group(pod.group).note_refused(pod.uid, words, refused_at, asked_twice)
         if refused_at is not None:
             self.separate(pod)
 

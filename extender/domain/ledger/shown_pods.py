@@ -146,15 +146,15 @@ class ShownPods(Appearances):
         """A member of a gang is nominated to its node. Once the scheduler has refused it, it may find another
         by itself; for a group of one, its own scoring picks the node. It has to ask then, where claims are to
         be minded that it does not know."""
-        attempt = group.attempt(claim.pod.uid)
+        was_refused = group.attempt(claim.pod.uid).refusals > 0
         if group.needs_no_barrier:
-            return Appearance(asks=attempt.refusals > 0 or self._minds_gangs)
-        return Appearance(asks=True) if attempt.words else Appearance(node=claim.node)
+            return Appearance(asks=was_refused or self._minds_gangs)
+        return Appearance(asks=True) if was_refused else Appearance(node=claim.node)
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
         """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it
         is shown again soon, and the scheduler asks filter: a call may have met a restart, or it does not know
-        yet that room has become free. After that it is planned elsewhere."""
+        yet that room has become free. After that it counts as refused."""
         claim = self._claims.get(pod.uid)
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return
@@ -162,6 +162,6 @@ class ShownPods(Appearances):
         is_asked_again = group.attempt(pod.uid).refusals == 0
         words, refused_at = (text, None) if is_asked_again else (text or _ERRORS, self._clock())
         self._moves.refuse(pod)
-        self._pods.note_refused(pod, words, refused_at)
+        self._pods.note_refused(pod, words, refused_at, asked_twice=not is_asked_again)
         self._releases.retry(pod.uid, soon=not text or REFUSAL_PREFIX in text)
         self._registry.touch(pod.group)

@@ -207,7 +207,7 @@ class Window:
 
 
 def _waits_for_places(group: GroupView) -> bool:
-    return group.start.places_since is not None
+    return getattr(group.start, "places_since", None) is not None
 
 
 class Scope(NamedTuple):

@@ -8,8 +8,6 @@ A pure function of the snapshot; `previous` only saves work (incremental.py):
     all else ─────────────────────────────────────► a round
 """
 
-from itertools import chain
-
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import elastic, gangs, reclaim, starting, victims
 from extender.domain.scheduling.backoff import undone
@@ -57,7 +55,7 @@ def judge_all(round_: Round) -> Judged:
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_all(round_, replacing) if replacing else []
     standing = keep_all(round_, groups[State.STANDING]) if groups[State.STANDING] else []
-    one_by_one = chain(groups[State.REPLACING], groups[State.STANDING])
+    one_by_one = (kept.group for kept in (*replacements, *standing))
     round_.budget.window.begin(in_line, one_by_one, round_.is_due)
     waiting = reclaim.keep(round_, in_line) if round_.reclaims else in_line
 

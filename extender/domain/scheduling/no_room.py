@@ -3,11 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
+from extender.api.objects.pods import NodeSelectorTerm, Requirement, Toleration
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show, three_digits
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.selectors import tolerated
+from extender.domain.model.shapes import Constraints, Shape, requests_of
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
@@ -16,6 +19,7 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.wholeness import Missing
 
 _MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
+_ALL_TAINTS = (Toleration(operator="Exists"),)
 _UNBOUNDED = np.iinfo(np.int64).max
 Alike = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
@@ -169,14 +173,56 @@ def _never(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
 
 
 def _no_node(round_: Round, shape: Shape) -> str:
-    """Resources that no node has at all explain more than the whole request."""
+    """What no node has at all explains more than the whole request."""
     snapshot, offers = round_.snapshot, round_.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, more than that is lacking
-        more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
-        return f"no node has {', '.join(lacking[:_MOST_NAMES])}{more}"
+        return f"no node has {_first_few(lacking, ', ')}"
     suitable = np.count_nonzero(snapshot.nodes.suitable(shape))
+    if not suitable and snapshot.nodes.row:
+        return _unsuitable(snapshot.nodes, shape.constraints)
     return f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})"
+
+
+def _unsuitable(nodes: NodeTable, asked: Constraints) -> str:
+    """Which of the demands that no node meets together no node meets even alone."""
+    labels = {
+        f"the label {key}={value} that nodeSelector names": Constraints(((key, value),), b"", _ALL_TAINTS)
+        for key, value in asked.node_labels
+    }
+    affinity = f"what the required node affinity asks for ({_in_words(asked.node_terms)})"
+    demands = labels | (
+        {affinity: Constraints((), asked.node_terms, _ALL_TAINTS)} if asked.node_terms else {}
+    )
+    unmet = [text for text, alone in demands.items() if not nodes.suitable(Shape({}, alone)).any()]
+    if unmet:
+        return f"no node has {_first_few(unmet, ' and ')}"
+    if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
+        taints = {taint for node in nodes.nodes if node for taint in node.taints}
+        named = sorted(
+            f"{taint.key}{taint.value and '='}{taint.value}:{taint.effect}"
+            for taint in taints
+            if not tolerated(taint, asked.tolerations)
+        )
+        return f"every node has a taint that is not tolerated: {_first_few(named, ', ')}"
+    tolerated_too = (*demands, "taints that are tolerated")
+    return f"no node has all at once: {_first_few(tolerated_too, ', ')}"
+
+
+def _in_words(node_terms: bytes) -> str:
+    terms = msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm])
+    asked = [(*(term.match_expressions or ()), *(term.match_fields or ())) for term in terms]
+    return _first_few([_first_few([_phrase(one) for one in each], " and ") for each in asked], " or ")
+
+
+def _phrase(asked: Requirement) -> str:
+    values = f" {_first_few(asked.values, ', ')}" if asked.values else ""
+    return f"{asked.key} {asked.operator}{values}"
+
+
+def _first_few(names: Sequence[str], between: str) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return between.join(names[:_MOST_NAMES]) + more
 
 
 def _refused(capacity: Capacity, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:

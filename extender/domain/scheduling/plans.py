@@ -83,11 +83,11 @@ def _wish(round_: Round, group: GroupView) -> Wish:
     holding, unused = group.once(_holding), group.once(_longest_unused)
     if stray := strays(round_.budget, group, holding.pods):
         holding = holding.without(stray)
-    if not any(_is_overdue(round_, node) for node in unused):
+    if not any(_is_overdue(round_, group, node) for node in unused):
         return group, holding, {}
     moved: dict[Uid, str] = {}
     for pod, node in holding.pods:
-        if (since := _unused(group, pod)) is not None and _is_overdue(round_, since):
+        if (since := _unused(group, pod)) is not None and _is_overdue(round_, group, since):
             moved[pod.uid] = node
     for pod, node in holding.pods:
         if pod.uid in moved:
@@ -115,6 +115,7 @@ class Unused(NamedTuple):
 
     since: float
     refused: bool  # it refused the pod since
+    twice: bool  # and was asked about it before in the same start
     known: bool  # it refused the pod before: another refusal in the same words would not be seen
 
 
@@ -125,7 +126,7 @@ def _unused(group: GroupView, pod: PodRecord) -> Unused | None:
         return None
     is_refused = attempt.refused_at is not None
     since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
-    return Unused(since, is_refused, known=bool(pod.unschedulable))
+    return Unused(since, is_refused, attempt.asked_twice, known=bool(pod.unschedulable))
 
 
 def _longest_unused(group: GroupView) -> tuple[Unused, ...]:
@@ -135,8 +136,9 @@ def _longest_unused(group: GroupView) -> tuple[Unused, ...]:
     return tuple({node[1:]: node for node in ordered}.values())
 
 
-def _is_overdue(round_: Round, unused: Unused) -> bool:
-    """Whether the scheduler had its time."""
+def _is_overdue(round_: Round, group: GroupView, unused: Unused) -> bool:
+    """Whether the scheduler had its time. What it says for the second time is so, unless somebody has left a
+    moment ago, of which it may not have heard."""
     limits, attention = round_.limits, round_.snapshot.attention
     asked = attention.since(unused.since)  # from when on it asked for others meanwhile; None: it has not yet
     if asked is None:  # it may ask again, which alone is no reason to decide
@@ -145,7 +147,8 @@ def _is_overdue(round_: Round, unused: Unused) -> bool:
         return False
     begun = max(unused.since, attention.leading_since)
     if unused.refused:
-        return round_.is_due(begun + limits.refusal_grace)
+        left_at, grace = round_.snapshot.freed.for_group(group.key), limits.refusal_grace
+        return (unused.twice and left_at < begun - grace) or round_.is_due(begun + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * round_.in_flight
     if asked is not None:
         return round_.is_due(asked + grace)

@@ -80,14 +80,15 @@ def complete(round_: Round, starts: Iterable[KeptPlan]) -> None:
 
 def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     """What cannot be planned ends the start, unless members are bound already (those are worth waiting for
-    until the deadline) or the start is young (room may come back at once). A member that the scheduler has
-    refused may move once; after that the start has failed, and gives its room and its places back."""
+    until the deadline) or the start is young (room may come back at once). A start of which the scheduler
+    refuses a member has failed, and gives its room and its places back: it looked for another node itself.
+    Large gangs, refused on many nodes at once, learn no more of it than small ones: all back off alike."""
     budget, absent = round_.budget, missing(group).absent
     refusal = refusal_of(kept)
-    moved_before = any(group.attempts[uid].moves for uid in kept.moved if uid in group.attempts)
-    if moved_before and refusal and not group.placed:
+    refused = (uid for uid in kept.moved if group.attempts[uid].refused_at is not None)
+    if not group.placed and (uid := next(refused, None)) is not None:
         budget.release(group, kept.plan)
-        return fail(round_, group, refusal, kept.moved)
+        return fail(round_, group, group.attempts[uid].words, {uid: kept.moved[uid]})
     if group.start.admitted_at is None and (above := _above_ceiling(round_, kept)):
         budget.release(group, kept.plan)
         return fail(round_, group, above)

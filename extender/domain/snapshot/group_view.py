@@ -78,8 +78,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """What it said last in this start, also of another node; empty: nothing."""
     refusals: int = 0
     """How often it has found no node for this pod."""
-    moves: int = 0
-    """How many nodes were given up for this pod in this start."""
+    asked_twice: bool = False
+    """Whether it was asked again after a refusal: by then it knew all that Muster knows."""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,79 @@
+"""What one object can never have, or the scheduler refuses, costs its own group turns and nobody else."""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness.resources import POD_GROUPS
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.volumes import Provisioner
+from tests.e2e.harness.waiting import wait_for
+
+pytestmark = pytest.mark.view
+
+Json = dict[str, Any]
+SOON = 8.0  # seconds, on a machine that does other work, too
+NO_CLAIM: Json = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "mistyped"}}]}
+
+
+def scheduled(stage: Stage, group: str) -> str:
+    """What the condition of a PodGroup says in words."""
+    conditions = stage.pod_group(group).get("status", {}).get("conditions", [])
+    return next((found["message"] for found in conditions if found["type"] == "Scheduled"), "")
+
+
+@pytest.mark.usefixtures("job_rights")
+def test_a_suspended_job_that_fits_nowhere_keeps_nobody_out(stage: Stage, scheduler: KubeScheduler) -> None:
+    """It would fill the window, in which one pod waits for a volume that never comes."""
+    stage.nodes(2, cpu="16")
+    stage.queue("giants")
+    volumes = Provisioner(stage)
+    stage.pods("slow", 1, **volumes.late("never"))
+    wait_for(lambda: volumes.is_awaited("never"), what="the slow pod has a node")
+    job = stage.job("giant", parallelism=1000, suspend=True, queue="giants", cpu="1000")
+    unit = f"podgroup-{job['metadata']['uid']}"
+    wait_for(lambda: stage.api.find(POD_GROUPS, unit, stage.namespace), what="the unit of the job")
+    stage.wait_reason(unit, "NeverFits")
+    gangs = [pod for number in range(7) for pod in stage.gang(f"g{number}", 2)]
+    stage.wait_phase(gangs, timeout=SOON)
+
+
+@pytest.mark.parametrize("members", [8, 1000])
+def test_a_gang_that_names_a_claim_that_does_not_exist_backs_off(
+    stage: Stage, scheduler: KubeScheduler, members: int
+) -> None:
+    """Whatever its size, its start has failed, and plain gangs start beside it at once."""
+    stage.nodes(4, cpu="300", pods="1000")
+    stage.gang("mistyped", members, cpu="1", **NO_CLAIM)
+    stage.wait_reason("mistyped", "BackingOff")
+    assert 'persistentvolumeclaim "mistyped" not found' in scheduled(stage, "mistyped")
+    for number in range(4):
+        stage.wait_phase(stage.gang(f"g{number}", 8), timeout=SOON)
+
+
+def test_a_node_selector_with_a_typo_is_named(stage: Stage, scheduler: KubeScheduler) -> None:
+    stage.nodes(2, cpu="4", labels={"disk": "ssd"})
+    stage.gang("mistyped", 2, nodeSelector={"disk": "sdd"})
+    stage.wait_reason("mistyped", "NeverFits")
+    assert "no node has the label disk=sdd that nodeSelector names" in scheduled(stage, "mistyped")
+
+
+def test_pods_of_others_that_repel_ours_are_known(stage: Stage, scheduler: KubeScheduler) -> None:
+    """They stand on two of three nodes, and Muster plans on the third from the beginning."""
+    stage.nodes(3, cpu="4")
+    stage.start_scheduler()
+    apart = {"labelSelector": {"matchLabels": {"app": "ours"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    guards = [
+        pod
+        for n in range(2)
+        for pod in stage.pods(
+            "guard", 1, first=n, scheduler="default-scheduler", affinity=affinity, nodeName=f"n{n}"
+        )
+    ]
+    stage.wait_phase(guards)
+    stage.gang("large", 5, labels={"app": "ours"})
+    stage.wait_reason("large", "Fragmented", "NoRoom", "NeverFits")
+    gang = stage.gang("a", 2, labels={"app": "ours"})
+    assert set(stage.wait_bound(gang, timeout=SOON).values()) == {"n2"}
