@@ -127,9 +127,9 @@ def pod(
     )
 
 
-def stranger(name: str, on: str = "", cpu: str = "1", labels: Mapping[str, str] | None = None) -> Pod:
-    """A pod that is not ours."""
-    return pod(name, cpu=cpu, on=on, gated=False, scheduler=keys.DEFAULT_SCHEDULER, labels=labels)
+def stranger(name: str, on: str = "", cpu: str = "1", **more: Any) -> Pod:
+    """A pod that is not ours. `more`: as `pod` takes it."""
+    return pod(name, cpu=cpu, on=on, gated=False, scheduler=keys.DEFAULT_SCHEDULER, **more)
 
 
 def group(

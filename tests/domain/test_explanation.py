@@ -216,7 +216,7 @@ def test_a_window_that_clears() -> None:
     world = small(limits=replace(LIMITS, window=2)).add(one("a", created="2026-01-01", members=2)).settle()
     world.add(one("b", created="2026-01-02")).settle()
     assert world.reason("b") is Reason.WINDOW_FULL
-    assert change(world, "b").text == "with room for 2 more in the window"
+    assert change(world, "b").text == "with room for 1 more in the window"
 
 
 def test_a_window_that_is_too_small() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.placement.planner import Planner
@@ -77,6 +78,35 @@ def test_anti_affinity_holds_both_ways(ours_is_guarded: bool) -> None:
     first, second = (guard, guarded) if ours_is_guarded else (guarded, guard)
     world = World(nodes("a", "b"), pod("old", on="a", **first), pod("new", **second))
     assert placed(world, "new") == {"new": "b"}
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+@pytest.mark.parametrize("topology", [HOSTNAME, ZONE])
+def test_anti_affinity_of_pods_that_are_not_ours_keeps_ours_away(topology: str, comes_first: bool) -> None:
+    zones = [node("a1", zone="a"), node("a2", zone="a"), node("b1", cpu="64", zone="b")]
+    guard = stranger("guard", on="a1", affinity=apart(topology, app="x"))
+    new = pod("new", labels={"app": "x"})
+    world = World(zones, *((guard, new) if comes_first else (new, guard)))
+    assert placed(world, "new") == {"new": "a2" if topology == HOSTNAME else "b1"}
+    world.add(
+        stranger("more", on="b1", affinity=apart(topology, app="x")), stranger("full", on="a2", cpu="4")
+    )
+    assert placed(world, "new") is None
+    assert placed(world.add(pod("other", labels={"app": "y"})), "other") == {"other": "a1"}
+    assert placed(world.delete("guard"), "new") == {"new": "a1"}
+    world.add(guard).finish("guard")
+    assert placed(world, "new") == {"new": "a1"}
+
+
+def test_what_others_keep_out_by_labels_of_namespaces_only_the_scheduler_knows() -> None:
+    term = PodAffinityTerm(
+        HOSTNAME, LabelSelector({"app": "x"}), namespace_selector=LabelSelector({"team": "t"})
+    )
+    guard = stranger("guard", on="a", affinity=Affinity(pod_anti_affinity=PodAffinity([term])))
+    assert placed(World(node("a"), guard, pod("new", labels={"app": "x"})), "new") == {"new": "a"}
+    anywhere = PodAffinityTerm(HOSTNAME, LabelSelector({"app": "x"}), namespace_selector=LabelSelector())
+    guard = stranger("guard", on="a", affinity=Affinity(pod_anti_affinity=PodAffinity([anywhere])))
+    assert placed(World(node("a"), guard, pod("new", labels={"app": "x"})), "new") is None
 
 
 def test_anti_affinity_looks_into_its_own_namespace_only() -> None:

@@ -106,6 +106,43 @@ def _assert_recounted(terms: Terms, standing: list[PodRecord]) -> None:
         assert terms.carried()[term] == {NODES[0]: sum(term in pod.shape.terms for pod in standing)}
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMESPACES), labels_, terms_, st.booleans()), max_size=8), st.data()
+)
+def test_terms_of_pods_that_are_not_ours_are_followed_where_they_select_one_of_ours(
+    given_: list[tuple[str, dict[str, str], Term, bool]], data: st.DataObject
+) -> None:
+    terms, ours, others = Terms(), list[PodRecord](), list[PodRecord]()
+
+    def check() -> None:
+        terms_there = {term for pod in others for term in pod.shape.terms}
+        selecting = {term for term in terms_there for pod in ours if term.matches(pod.namespace, pod.labels)}
+        assert selecting <= terms.carried().keys() <= terms_there
+        for pod in ours:
+            found = terms.index().selecting(pod.namespace, pod.labels)
+            assert set(found) == {term for term in selecting if term.matches(pod.namespace, pod.labels)}
+        for term in terms.carried():
+            assert terms.carried()[term] == {NODES[0]: sum(term in pod.shape.terms for pod in others)}
+
+    for number, (namespace, labels, term, is_ours) in enumerate(given_):
+        pod = record(number, namespace, labels, () if is_ours else (term,))
+        (ours if is_ours else others).append(pod)
+        if is_ours:
+            terms.watch(pod)
+        else:
+            terms.count(pod, NODES[0], 1)
+            terms.watch_other(pod)
+        check()
+    for pod in data.draw(st.permutations([*ours, *others])):
+        terms.unwatch(pod.uid)
+        (ours if pod in ours else others).remove(pod)
+        if pod.shape.terms:
+            terms.count(pod, NODES[0], -1)
+        check()
+    assert not terms._users
+    assert not terms._others._ours
+
+
 def test_a_copy_stays_as_it_is() -> None:
     terms = Terms()
     term = Term("host", None, msgspec.json.encode(LabelSelector({"app": "x"})))

@@ -122,9 +122,9 @@ class _LabelSets:
 
 # ---- On which nodes (anti-)affinity terms apply, counted incrementally.
 #
-# Only the terms of pods that are ours are followed; what other pods' terms forbid, the scheduler
-# reports. A term is forgotten with the last pod that has it. The cost of an event does not grow with
-# the number of terms, since they are found by the labels that they require.
+# Of the terms of pods that are not ours, those are followed that select one of ours: most of many keep
+# only their own kind away. A term is forgotten with the last pod that has it. The cost of an event does not
+# grow with the number of terms, since they are found by the labels that they require.
 
 ByNode = Mapping[Term, Mapping[str, int]]
 
@@ -137,29 +137,34 @@ class Terms:
         self._frozen: TermIndex | None = None
         self._pods = PodsByLabels()
         self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod whose terms are followed
-        self._users: dict[Term, int] = {}  # how many pods have a term
+        self._users: dict[Term, int] = {}  # how many pods have a term that is followed
+        self._others = _TermsOfOthers()
         self._selected = _Places()
         self._carried = _Places()
 
     def watch(self, pod: PodRecord) -> None:
-        """Follow the terms of `pod`, and no longer those it had before."""
+        """Follow the terms of a pod of ours, and no longer those it had before."""
+        for term in self._others.note_ours(pod):
+            self._use(term)
         terms, before = tuple(dict.fromkeys(pod.shape.terms)), self._of.get(pod.uid, ())
         if terms == before:
             return
         for term in terms:
-            self._users[term] = self._users.get(term, 0) + 1
-            if self._users[term] == 1:
-                self._index.add(term)
-                self._frozen = None
-                self._selected.set(term, self._pods.selected_by(term))
+            self._use(term)
         for term in before:
             self._disuse(term)
         self._of[pod.uid] = terms
         if not terms:
             del self._of[pod.uid]
 
+    def watch_other(self, pod: PodRecord) -> None:
+        """A pod that is not ours is on a node."""
+        for term in self._others.add(pod):
+            self._use(term)
+
     def unwatch(self, uid: Uid) -> None:
-        for term in self._of.pop(uid, ()):
+        """The pod is gone, whether ours or not."""
+        for term in (*self._of.pop(uid, ()), *self._others.remove(uid)):
             self._disuse(term)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
@@ -186,6 +191,13 @@ class Terms:
 
     # ---- inside
 
+    def _use(self, term: Term) -> None:
+        self._users[term] = self._users.get(term, 0) + 1
+        if self._users[term] == 1:
+            self._index.add(term)
+            self._frozen = None
+            self._selected.set(term, self._pods.selected_by(term))
+
     def _disuse(self, term: Term) -> None:
         self._users[term] -= 1
         if not self._users[term]:
@@ -193,6 +205,63 @@ class Terms:
             self._index.remove(term)
             self._frozen = None
             self._selected.set(term, {})
+
+
+class _TermsOfOthers:
+    """The anti-affinity terms of pods on nodes that are not ours. Those that have selected a pod of ours are
+    followed, as long as a pod has them."""
+
+    def __init__(self) -> None:
+        self._index = TermIndex()
+        self._of: dict[Uid, tuple[Term, ...]] = {}
+        self._users: dict[Term, int] = {}
+        self._followed: set[Term] = set()
+        self._ours: dict[Uid, PodRecord] = {}
+        self._our_labels = PodsByLabels()
+
+    def note_ours(self, pod: PodRecord) -> list[Term]:
+        """A pod of ours is there. Returns the terms that are followed from now on."""
+        known = self._ours.get(pod.uid)
+        if known is not None and known.namespace == pod.namespace and known.labels is pod.labels:
+            return []
+        if known is not None:
+            self._our_labels.count(known, "", -1)
+        self._our_labels.count(pod, "", 1)
+        self._ours[pod.uid] = pod
+        more = [
+            term for term in self._index.selecting(pod.namespace, pod.labels) if term not in self._followed
+        ]
+        self._followed.update(more)
+        return more
+
+    def add(self, pod: PodRecord) -> list[Term]:
+        """Returns the terms that are followed from now on. What a pod has, it keeps."""
+        terms = tuple(dict.fromkeys(pod.shape.constraints.anti_affinity))
+        if not terms or pod.uid in self._of:
+            return []
+        self._of[pod.uid] = terms
+        for term in terms:
+            self._users[term] = self._users.get(term, 0) + 1
+            if self._users[term] == 1:
+                self._index.add(term)
+        more = [term for term in terms if term not in self._followed and self._our_labels.selected_by(term)]
+        self._followed.update(more)
+        return more
+
+    def remove(self, uid: Uid) -> list[Term]:
+        """A pod is gone, whether ours or not. Returns the terms that are followed no more."""
+        if (ours := self._ours.pop(uid, None)) is not None:
+            self._our_labels.count(ours, "", -1)
+        terms = self._of.pop(uid, ())
+        for term in terms:
+            self._users[term] -= 1
+        gone = [term for term in terms if not self._users[term]]
+        for term in gone:
+            del self._users[term]
+            self._index.remove(term)
+        less = [term for term in gone if term in self._followed]
+        self._followed.difference_update(less)
+        return less
 
 
 class _Places:

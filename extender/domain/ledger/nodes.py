@@ -282,9 +282,16 @@ class NodeCapacity:
         terms = self._terms
         return Occupancy(self._ports.pinned(), terms.selected(), terms.carried(), terms.index())
 
-    def watch_terms(self, pod: PodRecord) -> None:
-        """From now on, count the pods that the terms of `pod` select."""
-        self._terms.watch(pod)
+    def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
+        """From now on, count the pods that the terms of `pod` select, or that it keeps away if it is not
+        ours."""
+        if pod.group:
+            self._terms.watch(pod)
+            return
+        if before is not None and (before.group or not pod.holds_room):
+            self._terms.unwatch(pod.uid)
+        if pod.holds_room:
+            self._terms.watch_other(pod)
 
     def unwatch_terms(self, pod: PodRecord) -> None:
         self._terms.unwatch(pod.uid)

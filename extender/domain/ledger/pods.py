@@ -83,8 +83,8 @@ class Pods:
                 return
             self._moves.drop(record)
             self._count_among_others(record, is_other=False)
+            self._claims.capacity.unwatch_terms(record)
             if record.group:
-                self._claims.capacity.unwatch_terms(record)
                 self._registry.group(record.group).note_vacated(record)
                 self.leave_group(record)
             if record.group or record.node:
@@ -135,10 +135,7 @@ class Pods:
             self.leave_group(before)
         self.by_uid[record.uid] = record
         self._count_among_others(record, is_other=record.holds_room and not record.group)
-        if record.group:
-            self._claims.capacity.watch_terms(record)
-        elif before is not None and before.group:
-            self._claims.capacity.unwatch_terms(before)
+        self._claims.capacity.watch_terms(record, before)
         self._moves.show(record)
         if record.group:
             group = self._registry.group(record.group)

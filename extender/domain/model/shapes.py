@@ -61,6 +61,8 @@ class SharedLabels:
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
+_ANY_NAMESPACE = LabelSelector()
+_MOST_OF_OTHERS = 8  # terms of one pod that is not ours
 _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
 MOST_TERMS, MOST_PORTS, MOST_TEXT = 64, 256, 128 * 1024
@@ -228,13 +230,16 @@ class Shapes:
             self._own[namespace, shape.number] = self._own[namespace, own.number] = own
         return own
 
-    def of_others(self, spec: PodSpec) -> Shape:
-        """The shape of a pod that is not ours to place: only requests and host ports. Its demands on nodes,
-        which differ from pod to pod of a DaemonSet, are left out. Raises BadQuantity."""
-        written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources))
+    def of_others(self, spec: PodSpec, namespace: str) -> Shape:
+        """The shape of a pod that is not ours to place: only requests, host ports, and which pods it keeps
+        away. Its demands on nodes, which differ from pod to pod of a DaemonSet, are left out. Raises
+        BadQuantity."""
+        apart = _kept_away(spec, namespace)
+        written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources, apart))
         shape = self._written.get(written)
         if shape is None:
-            shape = self._interned(pod_requests(spec), Constraints(ports=_host_ports(spec)))
+            constraints = Constraints(ports=_host_ports(spec), anti_affinity=apart)
+            shape = self._interned(pod_requests(spec), constraints)
             self._written[written] = shape
         return shape
 
@@ -331,6 +336,16 @@ def _terms(terms: list[PodAffinityTerm] | None, namespace: str) -> tuple[Term, .
         Term(term.topology_key, _namespaces(term, namespace), msgspec.json.encode(term.label_selector))
         for term in terms or ()
     )
+
+
+def _kept_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
+    """Required anti-affinity of a pod that is not ours. What a term would keep out that selects namespaces by
+    labels, which are not known here, only the scheduler says, and what is beyond the first few."""
+    if spec.affinity is None or spec.affinity.pod_anti_affinity is None:
+        return ()
+    required = spec.affinity.pod_anti_affinity.required or ()
+    known = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
+    return _terms(known[:_MOST_OF_OTHERS], namespace)
 
 
 def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
