@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli import main
-from extender.sim.apiserver.kinds import EVENTS, NODES, PODS
+from extender.sim.apiserver.kinds import EVENTS, NODES, POD_GROUPS, PODS
 from extender.sim.apiserver.objects import now
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
@@ -76,6 +76,18 @@ def test_lists_become_tables_for_people(service: Service) -> None:
     assert (cells["Name"], cells["Ready"], cells["Status"], cells["Node"]) == ("a", "0/1", "Pending", "n0")
     assert wanted("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
     assert not wanted("application/json")
+
+
+def test_kinds_of_ours_have_the_columns_of_their_crds(service: Service) -> None:
+    group = objects.pod_group("g", namespace="default", min_member=2)
+    reason = {"type": "Scheduled", "status": "False", "reason": "NoRoom"}
+    status = {"phase": "Pending", "conditions": [reason], "waiting": {"position": 3}}
+    shown = table(POD_GROUPS, service.create(POD_GROUPS, "", {**group, "status": status}))
+    names = [column["name"] for column in shown["columnDefinitions"]]
+    cells = dict(zip(names, shown["rows"][0]["cells"], strict=True))
+    assert (cells["Status"], cells["minMember"], cells["Reason"]) == ("Pending", 2, "NoRoom")
+    assert (cells["Position"], cells["Runnings"]) == (3, "")
+    assert [column["priority"] for column in shown["columnDefinitions"]] == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 def definitions() -> dict[str, Json]:
     """Every schema by its name: io.k8s.api.core.v1.Pod, sh.volcano.scheduling.v1beta1.Queue."""
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
-    for path in CRDS:
-        known |= _of_crd(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
+    for crd in _crds():
+        known |= _of_crd(crd)
     for kind in UNSHIPPED_KINDS:  # a CRD that takes everything
         text = {"type": "string"}
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -37,6 +37,19 @@ def definitions() -> dict[str, Json]:
         version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
         known |= _of_crd({"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}})
     return known
+
+
+@cache
+def _crds() -> list[Json]:
+    return [yaml.load(path.read_text(encoding="utf-8"), _LOADER) for path in CRDS]
+
+
+def printer_columns(kind: ResourceKind) -> list[Json]:
+    """Those that its CRD has for kubectl; none for a kind without a CRD of ours."""
+    named = (spec for crd in _crds() if (spec := crd["spec"])["names"]["kind"] == kind.name)
+    versions = (version for spec in named if spec["group"] == kind.group for version in spec["versions"])
+    columns = (found["additionalPrinterColumns"] for found in versions if found["name"] == kind.version)
+    return next(columns, [])
 
 
 @cache

@@ -1,11 +1,13 @@
 """Lists as kubectl prints them: Tables, with the columns that the real API server gives each kind."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from extender.api.durations import age, between
-from extender.api.keys import POD_SCHEDULED, SCHEDULED, SCHEDULING_GATED
+from extender.api.keys import POD_SCHEDULED, SCHEDULING_GATED
 from extender.sim.apiserver import kinds
+from extender.sim.apiserver.field_schemas import printer_columns
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.subresources import selector_text
@@ -60,10 +62,6 @@ def _node_status(node: Json) -> str:
     return status + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
 
 
-def _in_condition(type_: str, field: str) -> Callable[[Json], str]:
-    return lambda obj: str(find_stored_condition(obj, type_).get(field, ""))
-
-
 def _roles(node: Json) -> str:
     labels: dict[str, str] = node["metadata"].get("labels") or {}
     roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)}
@@ -116,33 +114,6 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("PreemptionPolicy", at("preemptionPolicy")),
     ),
     kinds.LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
-    kinds.QUEUES: (
-        TableColumn("State", at("status", "state")),
-        TableColumn("Weight", at("spec", "weight", default=1)),
-        TableColumn("Pending", at("status", "pending")),
-        TableColumn("Inqueue", at("status", "inqueue")),
-        TableColumn("Running", at("status", "running")),
-        TableColumn("Parent", at("spec", "parent"), wide=True),
-        TableColumn("Share", at("status", "share"), wide=True),
-        TableColumn("Used-CPU", at("status", "allocated", "cpu"), wide=True),
-        TableColumn("Deserved-CPU", at("status", "deserved", "cpu"), wide=True),
-    ),
-    kinds.LOCAL_QUEUES: (
-        TableColumn("Queue", at("spec", "queue")),
-        TableColumn("Waiting", at("status", "waiting")),
-        TableColumn("Admitted", at("status", "admitted")),
-        TableColumn("Active", _in_condition("Active", "status")),
-        AGE,
-        TableColumn("Reason", _in_condition("Active", "reason"), wide=True),
-    ),
-    kinds.ELASTIC_QUOTA_TREES: (TableColumn("Root", at("spec", "root", "name")),),
-    kinds.POD_GROUPS: (
-        TableColumn("Status", at("status", "phase")),
-        TableColumn("minMember", at("spec", "minMember")),
-        TableColumn("Runnings", at("status", "running")),
-        TableColumn("Queue", at("spec", "queue", default="default"), wide=True),
-        TableColumn("Reason", _in_condition(SCHEDULED, "reason"), wide=True),
-    ),
 }
 
 
@@ -279,6 +250,7 @@ OF_WORKLOADS: dict[ResourceKind, tuple[TableColumn, ...]] = {
 # ---- Tables
 
 _ASKED = "as=Table"
+_IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
 
 
 def wanted(accept: str) -> bool:
@@ -314,10 +286,23 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
 def columns_of(kind: ResourceKind) -> list[TableColumn]:
     if kind is kinds.EVENTS:
         return list(OF_EVENTS)
-    known = AFTER_NAME.get(kind) or OF_WORKLOADS.get(kind, ())
+    known = AFTER_NAME.get(kind) or OF_WORKLOADS.get(kind) or list(map(_printed, printer_columns(kind)))
     narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
     aged = narrow if AGE in narrow else [*narrow, AGE]
     return [TableColumn("Name", meta("name")), *aged, *wide]
+
+
+def _printed(column: Json) -> TableColumn:
+    """A column of a CRD: its path leads to a field, or to one of a condition."""
+    if column["type"] == "date":
+        return AGE
+    path, wide = column["jsonPath"], column.get("priority", 0) > 0
+    if found := _IN_CONDITION.fullmatch(path):
+        type_, field = found.groups()
+        return TableColumn(
+            column["name"], lambda obj: str(find_stored_condition(obj, type_).get(field, "")), wide
+        )
+    return TableColumn(column["name"], at(*path.split(".")[1:]), wide)
 
 
 def _row(item: Json, columns: list[TableColumn], include: str) -> Json:
