@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from extender.sim.apiserver.field_schemas import KUBERNETES
-from extender.sim.apiserver.kinds import COMMANDS, KINDS, OPERATOR_KINDS, ResourceKind
+from extender.sim.apiserver.kinds import COMMANDS, KINDS, OPERATOR_KINDS, RUNTIME_KINDS, ResourceKind
 from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.api_requests import (
     BEFORE,
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.nightly
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
 PLAYED = "1.36"
 DATA = Path(__file__).parent / "data"
-LACKING = (COMMANDS, *OPERATOR_KINDS)  # which nobody looks at, or the real one does not have
+LACKING = (COMMANDS, *OPERATOR_KINDS, *RUNTIME_KINDS)  # which nobody looks at, or the real one does not have
 SHOWN = [kind for kind in KINDS if kind not in LACKING]
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

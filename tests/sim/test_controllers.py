@@ -122,7 +122,7 @@ def test_a_workload_whose_pods_are_refused_does_not_stop_the_others(
 def test_pods_that_are_on_no_node_go_first() -> None:
     replica_set = workload("ReplicaSet", replicas=1)
     pods = [_pod("old"), _pod("placed", node="n0"), _pod("ended", phase="Failed")]
-    found = compared(replica_set, pods)
+    found = compared(replica_set, pods, lambda _: None)
     assert [pod["metadata"]["name"] for pod in found.surplus] == ["placed", "old"]
     assert found.missing == []
 

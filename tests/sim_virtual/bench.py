@@ -7,11 +7,12 @@ from pathlib import Path
 from extender.domain.model.records import PodRecord
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.cluster import VirtualCluster
 from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.runner import Result
-from extender.sim.virtual.simulation import Observer, Simulation, VirtualCluster
+from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row, from_rows, read
 from extender.sim.virtual.workload import VirtualWorkload
 

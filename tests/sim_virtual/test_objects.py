@@ -191,14 +191,11 @@ def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> N
         tmp_path,
         head.replace("NAME", "long") + f"spec: {{parallelism: 2, completions: 5, {template}}}\n",
         head.replace("NAME", "later") + f"spec: {{suspend: true, completions: 5, {template}}}\n",
-        head.replace("NAME", "less, annotations: {kube-muster.io/min-parallelism: '1'}")
-        + f"spec: {{parallelism: 2, {template}}}\n",
     )
     assert [note.partition(": ")[2] for note in given.notes] == [
         'Job "later": it is suspended, and Muster is not asked to start it: add the annotation'
         " scheduling.volcano.sh/queue-name: default, or that of another queue, to its metadata",
         'Job "long": only its first pods are made; 3 more, made as those succeed, are not',
-        'Job "less": starts with all its pods or not at all; with fewer it does in a cluster',
     ]
 
 
@@ -221,9 +218,8 @@ spec:
 def test_suspended_jobs_of_a_queue_wait_and_start_whole(tmp_path: Path) -> None:
     documents = [JOB.replace("NAME", name).replace("RUN", RUN) for name in ("first", "second")]
     given = loaded(tmp_path, *documents)
-    assert [(each.group.spec.min_member, each.group.spec.queue) for each in given.groups] == [
-        (3, "default")
-    ] * 2
+    waiting = [(each.unit.group.spec.min_member, each.unit.group.spec.queue) for each in given.jobs]
+    assert waiting == [(3, "default")] * 2
     assert given.notes == ()
     result = run(given)
     assert set(starts(result).values()) == {0.0, 10.0}
@@ -295,6 +291,68 @@ def test_pods_run_as_long_as_they_say_else_as_the_flag_and_no_longer_than_a_dead
     given = from_manifests(load([path]), seed=0, run_seconds=7.0)
     found = {member.pod.metadata.name[:5]: (member.runs, member.fails) for member in given.members}
     assert found == {"a": (7.0, False), "b": (9.0, False), "train": (3.0, True)}
+
+
+def test_a_job_that_may_starts_with_fewer_pods_and_the_next_one_with_the_rest(tmp_path: Path) -> None:
+    """Two nodes of 4 have room for two pods of 3: the first job asks for five and takes both."""
+    fewer = JOB.replace("RUN: ", "kube-muster.io/min-parallelism: '1', RUN: ").replace('cpu: "2"', 'cpu: "3"')
+    first, second = (fewer.replace("NAME", name).replace("RUN", RUN) for name in ("first", "second"))
+    more = first.replace("parallelism: 3\n  completions: 3", "parallelism: 5\n  completions: 5")
+    result = run(loaded(tmp_path, more, second))
+    assert set(starts(result).values()) == {0.0, 10.0}
+    assert (result.report.pods, result.report.done, result.report.never_started) == (4, 2, [])
+    waits = {timeline.wait for timeline in result.measured.timelines.values()}
+    assert waits == {0.0, 10.0}, "a job waits from its arrival on, though its pods come with its start"
+
+
+RUNTIME = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: torch}
+spec:
+  mlPolicy: {numNodes: 1}
+  template:
+    spec:
+      replicatedJobs:
+        - name: node
+          template:
+            metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+            spec:
+              template:
+                spec:
+                  schedulerName: muster
+                  containers: [{name: node, image: x, resources: {requests: {cpu: "2"}}}]
+"""
+TRAIN_JOB = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  name: llm
+  annotations: {scheduling.volcano.sh/queue-name: default, RUN: "10"}
+spec: {SUSPEND runtimeRef: {name: torch}, trainer: {numNodes: 3}}
+""".replace("RUN", RUN)
+
+
+@pytest.mark.parametrize("suspended", ["suspend: true,", ""])
+def test_the_pods_of_a_train_job_are_those_of_its_runtime(tmp_path: Path, suspended: str) -> None:
+    given = loaded(tmp_path, RUNTIME, TRAIN_JOB.replace("SUSPEND", suspended))
+    assert given.notes == ()
+    assert [pod.spec.containers[0].resources.requests for _, pod, *_ in given.all_members] == [
+        {"cpu": "2"}
+    ] * 3
+    report = run(given).report
+    assert (report.pods, report.done, report.makespan) == (3, report.groups, 10.0)
+
+
+def test_a_train_job_of_a_runtime_for_another_scheduler_is_not_asked_for(tmp_path: Path) -> None:
+    other = RUNTIME.replace("                  schedulerName: muster\n", "")
+    (left,) = loaded(tmp_path, other, TRAIN_JOB.replace("SUSPEND", "")).unasked
+    assert left.missing == "add schedulerName: muster to the pod templates of its runtime"
+
+
+def test_a_waiting_train_job_whose_runtime_is_missing_says_so(tmp_path: Path) -> None:
+    (never,) = run(loaded(tmp_path, TRAIN_JOB.replace("SUSPEND", "suspend: true,"))).report.never_started
+    assert (never.reason, "ClusterTrainingRuntime torch" in never.detail) == ("InvalidSpec", True)
 
 
 def test_a_suspended_job_that_names_no_queue_stays_suspended(tmp_path: Path) -> None:

@@ -326,5 +326,9 @@ TRAIN_JOB = WorkloadRow(
     failed=(Sign(condition="Failed"),),
     complete=with_job_set,
     counted=job_set_left,
-    remark=lambda _: "its runtime is not read: its pods have what the TrainJob says itself",
+    remark=lambda job: (
+        ""
+        if "runtime" in job["spec"]
+        else "its runtime is in no file: its pods have what the TrainJob says itself"
+    ),
 )

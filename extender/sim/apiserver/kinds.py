@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.table import WORKLOADS
 
 Json = dict[str, Any]
@@ -104,8 +105,13 @@ def _of_operators() -> Iterator[ResourceKind]:
 
 OPERATOR_KINDS = tuple(_of_operators())
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
+RUNTIME_KINDS = tuple(
+    ResourceKind(group, version, kind.kind, kind.plural, kind.namespaced, custom=True)
+    for kind in runtime_kinds(WORKLOADS.values())
+    for group, version in [kind.api_version.split("/")]
+)
 QUOTA_KINDS = (ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS)  # queues are made of them
-UNSHIPPED_KINDS = (*OPERATOR_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
+UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
 _CLUSTER = (
     NAMESPACES,
     NODES,
@@ -118,7 +124,7 @@ _CLUSTER = (
     EVENTS,
     POD_GROUPS,
 )
-KINDS = (*_CLUSTER, *WORKLOAD_KINDS, PODS)
+KINDS = (*_CLUSTER, *RUNTIME_KINDS, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 ACCESS = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
 RULES = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)

@@ -1,13 +1,15 @@
 """What a workload makes, as the table of workloads says, compared with what it owns already."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
+from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
 from extender.api.workloads.shape import JobOutcome, at, outcome_of
-from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.kinds import RUNTIME_KINDS, Json
+from extender.sim.apiserver.store import Store
 
 HANDED_DOWN = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
 DEADLINE = "sim.kube-muster.io/deadline-seconds"  # of a pod: how long what it belongs to may run
@@ -22,9 +24,44 @@ class ComparedOffspring(NamedTuple):
     kept: list[tuple[Json, Json]]
 
 
-def children_of(owner: Json) -> Iterator[Json]:
+Find = Callable[[RuntimeName], Json | None]  # an object that has the templates of jobs
+
+
+def in_store(store: Store) -> Find:
+    """Those that the API server has."""
+    by_name = {kind.name: kind for kind in RUNTIME_KINDS}
+
+    def find(name: RuntimeName) -> Json | None:
+        kind = by_name.get(name.kind)
+        return store.get(kind, name.namespace, name.name) if kind else None
+
+    return find
+
+
+def among(objects: Iterable[Json]) -> Find:
+    """Those of objects that have not been created yet."""
+    namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
+    there = {
+        RuntimeName(
+            obj["kind"], meta.get("namespace") or "default" if namespaced[obj["kind"]] else "", name
+        ): obj
+        for obj in objects
+        if obj["kind"] in namespaced and (meta := obj["metadata"]) and (name := meta.get("name"))
+    }
+    return there.get
+
+
+def with_runtime_of(owner: Json, find: Find) -> Json:
+    """With the templates of its runtime, where its kind has one and that is there."""
+    row = making.kind_of(owner)
+    name = runtime_named_by(row, owner) if row else None
+    runtime = find(name) if name else None
+    return with_runtime(owner, runtime.get("spec") or {}) if runtime else owner
+
+
+def children_of(owner: Json, find: Find) -> Iterator[Json]:
     """All that it makes. Raises MALFORMED."""
-    return _handed_down(owner, making.children(owner))
+    return _handed_down(owner, making.children(with_runtime_of(owner, find)))
 
 
 def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
@@ -42,13 +79,13 @@ def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
 
 
-def compared(owner: Json, owned: list[Json]) -> ComparedOffspring:
+def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
     """What is there, by name or by the prefix of random names, against what should be. Raises MALFORMED.
 
     What ended stays and counts. Of pods that are too many those on nodes and the older ones stay.
     """
     wanted, there = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
-    for child in children_of(owner):
+    for child in children_of(owner, find):
         wanted[child["metadata"].get("name") or child["metadata"]["generateName"]].append(child)
     for obj in sorted(owned, key=keeping):
         name, prefix = obj["metadata"]["name"], obj["metadata"].get("generateName", "")

@@ -27,7 +27,7 @@ from extender.sim.apiserver.kinds import (
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Change, StoreFollower, key_of
 from extender.sim.controllers.jobs import JobEndings, JobPods, job_status
-from extender.sim.controllers.offspring import compared, has_ended, owner_uid
+from extender.sim.controllers.offspring import compared, has_ended, in_store, owner_uid
 from extender.sim.controllers.statuses import REVISION, operator_status, status_of
 
 _PACE = 0.05  # seconds in which changes gather
@@ -39,6 +39,7 @@ class WorkloadControllers(StoreFollower):
         super().__init__(service.store, "controllers")
         self._service = service
         self._endings = JobEndings(service.store)
+        self._find = in_store(service.store)
 
     def _begin(self) -> int:
         version = self._store.version
@@ -86,7 +87,7 @@ class WorkloadControllers(StoreFollower):
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         if "deletionTimestamp" in obj["metadata"] or _is_over(obj):
             return
-        found = self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned)
+        found = self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned, self._find)
         for child in found.missing:
             of_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
             if of_kind is not POD_GROUPS or not self._store.get(POD_GROUPS, *key_of(child)):

@@ -9,7 +9,7 @@ from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, Json
 from extender.sim.apiserver.service import Service
-from extender.sim.controllers.offspring import children_of
+from extender.sim.controllers.offspring import children_of, in_store
 from extender.sim.files.manifests import Manifest, fault_text, namespace_of
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -56,7 +56,7 @@ class Creation:
         self._uids[_key(made)] = made["metadata"]["uid"]
         self.objects.append(Created(made, where))
         if kind_of(made) is not None:
-            for child in children_of(made):
+            for child in children_of(made, in_store(self._service.store)):
                 self._create(child, where)
 
     def _born(self, given: Json) -> Json:

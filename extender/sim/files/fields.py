@@ -229,7 +229,7 @@ _PURPOSE = "the pods are made of it"
 def form_of(name: KindName) -> dict[str, Any]:
     """The form of an object."""
     form = {**_known_fields(name)}
-    for offspring in WORKLOADS[name].offspring:
+    for offspring in WORKLOADS[name].offspring if WORKLOADS[name].runtime is None else ():
         _mark(form, offspring)
     for path in WORKLOADS[name].templates:
         _put(form, path, Needed(_template(), _PURPOSE))

@@ -13,6 +13,7 @@ from extender.api.workloads.shape import KindName
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
 from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
+from extender.sim.controllers.offspring import among, with_runtime_of
 from extender.sim.files.fields import faults_of, fields_of, form_of
 from extender.sim.files.reading import Document, documents, shown, value_of
 from extender.terminal.text import did_you_mean, near_misses
@@ -53,8 +54,6 @@ _OTHERWISE = {
     "DaemonSet": "its pods belong to nodes and wait in no queue",
     "ResourceQuota": "it makes queues only with --quota-sources=resourcequota, and is not enforced here",
     "PodTemplate": "a template alone makes no pods",
-    "TrainingRuntime": "no pods follow from it alone",
-    "ClusterTrainingRuntime": "no pods follow from it alone",
     "WorkflowTemplate": "a template alone makes no pods",
     "ClusterWorkflowTemplate": "a template alone makes no pods",
     "CronWorkflow": "nothing runs at set times here; write the Workflow",
@@ -200,14 +199,15 @@ def _twice(found: Sequence[Manifest]) -> Iterator[str]:
 
 def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """What is wrong with the numbers of pods; what there is to tell of workloads."""
-    left = MOST_PODS
+    left, find = MOST_PODS, among(manifest.object for manifest in found)
     for manifest in found:
         workload = kind_of(manifest.object)
         if workload is None:
             continue
         subject = f'{manifest.where}: {workload.kind} "{manifest.name}"'
         try:
-            count, remark = count_pods(manifest.object), workload.remark(manifest.object)
+            whole = with_runtime_of(manifest.object, find)
+            count, remark = count_pods(whole), workload.remark(whole)
         except MALFORMED as fault:
             yield f"{subject}: its pods are not known: {fault_text(fault)}"
             continue

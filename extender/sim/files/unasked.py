@@ -24,6 +24,7 @@ from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record
 from extender.sim.apiserver import kinds
+from extender.sim.controllers.offspring import among, with_runtime_of
 from extender.sim.files.creation import Created
 
 SCHEDULERS = Configuration().scheduler_names
@@ -71,7 +72,7 @@ class QueuesOfJobs:
 
 
 def record_of(obj: Json) -> JobRecord:
-    """Raises MALFORMED."""
+    """`obj` with its runtime, if its kind has one. Raises MALFORMED."""
     kind = JobKind(obj["apiVersion"], obj["kind"])
     return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
@@ -111,14 +112,16 @@ class Unasked(NamedTuple):
 
 def unasked(objects: Iterable[Created], queues: QueuesOfJobs) -> Iterator[Unasked]:
     """Of what is made of others, only these are told."""
-    for obj, where in objects:
+    given = [*objects]
+    find = among(created.object for created in given)
+    for obj, where in given:
         owners = obj["metadata"].get("ownerReferences") or ()
         if controller_of([msgspec.convert(owner, OwnerReference) for owner in owners]):
             continue
         row = kind_of(obj)
         waits = row is not None and is_suspended(row, obj)
         try:
-            missing = [*_missing(obj, row, waits, queues)]
+            missing = [*_missing(with_runtime_of(obj, find), row, waits, queues)]
         except MALFORMED:  # which is told elsewhere
             continue
         if missing:
@@ -135,6 +138,8 @@ def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJo
         first = named[wrong[0]]
         instead = "" if first == DEFAULT_SCHEDULER else f" instead of {first}"
         yield f"add schedulerName: muster{instead} to {' and '.join(map('.'.join, wrong[:3]))}"
+    elif row is not None and row.runtime and not record_of(obj).ours:
+        yield "add schedulerName: muster to the pod templates of its runtime"
     if row is None or not waits:
         return
     if not row.manageable:

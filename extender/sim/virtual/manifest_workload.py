@@ -8,12 +8,13 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import GATE, ROOT_QUEUE
+from extender.api.keys import GATE, GROUP_ANNOTATION, ROOT_QUEUE
 from extender.api.objects.cluster import (
     Namespace,
     Node,
@@ -23,27 +24,37 @@ from extender.api.objects.cluster import (
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
-from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
-from extender.api.workloads.shape import KindName, at
+from extender.api.workloads.pod_sets import annotation_paths
+from extender.api.workloads.runtimes import RuntimeName, runtime_named_by
+from extender.api.workloads.shape import KindName, WorkloadRow, at, with_spec
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import group_name
+from extender.domain.model.records import GroupKey
 from extender.domain.queues.quota_steps import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.patches import json_patched
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
-from extender.sim.controllers.offspring import HANDED_DOWN, children_of
+from extender.sim.controllers.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
 from extender.sim.embedded import node
-from extender.sim.files.creation import Created, Creation
+from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import Manifests
 from extender.sim.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
 from extender.sim.kubelets import ending_of
-from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
+from extender.sim.virtual.workload import (
+    GroupArrival,
+    InvalidWorkload,
+    JobArrival,
+    PodArrival,
+    VirtualWorkload,
+    key_of_group,
+    stamp,
+)
 
 # ---- queues from quotas
 
@@ -74,38 +85,45 @@ def make_queues(creation: Creation) -> QuotaQueues:
     return QuotaQueues(plan.namespaces, notes)
 
 
-# ---- suspended jobs
+class WaitingJob(NamedTuple):
+    """A suspended job that Muster manages unless it is told otherwise, and the key of its group. It waits as
+    one group, and starts when all pods that it makes at once have room."""
+
+    object: Json
+    key: GroupKey
+    runtime: tuple[RuntimeName, Json] | None
 
 
-def let_go(creation: Creation, queues: QueuesOfJobs) -> None:
-    """Make the groups and the pods of the suspended jobs that Muster manages unless it is told otherwise.
-
-    Such a job waits as one group, and starts when all pods that it makes at once have room. Its pods are
-    there from the beginning; nobody sees the difference.
-    """
-    for place, (obj, where) in enumerate([*creation.objects]):
+def waiting_jobs(creation: Creation, service: Service, queues: QueuesOfJobs) -> Iterator[WaitingJob]:
+    """Each with its group, and the pods that its controller makes where it starts with all; what the API
+    server refuses of these is a fault of the file."""
+    find = in_store(service.store)
+    for obj, where in [*creation.objects]:
         if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME):
             continue
         try:
-            record = record_of(obj)
+            row, whole = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
+            record = record_of(whole)
             queue = queues.of(record)
-            if JobRules().manage(record, queue) and not record.fault:
-                _start(creation, place, unit(record, queue, record.size(queues.defaults_of(record)).members))
+            if JobRules().manage(record, queue):
+                given = obj["metadata"].get("annotations") or {}
+                notes = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
+                made = unit(record, queue, record.size(queues.defaults_of(record)).members)
+                creation.add({**made, "metadata": {**made["metadata"], "annotations": notes}}, where)
+                for child in _children(whole, row, record) if not record.fault else ():
+                    creation.add(child, where)
+                name = runtime_named_by(row, obj)
+                found = find(name) if name else None
+                yield WaitingJob(obj, record.group, (name, found["spec"]) if name and found else None)
         except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
 
-def _start(creation: Creation, place: int, group: Json) -> None:
-    """As the controller of jobs does it, and then the job's own one."""
-    obj, where = creation.objects[place]
-    row, given = WORKLOADS[obj["apiVersion"], obj["kind"]], obj["metadata"].get("annotations") or {}
-    annotations = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
-    creation.add({**group, "metadata": {**group["metadata"], "annotations": annotations}}, where)
-    name = group["metadata"]["name"]
-    operations = job_suspension.unsuspend(obj, row, annotation_paths(row, obj), name, stamp(0))
-    creation.objects[place] = Created(json_patched(obj, operations), where)
-    for child in children_of(creation.objects[place].object):
-        creation.add(child, where)
+def _children(whole: Json, row: WorkloadRow, record: JobRecord) -> Iterator[Json]:
+    whole = with_spec(whole, **row.annotate(whole, GROUP_ANNOTATION, record.unit))
+    paths = annotation_paths(row, whole)
+    operations = job_suspension.unsuspend(whole, row, paths, record.unit, stamp(0))
+    return children_of(json_patched(whole, operations), lambda _: None)
 
 
 def not_played(creation: Creation) -> Iterator[str]:
@@ -116,8 +134,6 @@ def not_played(creation: Creation) -> Iterator[str]:
             rest = (at(obj, ("spec", "completions")) or 0) - count_pods(obj)
             if rest > 0:
                 yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"
-        if (row := WORKLOADS.get((obj["apiVersion"], obj["kind"]))) and changes_its_count(row, obj):
-            yield f"{subject}: starts with all its pods or not at all; with fewer it does in a cluster"
 
 
 # ---- objects
@@ -142,12 +158,13 @@ def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorklo
 def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = None) -> VirtualWorkload:
     """`run_seconds`: how long pods run that do not say so; None: without end. Raises InvalidWorkload with
     what the API server says."""
-    creation = Creation(Service(Store(), random.Random(seed)))
+    service = Service(Store(), random.Random(seed))
+    creation = Creation(service)
     creation.create(manifests.objects)
     quotas = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, quotas.namespaces)
     left = [*unasked(creation.objects, queues)]
-    let_go(creation, queues)
+    jobs = [*waiting_jobs(creation, service, queues)]
     made: dict[KindName, list[Made]] = defaultdict(list)
     for obj, where in creation.objects:
         try:
@@ -156,8 +173,15 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
             creation.faults.append(f"{where}: {fault}")
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
-    groups = [_coming(group) for group in made[_name(kinds.POD_GROUPS)]]
-    comes = {f"{group.metadata.namespace}/{group.metadata.name}": at for at, group in groups}
+    coming = {each.key: each for each in map(_coming, made[_name(kinds.POD_GROUPS)])}
+    members: defaultdict[GroupKey, list[PodArrival]] = defaultdict(list)
+    for pod in made[_name(kinds.PODS)]:
+        member = _member(pod, coming, run_seconds)
+        members[key_of_group(member.pod)].append(member)
+    arriving = [
+        JobArrival(job.object, coming.pop(job.key), tuple(members.pop(job.key, ())), job.runtime)
+        for job in jobs
+    ]
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
         queues=_all(made[_name(kinds.QUEUES)], Queue),
@@ -172,8 +196,9 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
             if row.makes_groups
             for job in _all(made[name], AnyJob)
         ),
-        groups=tuple(groups),
-        members=tuple(_member(pod, comes, run_seconds) for pod in made[_name(kinds.PODS)]),
+        groups=tuple(coming.values()),
+        members=tuple(chain.from_iterable(members.values())),
+        jobs=tuple(arriving),
         unasked=tuple(left),
         notes=(*manifests.notes, *quotas.notes, *(each.note for each in left), *not_played(creation)),
     )
@@ -201,11 +226,11 @@ def _coming(made: Made) -> GroupArrival:
     return GroupArrival(at, replace(group, metadata=replace(group.metadata, creation_timestamp=stamp(at))))
 
 
-def _member(made: Made, comes: Mapping[str, float], run_seconds: float | None) -> PodArrival:
+def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
     """A pod that does not say when it comes does so with its PodGroup. Nothing here would open a gate."""
     pod = msgspec.convert(made.object, Pod)
-    key = f"{pod.metadata.namespace}/{group_name(pod)}"
-    at = comes.get(key, 0.0) if made.at is None else made.at
+    group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
+    at = (group.at if group else 0.0) if made.at is None else made.at
     gates = [gate for gate in pod.spec.scheduling_gates or () if gate.name != GATE]
     spec = replace(pod.spec, scheduling_gates=gates or None)
     pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=stamp(at)), spec=spec)

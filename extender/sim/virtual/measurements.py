@@ -130,9 +130,10 @@ class Measurements(Observer):
             f"{group.metadata.namespace}/{group.metadata.name}" for _, group in workload.groups
         ]
         self._needed = _needed(workload)
+        self._of_jobs = {job.unit.key for job in workload.jobs}
         self._names = {
             key_of_group(member.pod): f"{member.pod.metadata.namespace}/{spoken_group_name(member.pod)}"
-            for member in workload.members
+            for member in workload.all_members
         }
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
@@ -140,9 +141,23 @@ class Measurements(Observer):
         self._at_work = 0  # groups that are there and not over
         self._now = 0.0
 
+    def queued(self, group: GroupKey, pods: int, now: float) -> None:
+        self.pass_time(now)
+        if (timeline := self.timelines.get(group)) is not None:
+            timeline.present = timeline.needed = pods
+            return
+        self.first = now if self.first is None else self.first
+        needed = max(self._needed.get(group, 1), 1)
+        timeline = GroupTimeline(group, self._names.get(group, str(group)), needed, came=now, present=pods)
+        self.timelines[group] = timeline
+        self._nowhere.append(timeline)
+        self._at_work += 1
+
     def came(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
             self.outsiders += 1
+            return
+        if pod.group in self._of_jobs:  # which are counted as soon as the job waits
             return
         self.pass_time(now)
         self.first = now if self.first is None else self.first
@@ -233,6 +248,6 @@ def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
     for kind, job in workload.makers:
         gangs[group_made_by(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
     needed = {key: size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
-    for _, group in workload.groups:
+    for _, group in (*workload.groups, *(job.unit for job in workload.jobs)):
         needed[GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")] = group.spec.min_member
     return needed

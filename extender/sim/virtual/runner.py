@@ -83,7 +83,7 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
             made += VirtualWorkload(queues=tuple(tree))
             invented = synthetic.job_rows(options.synthetic_jobs, _room(made), options.seed)
             made += from_rows(invented, made.queues, {})
-        if not (made.members or made.groups or made.unasked):
+        if not (made.members or made.groups or made.jobs or made.unasked):
             raise InvalidWorkload("\n".join([*made.notes, "no pods in there: nothing to simulate"]))
         return made
 
@@ -124,7 +124,7 @@ def simulate(options: SimulationOptions) -> Result:
 
 def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:
     measured, schedulers = Measurements(given), frozenset(Configuration().scheduler_names)
-    with progress(title, total=len(given.members)) as advance:
+    with progress(title, total=sum(1 for _ in given.all_members)) as advance:
         simulation = Simulation(given, limits, schedulers, [measured, _Started(advance)])
         end = simulation.run()
     measured.closed(end)

@@ -1,6 +1,8 @@
 """What a simulation starts from: the cluster, and when pods and groups come and how long they run."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -8,9 +10,15 @@ import msgspec
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
+from extender.api.workloads.pod_sets import annotation_paths
+from extender.api.workloads.runtimes import RuntimeName
+from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
+from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.jobs import AnyJob, JobKind
+from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.patches import json_patched
 from extender.sim.files.unasked import Unasked
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,6 +43,35 @@ class GroupArrival(NamedTuple):
     at: float
     group: PodGroup
 
+    @property
+    def key(self) -> GroupKey:
+        return GroupKey(f"{self.group.metadata.namespace}/{self.group.metadata.name}")
+
+
+class JobArrival(NamedTuple):
+    """A suspended job, which comes with its PodGroup. `pods`: those that it makes, if it starts with all.
+    `runtime`: what has its templates, if it has none itself."""
+
+    object: Json
+    unit: GroupArrival
+    pods: tuple[PodArrival, ...]
+    runtime: tuple[RuntimeName, Json] | None = None
+
+    @property
+    def kind(self) -> JobKind:
+        return JobKind(self.object["apiVersion"], self.object["kind"])
+
+    @property
+    def waiting(self) -> AnyJob:
+        return msgspec.convert(self.object, AnyJob)
+
+    def let_go(self, second: float, reduced_to: int | None) -> AnyJob:
+        """As Muster changes it to let it start; `reduced_to`: with so many pods, None: with all."""
+        obj, row = self.object, WORKLOADS[self.kind]
+        paths, name = annotation_paths(row, obj), self.unit.group.metadata.name
+        operations = job_suspension.unsuspend(obj, row, paths, name, stamp(second), reduced_to)
+        return msgspec.convert(json_patched(obj, operations), AnyJob)
+
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
     """`entering`: namespaces, each with the queue that its quota gives it; `owners` and `makers`: the
@@ -51,8 +88,14 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     makers: tuple[tuple[JobKind, AnyJob], ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()
+    jobs: tuple[JobArrival, ...] = ()
     unasked: tuple[Unasked, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def all_members(self) -> Iterator[PodArrival]:
+        """Also those that jobs make later."""
+        return chain(self.members, *(job.pods for job in self.jobs))
 
     def __add__(self, other: "VirtualWorkload") -> "VirtualWorkload":
         fields = self.__struct_fields__
