@@ -44,7 +44,7 @@ _NOT_KEPT = "not protected, so they are not trusted: kubectl apply -f manifests/
 _NOT_KNOWN = "not known yet whether the API server protects them"
 
 
-class PolledFact:
+class PolledFact(Poller):
     """A fact about the cluster that Muster starts without. `name`: of the thread; `unknown`: logged then."""
 
     name: str
@@ -54,7 +54,7 @@ class PolledFact:
         self._ledger = ledger
         self._cluster = cluster
         self.holds: bool | None = None  # None: no look has succeeded yet
-        self._poller = Poller(self.name, PERIOD, self.look)
+        super().__init__(self.name, PERIOD, self.look)
 
     def ask(self) -> bool:
         """Whether it holds now. Raises ApiError."""
@@ -64,11 +64,8 @@ class PolledFact:
         """What follows from `holds`, after each look that succeeded; it was `before` until then."""
         raise NotImplementedError
 
-    def start(self) -> None:
-        self._poller.start(_PATIENCE)
-
-    def stop(self) -> None:
-        self._poller.stop()
+    def start(self, patience: float = _PATIENCE) -> None:
+        super().start(patience)
 
     def look(self) -> float | None:
         """Returns the seconds until the next look, if that is soon."""

@@ -60,7 +60,7 @@ class NoElection:
         """Nothing runs."""
 
 
-class LeaderElection:
+class LeaderElection(Poller):
     """`leads()` is checked before every write."""
 
     def __init__(
@@ -81,10 +81,10 @@ class LeaderElection:
         self._fault = ""
         self._until = clock()
         self._led = False
-        self._poller = Poller("leader-election", _PERIOD, self.look)
+        super().__init__("leader-election", _PERIOD, self.look)
 
     def leads(self) -> bool:
-        return self._clock() < self._until and not self._poller.stopping
+        return self._clock() < self._until and not self.stopping
 
     def status(self) -> LeaderStatus:
         return LeaderStatus(
@@ -94,12 +94,6 @@ class LeaderElection:
             renewed=None if self._renewed_at is None else self._clock() - self._renewed_at,
             fault=self._fault,
         )
-
-    def start(self) -> None:
-        self._poller.start()
-
-    def stop(self) -> None:
-        self._poller.stop()
 
     def look(self) -> None:
         """Read the Lease once, and log it if the leadership changed."""

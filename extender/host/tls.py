@@ -19,7 +19,7 @@ _PERIOD = 1.0  # seconds between two looks
 log = logger(__name__)
 
 
-class CertificateFiles:
+class CertificateFiles(Poller):
     """`serve` gets the contents of the files `names`, by default the certificate and the key; it raises
     ValueError or OSError if it cannot serve them. `whose` is for the log."""
 
@@ -36,13 +36,7 @@ class CertificateFiles:
         self._whose = whose
         self._seen: list[bytes] | None = None
         self._logged = ""  # the fault that was logged last
-        self._poller = Poller("certificate", _PERIOD, self.look)
-
-    def start(self) -> None:
-        self._poller.start()
-
-    def stop(self) -> None:
-        self._poller.stop()
+        super().__init__("certificate", _PERIOD, self.look)
 
     def look(self) -> None:
         try:

@@ -196,7 +196,7 @@ class Poller:
     next call follows after that many seconds instead."""
 
     def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
-        self._name = name
+        self._thread_name = name
         self._period = period
         self._look = look
         self._raised = False
@@ -205,7 +205,7 @@ class Poller:
 
     def start(self, patience: float = 0.0) -> None:
         """`patience`: how many seconds to wait for the first look, at most."""
-        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        threading.Thread(target=self._run, name=self._thread_name, daemon=True).start()
         self._looked.wait(patience)
 
     def stop(self) -> None:
@@ -224,6 +224,6 @@ class Poller:
                 self._raised = False
             except Exception:
                 if not self._raised:
-                    log.exception("a poll failed", thread=self._name)
+                    log.exception("a poll failed", thread=self._thread_name)
                 pause, self._raised = None, True
             self._looked.set()

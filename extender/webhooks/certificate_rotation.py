@@ -143,7 +143,7 @@ def advanced(
     return stored
 
 
-class CertificateRotation:
+class CertificateRotation(Poller):
     """`serve` gets the certificate and the key whenever they have changed."""
 
     def __init__(
@@ -163,14 +163,7 @@ class CertificateRotation:
         self._clock = clock
         self._seen: Stored | None = None
         self._since = clock()
-        period = min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS)
-        self._poller = Poller("certificate", period, self._poll)
-
-    def start(self) -> None:
-        self._poller.start()
-
-    def stop(self) -> None:
-        self._poller.stop()
+        super().__init__("certificate", min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS), self._poll)
 
     def _poll(self) -> float | None:
         try:
