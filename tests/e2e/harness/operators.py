@@ -41,7 +41,7 @@ class Operator:
         self._made: dict[str, Json] = {}
         for each in self._objects:
             if each["kind"] in OWN_KINDS:
-                _install(stage.api, each)
+                install_kind(stage.api, each)
 
     def names(self, kind: str) -> list[str]:
         """Of all objects of a kind, in the order of the fixture."""
@@ -99,7 +99,7 @@ class Operator:
         return manifests.resource_of(self._stage.api, body)
 
 
-def _install(client: Client, owner: Json) -> None:
+def install_kind(client: Client, owner: Json) -> None:
     """A kind that takes everything. It stays, like an operator that is installed."""
     group, version = owner["apiVersion"].split("/")
     plural = OWN_KINDS[owner["kind"]]
