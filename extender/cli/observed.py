@@ -7,7 +7,7 @@ from extender.api.objects.base import Condition, OwnerReference, Wire, condition
 from extender.api.objects.queues import PodGroup, Queue, WaitingStatus
 from extender.cli.kinds import job_row
 from extender.cli.output import NOTHING, age
-from extender.domain.model.ownership import group_name_of
+from extender.domain.model.ownership import stands_for
 from extender.domain.model.reasons import NOT_WAITING, Reason
 from extender.domain.queues.quota_steps import entering
 from extender.kube.errors import Forbidden, NotFound
@@ -75,18 +75,19 @@ class ObservedGroup(PodGroup, frozen=True):
         return f"{self.namespace}/{self.name}"
 
     @property
-    def is_automatic(self) -> bool:
-        """Whether Muster made it for pods that name no group."""
-        owners = self.metadata.owner_references or ()
-        return self.name in {group_name_of(owner.uid) for owner in owners}
+    def maker(self) -> OwnerReference | None:
+        """What it stands for, if Muster made it for pods that name no group."""
+        return stands_for(self.name, self.metadata.owner_references)
+
+    @property
+    def spoken_name(self) -> str:
+        """`pytorchjob/train` for a group that Muster made."""
+        return f"{self.maker.kind.lower()}/{self.maker.name}" if self.maker else self.name
 
     @property
     def job(self) -> OwnerReference | None:
         """The job that it stands for; None for another group."""
-        owners = (
-            owner for owner in self.metadata.owner_references or () if self.name == group_name_of(owner.uid)
-        )
-        return next((owner for owner in owners if job_row(owner.api_version, owner.kind)), None)
+        return self.maker if self.maker and job_row(self.maker.api_version, self.maker.kind) else None
 
     @property
     def job_name(self) -> str:

@@ -25,7 +25,15 @@ from extender.cli.why.explanation import SCHEDULERS
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRuntime, job_record
+from extender.domain.snapshot.jobs import (
+    AnyJob,
+    JobKind,
+    JobRecord,
+    JobRuntime,
+    group_made_by,
+    job_record,
+    owner_of_pods,
+)
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
@@ -92,7 +100,9 @@ class ObservedJob(NamedTuple):
             return ObservedJobState.FINISHED
         if self.is_suspended:
             return ObservedJobState.SUSPENDED if self.was_let_go else self._place_in_line
-        return ObservedJobState.RUNNING if phase not in ("Pending", "Inqueue") else ObservedJobState.STARTING
+        if phase not in ("Pending", "Inqueue"):
+            return ObservedJobState.RUNNING
+        return ObservedJobState.STARTING if self.was_let_go else self._place_in_line
 
     @property
     def _place_in_line(self) -> ObservedJobState:
@@ -119,8 +129,15 @@ class ObservedJob(NamedTuple):
 
     @property
     def pods(self) -> int:
-        """How many pods it needs at once."""
-        return self.unit.spec.min_member if self.unit else 0
+        """How many pods it makes at once."""
+        needed = self.unit.spec.min_member if self.unit else 0
+        if self.obj is None or not is_whole(self.row, self.obj):
+            return needed
+        return max(owner_of_pods(*self._as_read, table()).gang.pods, needed)
+
+    @property
+    def _as_read(self) -> tuple[JobKind, AnyJob]:
+        return JobKind(*self.row.key), msgspec.convert(self.obj, AnyJob, strict=False)
 
     def suspending(self, value: bool) -> Json:
         """The patch that suspends it, or lets it go on."""
@@ -138,8 +155,7 @@ class ObservedJob(NamedTuple):
         """The same with other names."""
         if self.obj is None or not is_whole(self.row, self.obj):
             return None
-        kind, job = JobKind(*self.row.key), msgspec.convert(self.obj, AnyJob, strict=False)
-        return job_record(kind, job, table(), Shapes(), schedulers, auto_groups=True)
+        return job_record(*self._as_read, table(), Shapes(), schedulers, auto_groups=True)
 
 
 def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> ObservedJob:
@@ -192,7 +208,9 @@ def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name
     obj = objects.find(kind, name, Json) if row else None
     if row is None or obj is None:
         return None
-    unit = evidence.group(group_name_of(obj["metadata"]["uid"]))
+    meta = msgspec.convert(obj["metadata"], Meta)
+    made = group_made_by(JobKind(*row.key), meta).partition("/")[2]
+    unit = evidence.group(group_name_of(meta.uid)) or evidence.group(made)
     if runtime := runtime_named_by(row, obj):
         of = runtime_kind(row, runtime)
         found = of and evidence.find(

@@ -26,8 +26,8 @@ from extender.cli.output import (
 )
 from extender.terminal.text import columns
 
-_HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "REASON", "AGE")
-_WIDE = ("RUNNING", "SUCCEEDED", "FAILED", "MESSAGE")
+_HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
+_WIDE = ("RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
 _GROUP = "podgroup.scheduling.volcano.sh"
 _groups = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
 
@@ -42,7 +42,10 @@ def podgroup() -> None:
 @all_namespaces_flag
 @access_flags
 def list_groups(output: str, **flags: Any) -> None:
-    """List the groups of a namespace, or of all."""
+    """List the groups of a namespace, or of all.
+
+    A group that Muster made is called after what makes its pods; -o wide has its own name, too.
+    """
     _show((), output, Flags(**flags))
 
 
@@ -86,14 +89,15 @@ def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
         status = group.status
         row = (
             group.namespace,
-            group.name,
+            group.spoken_name,
             evidence.queue_of(group),
             status.phase or NOTHING,
             group.spec.min_member,
+            group.waiting.position or NOTHING,
             group.reason or NOTHING,
             age(group.metadata.creation_timestamp),
         )
-        more = (status.running, status.succeeded, status.failed, group.message or NOTHING)
+        more = (status.running, status.succeeded, status.failed, group.name, group.message or NOTHING)
         rows.append((row + more if wide else row)[bool(place.namespace) :])
     head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
     echo("\n".join(columns(head, rows)))

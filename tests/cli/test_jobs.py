@@ -104,6 +104,22 @@ def test_each_state_is_told(town: Desk) -> None:
     }
 
 
+def test_a_job_that_waits_as_pods_waits_and_all_its_pods_count(desk: Desk) -> None:
+    owner = job(desk, "plain", suspend=False, parallelism=8)
+    desk.group("podgroup-uid-plain", min_member=1, more_metadata={"ownerReferences": [owner]})
+    assert (states(desk)["plain"]["state"], states(desk)["plain"]["pods"]) == ("Waiting", 8)
+
+
+def test_pods_that_start_one_by_one_are_told_what_would_start_them_together(desk: Desk) -> None:
+    owner = job(desk, "plain", suspend=False)
+    meta = {"ownerReferences": [owner]}
+    desk.group("podgroup-uid-plain", "Running", min_member=1, more_metadata=meta)
+    for number, node in enumerate(("n", "")):
+        desk.pod(f"plain-{number}", "podgroup-uid-plain", node=node, metadata=meta)
+    text = " ".join(desk.output("why", "job/plain").split())
+    assert "1 of 2 pods run. They need not start together (the annotation kube-muster.io/" in text
+
+
 def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
     head, *rows = (line.split() for line in town.output("job", "list").splitlines())
     assert head == ["NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE"]

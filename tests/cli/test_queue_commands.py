@@ -76,27 +76,39 @@ def test_a_wide_table_of_queues(town: Desk) -> None:
 )
 def test_groups_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
     assert town.output(*command) == lines(
-        "NAME    QUEUE      PHASE     MIN   REASON   AGE",
-        "fit     research   Running   2     -        20d",
-        "sweep   research   Pending   2     NoRoom   12h",
+        "NAME    QUEUE      PHASE     MIN   POSITION   REASON   AGE",
+        "fit     research   Running   2     -          -        20d",
+        "sweep   research   Pending   2     -          NoRoom   12h",
     )
+
+
+def test_a_group_that_muster_made_is_called_after_what_makes_its_pods(desk: Desk) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "u"}
+    meta = {"ownerReferences": [{**owner, "controller": True}]}
+    desk.group("podgroup-u", queue="q", more_metadata=meta, more={"waiting": {"position": 3}})
+    assert desk.output("pg", "list") == lines(
+        "NAME               QUEUE   PHASE     MIN   POSITION   REASON   AGE",
+        "pytorchjob/train   q       Pending   2     3          NoRoom   20d",
+    )
+    assert "podgroup-u" in desk.output("pg", "list", "-o", "wide")
 
 
 def test_groups_of_all_namespaces(town: Desk) -> None:
     assert town.output("pg", "list", "-A") == lines(
-        "NAMESPACE   NAME    QUEUE      PHASE     MIN   REASON   AGE",
-        "other       new     default    -         2     -        20d",
-        "team        fit     research   Running   2     -        20d",
-        "team        sweep   research   Pending   2     NoRoom   12h",
+        "NAMESPACE   NAME    QUEUE      PHASE     MIN   POSITION   REASON   AGE",
+        "other       new     default    -         2     -          -        20d",
+        "team        fit     research   Running   2     -          -        20d",
+        "team        sweep   research   Pending   2     -          NoRoom   12h",
     )
 
 
 def test_a_wide_table_of_groups(town: Desk) -> None:
-    assert town.output("pg", "get", "sweep", "fit", "-o", "wide") == lines(
-        "NAME    QUEUE      PHASE     MIN   REASON   AGE   RUNNING   SUCCEEDED   FAILED   MESSAGE",
-        "sweep   research   Pending   2     NoRoom   12h   0         0           0        cpu: 8 > 2",
-        "fit     research   Running   2     -        20d   2         0           0        -",
+    head, first, second = (
+        line.split() for line in town.output("pg", "get", "sweep", "fit", "-o", "wide").splitlines()
     )
+    assert head[7:] == ["RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE"]
+    assert first[7:] == ["0", "0", "0", "sweep", "cpu:", "8", ">", "2"]
+    assert second[7:] == ["2", "0", "0", "fit", "-"]
 
 
 @pytest.mark.parametrize("flags", [("-n", "other"), ("--context", "there")])

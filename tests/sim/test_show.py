@@ -300,6 +300,17 @@ def test_members_that_a_running_gang_does_without(service: Service) -> None:
     assert not state.everything_started
 
 
+def test_pods_that_need_not_start_together_are_told_so(service: Service) -> None:
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "plain", "uid": "u", "controller": True}
+    gang(service, "podgroup-u", 2, "Running", WAITS, on="n0", min_member=1)
+    owned = {"ownerReferences": [reference]}
+    service.amend(POD_GROUPS, "default", "podgroup-u", lambda it: {**it, "metadata": it["metadata"] | owned})
+    pod(service, "plain-2", "podgroup-u")
+    text = summary(seen(service))
+    assert "default/job/plain: started one by one, and 2 of 3 pods run; 1 more waits. NoRoom: " in text
+    assert "They need not start together (the annotation kube-muster.io/min-member: all makes them)." in text
+
+
 @pytest.mark.parametrize(
     ("size", "message"), [(0, "its pods are deleted"), (1, "its pod succeeded"), (2, "all 2 pods succeeded")]
 )

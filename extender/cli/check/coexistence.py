@@ -71,7 +71,8 @@ def _waiting_jobs(site: Installation) -> Iterator[_WaitingJob]:
             if record is None or not record.ours or record.is_part:
                 continue
             label, namespace = record.local_queue, record.namespace
-            if label is not None and label.is_kueues and job.state is ObservedJobState.WAITING:
+            waits = job.is_suspended and job.state is ObservedJobState.WAITING
+            if label is not None and label.is_kueues and waits:
                 yield _WaitingJob(f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}")
 
 

@@ -34,7 +34,7 @@ from extender.cli.why.explanation import (
 )
 from extender.cli.why.offers import Case, Offer, annotating, checking, commands, offered
 from extender.cli.why.queues import holders
-from extender.domain.explain.remedies import remedy, sentence
+from extender.domain.explain.remedies import TO_START_WHOLE, remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import Reason
 from extender.kube.resources import PODS
@@ -91,7 +91,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         name=group.name,
         namespace=group.namespace,
         verdict=verdict,
-        sentence=_sentence(verdict, reason, counts),
+        sentence=_sentence(verdict, reason, counts) + _apart(group, verdict, counts),
         reason=reason if blocked else "",
         detail=group.message,
         since=scheduled.last_transition_time if scheduled else None,
@@ -133,6 +133,14 @@ def _sentence(verdict: str, reason: str, members: MemberCounts | None) -> str:
     if verdict == OVER and members and members.succeeded + members.failed:
         return f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     return _PLAIN[verdict]
+
+
+def _apart(group: ObservedGroup, verdict: str, members: MemberCounts | None) -> str:
+    """Of pods that start one by one, how many have, and what would have them start together."""
+    is_apart = group.maker is not None and group.spec.min_member <= 1 and verdict in (WAITING, RUNNING)
+    if not (is_apart and members and members.there > 1 and members.placed < members.there):
+        return ""
+    return f" {members.placed} of {members.there} pods run. {TO_START_WHOLE}"
 
 
 # ---- pods that do not count

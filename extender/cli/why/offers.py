@@ -121,7 +121,7 @@ def _without_queue(case: Case) -> Iterator[Offer]:
 
 def _changed_group(case: Case, purpose: str, spec: dict[str, object]) -> Iterator[Offer]:
     """Nothing for a group that Muster made: what it is made from would have to change."""
-    if case.group and not case.group.is_automatic:
+    if case.group and not case.group.maker:
         patch = json.dumps({"spec": spec})
         line = f"kubectl -n {case.namespace} patch {_GROUP} {case.group.name} --type merge -p '{patch}'"
         yield Offer(purpose, line, right_to("patch", POD_GROUPS, case.namespace))

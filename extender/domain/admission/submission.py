@@ -18,7 +18,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.pods import Pod
 from extender.api.quantities import BadQuantity
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.model.ownership import group_name, group_name_of
+from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.queues.local_queues import LocalQueueRecord
@@ -65,8 +65,8 @@ def destination_of_pod(pod: NewPod, queues: QueueLookup, path: str = "") -> Dest
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
         return _named_by(pod, queues, path)
-    own, owner = _named_by(pod, queues, path), pod.controller
-    joined = queues.of_podgroup(meta.namespace, group_name_of(owner.uid)) if owner else None
+    own = _named_by(pod, queues, path)
+    joined = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
     if joined is not None and (own is None or own.queue == joined):
         return Destination(joined, "metadata.ownerReferences", joined=True)
     return own or by_namespace(meta.namespace, queues)

@@ -53,6 +53,9 @@ NotReady: Wait for `/readyz`. If a pod stays like this, either it could not be r
 """)
 REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.items()}
 
+# Of pods that Muster put into one group, and that start one by one.
+TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
+
 # Which others stand in the way of a group: all that hold room, or those of its own queue.
 FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)

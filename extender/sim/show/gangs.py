@@ -12,7 +12,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.api.quantities import Quantity
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.model.ownership import auto_name, controller_of, group_name, group_name_of
+from extender.domain.model.ownership import auto_name, group_name, stands_for
 from extender.domain.model.queue_of_group import local_queue_label, queue_of_podgroup
 from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
@@ -87,6 +87,7 @@ class Gang(msgspec.Struct, frozen=True):
     failed: int
     nodes: tuple[str, ...]
     position: int = 0  # in the line of its queue, as Muster decided; 0: it is in none
+    is_made: bool = False  # by Muster, for pods that name no group
     is_job: bool = False  # it stands for a job, which may wait before it has pods
     hint: str = ""  # what was probably meant where a name leads nowhere, as a sentence
 
@@ -120,6 +121,11 @@ class Gang(msgspec.Struct, frozen=True):
         return self.pods if self.pods or not self.is_job else self.summary.min_member
 
     @property
+    def starts_apart(self) -> bool:
+        """Whether each of its pods starts as soon as it can, whatever becomes of the others."""
+        return self.summary.min_member <= 1 < self.size
+
+    @property
     def left_out(self) -> int:
         """How many members wait although the gang runs: it has more than it needs, or replaces lost ones."""
         return self.pods - self.summary.bound if self.state == "runs" else 0
@@ -144,9 +150,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
     phases = [pod.status.phase for pod in members]
     bound = [pod.spec.node_name for pod in members if pod.spec.node_name]
     reason = scheduled.reason if scheduled else ""
-    owner = controller_of(meta.owner_references)
-    if owner and meta.name != group_name_of(owner.uid):
-        owner = None  # it has the group, and is not what the group was made for
+    owner = stands_for(meta.name, meta.owner_references)
     row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
     summary = GroupSummary(
         namespace=meta.namespace,
@@ -167,6 +171,7 @@ def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:
         ended=sum(phase in ENDED_PHASES for phase in phases),
         failed=phases.count("Failed"),
         nodes=tuple(sorted(set(bound))),
+        is_made=owner is not None,
         is_job=row is not None and row.manageable,
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from extender.domain.explain.remedies import FOR_ROOM, IN_ITS_QUEUE, with_numbers
+from extender.domain.explain.remedies import FOR_ROOM, IN_ITS_QUEUE, TO_START_WHOLE, with_numbers
 from extender.domain.model.reasons import Reason
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod
@@ -18,7 +18,8 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
         case "runs":
             return f"runs: {gang.running} of {many(gang.pods, 'pod')} on {listed(gang.nodes)}{left_out(gang)}"
         case "starts":
-            return f"starts: admitted whole, with {many(gang.size, 'pod')}"
+            whole = f"admitted whole, with {many(gang.size, 'pod')}"
+            return f"starts: {'its pods start one by one' if gang.starts_apart else whole}"
         case "pending":
             return "is pending. Muster has not decided about it yet."
     return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"
@@ -37,7 +38,8 @@ def left_out(gang: Gang) -> str:
     """`; 2 more wait. NoRoom: ...`, or nothing."""
     if not gang.left_out:
         return ""
-    return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}"
+    apart = f" {TO_START_WHOLE}" if gang.is_made and gang.starts_apart else ""
+    return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{apart}"
 
 
 def waiting_for(gang: Gang) -> str:

@@ -91,7 +91,8 @@ def _outcome(gang: Gang, cluster: ClusterState, log: sentences.TransitionLog) ->
 def _progress(gang: Gang, times: sentences.GangTimes) -> str:
     if times.ran is None:
         return "has started"
-    waited = f"waited {times.wait(times.ran):.1f} s, then started whole" if times.waited else "started whole"
+    how = "started one by one" if gang.starts_apart else "started whole"
+    waited = f"waited {times.wait(times.ran):.1f} s, then {how}" if times.waited else how
     if gang.state != "ended":
         pods = f"{gang.running} of {many(gang.pods, 'pod')} {'runs' if gang.pods == 1 else 'run'}"
         return f"{waited}, and {pods}"
