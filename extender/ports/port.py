@@ -20,6 +20,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError
 
 from extender.ports.connection import CallerConnection, Refuse, refusal
 from extender.ports.connections import ConnectionLimits, Connections
+from extender.ports.newcomer import Newcomer
 from extender.ports.refusals import FAILED, is_loopback, refuse_pages
 from extender.telemetry.logs import logger
 
@@ -119,13 +120,16 @@ class ServedPort:
             if (self._secure and context is None) or not self.connections.admit():
                 sock.close()
                 continue
-            made = CallerConnection(self._server, self.connections, bool(context), self._refuse)
-            made.opening = self._loop.create_task(self._open(made, sock, context))
-            made.opening.add_done_callback(partial(self._opened, made, sock))
+            Newcomer(sock, self.connections, bool(context), partial(self._begin_with, context))
 
     def _accept_again(self) -> None:
         if not self._stopping:
             self._loop.add_reader(self._listener, self._accept)
+
+    def _begin_with(self, context: ssl.SSLContext | None, sock: socket.socket) -> None:
+        made = CallerConnection(self._server, self.connections, bool(context), self._refuse)
+        made.opening = self._loop.create_task(self._open(made, sock, context))
+        made.opening.add_done_callback(partial(self._opened, made, sock))
 
     async def _open(
         self, connection: CallerConnection, sock: socket.socket, context: ssl.SSLContext | None

@@ -1,0 +1,113 @@
+"""Who has been let in and has not asked yet: what they wait for, and what is left to whom."""
+
+import asyncio
+import socket
+from contextlib import closing
+
+import pytest
+
+from extender.ports.connections import NEVER, ConnectionLimits, Connections, Patience
+from extender.ports.newcomer import Newcomer
+from tests.e2e.harness.waiting import wait_for
+
+LIMITS = ConnectionLimits(connections=10, body=100, unread=1000)
+STREAMS = LIMITS._replace(patience=Patience(answer=NEVER))
+HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\ncontent-length: %d\r\n\r\n"
+BEGUN, ENDED = "begun", "ended"
+
+
+class Met:
+    """A newcomer on a real connection, in a loop that turns only when told."""
+
+    def __init__(self, limits: ConnectionLimits, secure: bool) -> None:
+        with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+            self.caller = socket.create_connection(listener.getsockname())
+            self.sock, _ = listener.accept()
+        self._all = Connections("test", limits)
+        self._begun: list[socket.socket] = []
+        self.newcomer = Newcomer(self.sock, self._all, secure, self._begun.append)
+        self.sent = 0
+
+    async def say(self, piece: bytes) -> str:
+        """What it waits for afterwards."""
+        self.caller.sendall(piece)
+        self.sent += len(piece)
+        wait_for(lambda: len(self.sock.recv(9999, socket.MSG_PEEK)) == self.sent, what="it has arrived")
+        return await self.turn()
+
+    async def turn(self) -> str:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if self._begun:
+            assert (self._begun, len(self._all)) == ([self.sock], 0)
+            return BEGUN
+        return self.newcomer.state if len(self._all) else ENDED
+
+    def close(self) -> None:
+        self._all.drop_all()
+        for sock in (self.caller, *self._begun):
+            sock.close()
+
+
+def states(limits: ConnectionLimits, secure: bool, *pieces: bytes) -> list[str]:
+    async def play() -> list[str]:
+        with closing(Met(limits, secure)) as met:
+            return [await met.say(piece) for piece in pieces]
+
+    return asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([b"GET / HTTP/1.1\r\nHost", b": localhost\r\n", b"\r\n"], ["head", "head", BEGUN]),
+        ([HEAD % 3, b"ab", b"c"], ["body", "body", BEGUN]),
+        ([HEAD % 3 + b"abc"], [BEGUN]),
+        ([HEAD % 101], [BEGUN]),  # longer than allowed: it is refused at once
+        ([b"G", b"x" * 5000], ["head", BEGUN]),
+        ([b"\x16\x03\x01"], [BEGUN]),  # TLS where none is spoken, which is told at once
+    ],
+)
+def test_a_request_begins_when_it_is_worth_reading(pieces: list[bytes], expected: list[str]) -> None:
+    assert states(LIMITS, False, *pieces) == expected
+
+
+def test_a_body_that_is_passed_on_as_it_comes_is_not_waited_for() -> None:
+    assert states(STREAMS, False, b"POST", b" / HTTP/1.1\r\nContent-Length: 3\r\n\r\n") == ["head", BEGUN]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([b"\x16\x03\x01", b"\x00\x04abc", b"d"], ["handshake", "handshake", BEGUN]),
+        ([b"GET /"], [BEGUN]),  # no TLS: the library closes it
+    ],
+)
+def test_a_handshake_begins_with_its_first_record(pieces: list[bytes], expected: list[str]) -> None:
+    assert states(LIMITS, True, *pieces) == expected
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT"])
+def test_who_hangs_up_before_asking_is_gone(said: bytes) -> None:
+    async def play() -> str:
+        with closing(Met(LIMITS, False)) as met:
+            if said:
+                assert await met.say(said) == "head"
+            met.caller.close()
+            while (state := await met.turn()) != ENDED:
+                await asyncio.sleep(0.001)
+            return state
+
+    assert asyncio.run(play()) == ENDED
+
+
+def test_half_a_request_wakes_nobody_until_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, look = [], Newcomer._look
+
+    def counted(newcomer: Newcomer) -> None:
+        looks.append(newcomer)
+        look(newcomer)
+
+    monkeypatch.setattr(Newcomer, "_look", counted)
+    assert states(LIMITS, False, b"G", b"E", b"T") == ["head"] * 3
+    assert len(looks) == 3
