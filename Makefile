@@ -66,9 +66,9 @@ nightly: $(READY)  ## the e2e tests' own tools, the embedded server beside a rea
 fuzz: $(READY)  ## malformed requests to all ports of a running Muster (REQUESTS=10000 SECONDS=600 SEED=1)
 	$(BIN)/python -m tests.fuzz $(if $(REQUESTS),--requests $(REQUESTS)) $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-coverage: $(READY)  ## how much of domain, view and verbs their tests reach; fails below the floors of tools/coverage.py
+coverage: $(READY)  ## how much of domain, ports, verbs and view their tests reach; fails below the floors of tools/coverage.py
 	MUSTER_EXAMPLES=0.2 $(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal --cov --cov-report=json \
-	    tests/domain tests/verbs tests/view $(ARGS)
+	    tests/domain tests/ports tests/verbs tests/view $(ARGS)
 	@$(BIN)/python -m tools.coverage coverage.json
 
 shape: $(READY)  ## figures of the shape of the code, beside their goals (ARGS=--arrows lists the arrows of the domain)

@@ -58,6 +58,13 @@ class Stage:
         await self.say_more(writer, data)
         return reader, writer
 
+    async def meet(self, is_first: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection on which nothing was said, or one request was answered."""
+        reader, writer = await self.say(b"" if is_first else request(b"before"))
+        if not is_first:
+            await reader.readuntil(b"before")
+        return reader, writer
+
     async def say_more(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(data)
         await writer.drain()
@@ -176,12 +183,13 @@ def test_what_will_not_be_read_is_refused_and_nothing_after_it_is_served(
     assert statuses(exchanged(echo, sent, request(b"x" * 500)), without_body=False) == [code]
 
 
-def test_a_head_has_a_time_to_arrive_however_it_trickles() -> None:
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_a_head_has_a_time_to_arrive_however_it_trickles(is_first: bool) -> None:
     """Its deadline counts from its first byte; further bytes do not extend it."""
 
     async def trickle(stage: Stage) -> None:
         before = dropped("head")
-        reader, writer = await stage.say(b"")
+        reader, writer = await stage.meet(is_first)
         await stage.later(90)  # an idle one has longer
         for piece in (b"POST / HTTP/1.1\r\n", b"Host: localhost\r\n", b"A: b\r\n"):
             await stage.say_more(writer, piece)
@@ -193,11 +201,13 @@ def test_a_head_has_a_time_to_arrive_however_it_trickles() -> None:
     played(trickle)
 
 
-def test_a_body_has_a_time_of_its_own() -> None:
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_a_body_has_a_time_of_its_own(is_first: bool) -> None:
     async def trickle(stage: Stage) -> None:
         before = dropped("body")
-        late = await stage.say(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
-        just = await stage.say(b"POST / HTTP/1.1\r\nHost: localhost\r\n")
+        late, just = await stage.meet(is_first), await stage.meet(is_first)
+        for _, writer in (late, just):
+            await stage.say_more(writer, b"POST / HTTP/1.1\r\nHost: localhost\r\n")
         await stage.later(4)
         for _, writer in (late, just):
             await stage.say_more(writer, b"Content-Length: 3\r\nConnection: close\r\n\r\n")
@@ -237,6 +247,21 @@ def test_who_hangs_up_half_way_makes_room() -> None:
         assert dropped("full") == before
 
     played(hang_up, LIMITS._replace(connections=2))
+
+
+def test_any_name_of_loopback_is_answered_and_no_page() -> None:
+    async def ask(stage: Stage) -> None:
+        for field, code in (
+            (b"Host: localhost:1", 200),
+            (b"Host: [::1]", 200),
+            (b"Host: evil.example", 403),
+            (b"Host: [", 403),
+            (b"Host: localhost\r\nOrigin: http://evil.example", 403),
+        ):
+            reader, _ = await stage.say(b"GET / HTTP/1.1\r\n%b\r\nConnection: close\r\n\r\n" % field)
+            assert (field, [*statuses(await reader.read(), without_body=False)]) == (field, [code])
+
+    played(ask)
 
 
 def test_who_makes_room_before_being_let_in_is_closed() -> None:
