@@ -1,8 +1,10 @@
-"""Pods in protobuf for tests: between JSON and messages, by the numbers of k8s.io/api's generated.proto."""
+"""Pods in protobuf for tests: between JSON and messages, by the numbers of k8s.io/api's generated.proto.
 
+It reads and writes bytes itself, so that the library that Muster uses is compared with something else."""
+
+from collections.abc import Iterator
 from typing import Any
 
-from extender.api.protobuf import field, fields
 from tests.view.sample_pods import Json
 
 # A field's name and its form: a text, bytes, a message, a list of messages, a map (`dict`, QUANTITIES).
@@ -50,7 +52,6 @@ def decoded(data: bytes, table: Table) -> Json:
         if number not in table:
             continue
         name, form = table[number]
-        assert isinstance(value, bytes)
         if form is str or form is bytes:
             found[name] = value.decode() if form is str else value
         elif form is dict or form is QUANTITIES:
@@ -84,3 +85,37 @@ def _bytes(value: Any, form: Any) -> bytes:
     if form is str or form is bytes:
         return value.encode() if form is str else bytes(value)
     return encoded(value, TEXTS if form is dict else form[0] if isinstance(form, list) else form)
+
+
+def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The texts and messages in a message, in their order; numbers are passed over."""
+    at = 0
+    while at < len(data):
+        key, at = _number(data, at)
+        value, at = _number(data, at)
+        if key & 7 == 2:
+            yield key >> 3, data[at : at + value]
+            at += value
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """A text or a message as a field of another one."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            return value, at

@@ -2,12 +2,12 @@
 
 import pytest
 
-from extender.api.protobuf import field, varint
 from extender.domain.model.appearance import Appearance
 from extender.domain.view.events import PodEvent
 from extender.view.pod_events.codec import BrokenPods
 from tests.view import protobuf_messages as messages
 from tests.view.pod_forms import PROTOBUF
+from tests.view.protobuf_messages import field, varint
 from tests.view.sample_pods import expected, pod
 
 CODEC = PROTOBUF.codec
@@ -39,9 +39,8 @@ def only(data: bytes) -> PodEvent:
         TYPE + b"\x12\x7f",
         field(1, b"\xff") + field(2, b""),
         TYPE + field(2, b"\x0f"),
-        b"\x0b\x0c" + TYPE,
     ],
-    ids=["empty", "number cut", "number too long", "no type", "cut", "no text", "bad object", "groups"],
+    ids=["empty", "number cut", "number too long", "no type", "cut", "no text", "bad object"],
 )
 def test_what_is_no_event_ends_the_stream(event: bytes) -> None:
     with pytest.raises(BrokenPods):

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from google.protobuf.message import DecodeError
 
-from extender.api.protobuf import KUBERNETES_PREFIX, fields
+from extender.api.protobuf import KUBERNETES_PREFIX, Fields, message_types
 from extender.sim.apiserver.errors import StatusError, bad_request
 from extender.sim.apiserver.kinds import Json
 
@@ -52,8 +53,27 @@ def _messages() -> dict[str, ProtoMessage]:
     return msgspec.json.decode(MESSAGES.read_bytes(), type=dict[str, ProtoMessage])
 
 
-_TYPE = "k8s.io.apimachinery.pkg.runtime.TypeMeta"
-_BROKEN = (ValueError, OverflowError)
+@cache
+def _types() -> dict[str, Any]:
+    """By the full name with underscores. A map is a list of messages, each a key and a value."""
+    tables: dict[str, Fields] = {}
+    for name, known in _messages().items():
+        fields: dict[str, tuple[int, str]] = {}
+        for number, field in known.items():
+            type_ = _plain(field.type)
+            if field.form == "map":
+                tables[f"map_{type_}"] = {"key": (1, "string"), "value": (2, type_)}
+                type_ = f"map_{type_}"
+            fields[field.name] = number, f"*{type_}" if field.form in ("map", "repeated") else type_
+        tables[_plain(name)] = fields
+    return message_types(tables)
+
+
+def _plain(name: str) -> str:
+    return name.replace(".", "_")
+
+
+_RUNTIME = "k8s.io.apimachinery.pkg.runtime"
 
 
 def decoded(body: bytes) -> Json:
@@ -61,96 +81,63 @@ def decoded(body: bytes) -> Json:
     if not body.startswith(KUBERNETES_PREFIX):
         raise bad_request("the object provided is unrecognized: it does not appear to be a protobuf message")
     try:
-        envelope = dict(fields(body[len(KUBERNETES_PREFIX) :]))
-        named = _object(_bytes(envelope.get(1, b"")), _TYPE)
+        envelope = _types()[_plain(f"{_RUNTIME}.Unknown")].FromString(body[len(KUBERNETES_PREFIX) :])
+        named = _object(envelope.typeMeta, f"{_RUNTIME}.TypeMeta")
         kind = named.get("kind", "")
         if (name := message_name(kind)) is None:
             why = f"protobuf is not read here for {kind} - accepted media types include: "
             raise StatusError(415, "UnsupportedMediaType", f"{why}application/json, application/yaml")
-        return {**named, **_object(_bytes(envelope.get(2, b"")), name)}
-    except _BROKEN as fault:
+        return {**named, **_object(_types()[_plain(name)].FromString(envelope.raw), name)}
+    except (DecodeError, ValueError, OverflowError) as fault:
         raise bad_request("the object provided is unrecognized: its protobuf message is broken") from fault
 
 
-def _object(data: bytes, name: str) -> Json:
+def _object(found: Any, name: str) -> Json:
     """Of a message, without texts that are empty; fields with unknown numbers are left out, as in Go."""
-    found: Json = {}
+    result: Json = {}
     known = message(name)
-    for number, raw in fields(data):
-        if (field := known.get(number)) is None:
-            continue
+    for descriptor, raw in found.ListFields():
+        field = known[descriptor.number]
         if field.form == "map":
-            entry = dict(fields(_bytes(raw)))
-            key, value = _value(entry.get(1, b""), "string"), _value(entry.get(2, b""), field.type)
-            found.setdefault(field.name, {})[key] = value
-            continue
-        value = _value(raw, field.type)
-        match field.form:
-            case "inline":
-                found |= value
-            case "repeated":
-                found.setdefault(field.name, []).append(value)
-            case "optional" | "nonzero" if value not in ("", None) and (value or field.form == "optional"):
-                found[field.name] = value
-    return found
+            result[field.name] = {entry.key: _value(entry.value, field.type) for entry in raw}
+        elif field.form == "repeated":
+            result[field.name] = [_value(item, field.type) for item in raw]
+        elif field.form == "inline":
+            result |= _value(raw, field.type)
+        elif (value := _value(raw, field.type)) not in ("", None) and (value or field.form == "optional"):
+            result[field.name] = value
+    return result
 
 
-def _value(raw: int | bytes, type_: str) -> Any:
-    if type_ in _NUMBERS:
-        if isinstance(raw, bytes):
-            raise ValueError(type_)
-        return _NUMBERS[type_](raw)
-    data = _bytes(raw)
-    if type_ == "string":
-        return data.decode()
+def _value(raw: Any, type_: str) -> Any:
     if type_ == "bytes":
-        return base64.b64encode(data).decode()
+        return base64.b64encode(raw).decode()
+    if isinstance(raw, bool | int | str):
+        return raw
     own = _OWN_FORMS.get(type_.rpartition(".")[2])
-    return own(dict(fields(data))) if own else _object(data, type_)
-
-
-def _bytes(raw: int | bytes) -> bytes:
-    if isinstance(raw, int):
-        raise ValueError(raw)
-    return raw
-
-
-def _signed(raw: int) -> int:
-    return raw - (1 << 64) if raw >> 63 else raw
-
-
-_NUMBERS: dict[str, Callable[[int], Any]] = {"bool": bool, "int32": _signed, "int64": _signed}
+    return own(raw) if own else _object(raw, type_)
 
 
 # ---- messages whose JSON is no object
 
 
-def _time(parts: dict[int, Any]) -> str | None:
+def _time(message: Any) -> str | None:
     """None for the zero time, which has no seconds."""
-    if 1 not in parts:
+    if not message.HasField("seconds"):
         return None
-    return datetime.fromtimestamp(_signed(parts[1]), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(message.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _micro_time(parts: dict[int, Any]) -> str | None:
-    whole = _time(parts)
-    return whole and f"{whole[:-1]}.{parts.get(2, 0) // 1000:06}Z"
+def _micro_time(message: Any) -> str | None:
+    whole = _time(message)
+    return whole and f"{whole[:-1]}.{message.nanos // 1000:06}Z"
 
 
-def _number_or_text(parts: dict[int, Any]) -> int | str:
-    """The first field says which of the two it is."""
-    return _value(parts.get(3, b""), "string") if parts.get(1) else _signed(parts.get(2, 0))
-
-
-def _json(parts: dict[int, Any]) -> Any:
-    return msgspec.json.decode(parts.get(1) or b"null")
-
-
-_OWN_FORMS: dict[str, Callable[[dict[int, Any]], Any]] = {
+_OWN_FORMS: dict[str, Callable[[Any], Any]] = {
     "Time": _time,
     "MicroTime": _micro_time,
-    "Quantity": lambda parts: _value(parts.get(1, b""), "string"),
-    "IntOrString": _number_or_text,
-    "FieldsV1": _json,
-    "RawExtension": _json,
+    "Quantity": lambda message: message.string,
+    "IntOrString": lambda message: message.strVal if message.type else message.intVal,
+    "FieldsV1": lambda message: msgspec.json.decode(message.Raw or b"null"),
+    "RawExtension": lambda message: msgspec.json.decode(message.raw or b"null"),
 }
