@@ -37,16 +37,22 @@ class Kind(NamedTuple):
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 
 
-def _matching(pattern: str) -> Callable[[str], str]:
+def kept(test: Callable[[str], bool]) -> Callable[[str], str]:
+    """Reads a text as it is, if it passes; the test may raise ValueError, too."""
+
     def read(text: str) -> str:
-        if re.fullmatch(pattern, text) is None:
+        if not test(text):
             raise ValueError(text)
         return text
 
     return read
 
 
-def _within(read: Callable[[str], Any], least: str, most: str) -> Callable[[str], Any]:
+def _matching(pattern: str) -> Callable[[str], str]:
+    return kept(lambda text: re.fullmatch(pattern, text) is not None)
+
+
+def within(read: Callable[[str], Any], least: str, most: str) -> Callable[[str], Any]:
     def read_within(text: str) -> Any:
         value = read(text)
         if not read(least) <= value <= read(most):
@@ -89,16 +95,16 @@ def one_of(*values: str) -> Kind:
 
 
 def count(least: int, most: int) -> Kind:
-    return Kind(f"a whole number from {least} to {most}", _within(_count, str(least), str(most)))
+    return Kind(f"a whole number from {least} to {most}", within(_count, str(least), str(most)))
 
 
 def duration(least: str, most: str) -> Kind:
     allowed = f"a duration from {least} to {most}, such as 500ms, 2s or 1m30s"
-    return Kind(allowed, _within(as_seconds, least, most), as_duration)
+    return Kind(allowed, within(as_seconds, least, most), as_duration)
 
 
 def factor(most: int) -> Kind:
-    return Kind(f"a number from 1 to {most}, such as 1.5", _within(_decimal, "1", str(most)), "{:g}".format)
+    return Kind(f"a number from 1 to {most}, such as 1.5", within(_decimal, "1", str(most)), "{:g}".format)
 
 
 def some_of(*values: str) -> Kind:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.api.durations import as_seconds
+from extender.api.setting_kinds import Kind, within
+from extender.cli.output import checked
 
 if TYPE_CHECKING:
     from extender.webhooks.certificates import Pair
@@ -14,14 +16,7 @@ if TYPE_CHECKING:
 _LONGEST = "87600h"
 
 
-def _lifetime(_context: click.Context, _parameter: click.Parameter, given: str) -> float:
-    try:
-        seconds = as_seconds(given)
-    except ValueError:
-        seconds = 0.0
-    if not 3600 <= seconds <= as_seconds(_LONGEST):
-        raise click.BadParameter(f"got {given!r}; allowed is a duration from 1h to {_LONGEST}, such as 8760h")
-    return seconds
+_LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_seconds, "1h", _LONGEST))
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -44,7 +39,7 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, given: str) 
     "--lifetime",
     default=_LONGEST,
     show_default=True,
-    callback=_lifetime,
+    callback=checked(_LIFETIME),
     help="How long the certificates are valid. The scheduler reads its own only when it starts.",
 )
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:

@@ -17,6 +17,7 @@ import click
 
 from extender.api import durations
 from extender.api.quantities import BadQuantity, Quantity
+from extender.api.setting_kinds import Kind
 from extender.domain.model.resources import PODS, offered, show
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +41,18 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
         metavar="|".join(formats),
         help="The output format.",
     )
+
+
+def checked(kind: Kind) -> Callable[..., Any]:
+    """The callback of a flag: what `kind` reads of its text; nothing stays nothing."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else kind.read(text)
+        except ValueError as fault:
+            raise click.BadParameter(f"got {text!r}; allowed is {kind.allowed}") from fault
+
+    return callback
 
 
 def echo(text: str) -> None:

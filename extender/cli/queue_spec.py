@@ -16,9 +16,10 @@ from extender.api.durations import as_seconds
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
 from extender.api.quantities import BadQuantity, at_least
+from extender.api.setting_kinds import Kind, kept
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion import complete_queue
-from extender.cli.output import CLIENT, SERVER, Json, dry_run_flag, result_flag, show_result
+from extender.cli.output import CLIENT, SERVER, Json, checked, dry_run_flag, result_flag, show_result
 from extender.domain.queues.spec import MOST_OVERSELL
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,18 +65,9 @@ def the_names(names: tuple[str, ...], named: str | None) -> tuple[str, ...]:
 # ---- flags
 
 
-def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[..., Json | None]:
+def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[..., Any]:
     """`cpu=8,memory=16Gi` as a mapping; `cpu-` takes cpu away."""
-
-    def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Json | None:
-        if value is None:
-            return None
-        try:
-            return dict(map(read, value.split(",")))
-        except ValueError as fault:
-            raise click.BadParameter(f"got {value!r}; allowed is {allowed}; NAME- takes one away") from fault
-
-    return callback
+    return checked(Kind(f"{allowed}; NAME- takes one away", lambda text: dict(map(read, text.split(",")))))
 
 
 def _amount(text: str) -> tuple[str, str | None]:
@@ -98,33 +90,19 @@ def _count(text: str) -> tuple[str, int | None]:
     return name, int(number)
 
 
-def _factor(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    try:
-        fits = value is None or 1000 <= at_least(value, 1000) <= MOST_OVERSELL * 1000
-    except BadQuantity:
-        fits = False
-    if not fits:
-        raise click.BadParameter(f"got {value!r}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5")
-    return value
-
-
-def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    try:
-        if value is not None:
-            as_seconds(value)
-    except ValueError as fault:
-        raise click.BadParameter(f"got {value!r}; allowed is a duration such as 90s, 10m or 1h30m") from fault
-    return value
-
-
+_FACTOR = Kind(
+    f"a number from 1 to {MOST_OVERSELL}, such as 1.5",
+    kept(lambda text: 1000 <= at_least(text, 1000) <= MOST_OVERSELL * 1000),
+)
+_DURATION = Kind("a duration such as 90s, 10m or 1h30m", kept(lambda text: as_seconds(text) >= 0))
 _OF_AMOUNTS = {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
 _OF_COUNTS = {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
-_OF_FACTOR = {"metavar": "FACTOR", "callback": _factor}
+_OF_FACTOR = {"metavar": "FACTOR", "callback": checked(_FACTOR)}
 _OF_TRUTH = {
     "type": click.Choice(["true", "false"]),
     "callback": lambda _, __, value: value and value == "true",
 }
-_OF_TIME = {"metavar": "DURATION", "callback": _duration}
+_OF_TIME = {"metavar": "DURATION", "callback": checked(_DURATION)}
 _WEIGHTS, _WHOLE = {"type": click.IntRange(1, _HEAVIEST)}, {"type": click.IntRange(0, _INT32)}
 _INT = {"type": click.IntRange(-_INT32 - 1, _INT32)}
 _STATES = {"type": click.Choice(["Open", "Closed"])}
@@ -221,6 +199,12 @@ class Timeout(NamedTuple):
     written: str
 
 
+_TIMEOUT = Kind(
+    "0 or a duration such as 30s or 5m",
+    lambda text: Timeout(0.0 if text == "0" else as_seconds(text), text),
+)
+
+
 def timeout_flag(default: str) -> Callable[[F], F]:
     """As `timeout`."""
     return click.option(
@@ -229,18 +213,9 @@ def timeout_flag(default: str) -> Callable[[F], F]:
         metavar="DURATION",
         default=default,
         show_default=True,
-        callback=_timeout,
+        callback=checked(_TIMEOUT),
         help="How long to wait, such as 30s or 5m; 0 means without limit.",
     )
-
-
-def _timeout(_context: click.Context, _parameter: click.Parameter, value: str) -> Timeout:
-    from extender.api.durations import as_seconds
-
-    try:
-        return Timeout(0.0 if value == "0" else as_seconds(value), value)
-    except ValueError as fault:
-        raise click.BadParameter(f"got {value!r}; allowed is 0 or a duration such as 30s or 5m") from fault
 
 
 # ---- create and update

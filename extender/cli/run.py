@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -18,8 +18,9 @@ import click
 
 from extender.api.configuration import InvalidConfiguration
 from extender.api.keys import GPU
-from extender.api.quantities import BadQuantity, at_least
-from extender.api.setting_kinds import ADDRESS
+from extender.api.quantities import at_least
+from extender.api.setting_kinds import ADDRESS, Kind, kept
+from extender.cli.output import checked
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -42,11 +43,7 @@ class Default(NamedTuple):
     shown: str
 
 
-def quantity(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    with suppress(BadQuantity):
-        if value is None or at_least(value, 1000) > 0:
-            return value
-    raise click.BadParameter(f"got {value!r}; allowed is a quantity above 0, such as 500m, 4 or 16Gi")
+_QUANTITY = Kind("a quantity above 0, such as 500m, 4 or 16Gi", kept(lambda text: at_least(text, 1000) > 0))
 
 
 def files_flag(default: str = "") -> Callable[[F], F]:
@@ -73,15 +70,15 @@ def node_flags(
     """--nodes, --node-cpu, --node-memory and --node-gpu."""
     flags = (
         ("--nodes", {"type": counts}, count, "How many nodes."),
-        ("--node-cpu", {"callback": quantity}, cpu, "The cpu of a node."),
-        ("--node-memory", {"callback": quantity}, memory, "Its memory."),
+        ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of a node."),
+        ("--node-memory", {"callback": checked(_QUANTITY)}, memory, "Its memory."),
         ("--node-gpu", {"type": click.IntRange(0, 1024)}, gpu, f"Its devices of {GPU}."),
     )
 
     def decorate(command: F) -> F:
-        for flag, checked, default, text in reversed(flags):
+        for flag, kind, default, text in reversed(flags):
             shown = f"{text} [default: {default.shown}]"
-            command = click.option(flag, default=default.value, help=shown, **checked)(command)
+            command = click.option(flag, default=default.value, help=shown, **kind)(command)
         return command
 
     return decorate
