@@ -161,7 +161,7 @@ def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
         return None
     admitted = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
     begun = max(admitted, min(shown, default=admitted), attention.leading_since)
-    return attention.since(begun) if _depends_on_the_scheduler(group, begun) else begun
+    return attention.since(begun) if _depends_on_the_scheduler(group) else begun
 
 
 def partly_placed_since(group: GroupView, snapshot: Snapshot) -> float | None:
@@ -187,7 +187,7 @@ def ready_since(group: GroupView) -> str:
     return max((group.created, *created))
 
 
-def _depends_on_the_scheduler(group: GroupView, begun: float) -> bool:
+def _depends_on_the_scheduler(group: GroupView) -> bool:
     """Whether the start waits for a scheduler that has not shown yet that it is running: members' gates are
     open, and the scheduler has neither taken nor refused one."""
     if group.pinned or any(attempt.words for attempt in group.attempts.values()):
