@@ -70,7 +70,7 @@ class Kubelets(StoreFollower):
             pod = self._service.store.get(PODS, namespace, name)
             if pod and pod["metadata"]["uid"] == uid and pod["status"]["phase"] == "Running":
                 with suppress(StatusError):
-                    self._write_status(pod["metadata"], _ended)
+                    self._service.set_status(PODS, pod["metadata"], _ended)
 
     def _forget(self, uid: str) -> None:
         self._running.pop(uid, None)
@@ -83,11 +83,10 @@ class Kubelets(StoreFollower):
         with suppress(StatusError):
             meta, phase = pod["metadata"], pod["status"]["phase"]
             if "deletionTimestamp" in meta:  # confirmed
-                options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
-                self._service.delete(PODS, meta["namespace"], meta["name"], options)
+                self._service.delete_this(PODS, meta, gracePeriodSeconds=0)
             elif phase == "Pending":
                 self._running[meta["uid"]] = self._clock()
-                self._write_status(meta, _running)
+                self._service.set_status(PODS, meta, _running)
             elif phase == "Running":
                 self._plan_end(pod)
 
@@ -101,12 +100,6 @@ class Kubelets(StoreFollower):
         if self._end_of.get(meta["uid"]) != at:
             self._end_of[meta["uid"]] = at
             heapq.heappush(self._ends, (at, meta["uid"], meta["namespace"], meta["name"]))
-
-    def _write_status(self, meta: Json, new_status: Callable[[Json], Json]) -> None:
-        def change(pod: Json) -> Json:
-            return {**pod, "metadata": {"uid": meta["uid"]}, "status": new_status(pod)}
-
-        self._service.amend(PODS, meta["namespace"], meta["name"], change, "status")
 
 
 class PodEnding(NamedTuple):

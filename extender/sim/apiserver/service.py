@@ -6,7 +6,7 @@ Each is one step on the store, whatever else is under way. All raise StatusError
 import random
 from collections.abc import Callable
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
 from extender.sim.apiserver.errors import conflict, exists, not_found
@@ -134,6 +134,14 @@ class Service:
                 return self.store.remove(kind, key_of(before))
             return self.store.put(kind, after)
 
+    def set_status(self, kind: ResourceKind, meta: Json, made: Amend) -> None:
+        """Write the status that `made` makes of an object, if it is still this one. Raises StatusError."""
+
+        def change(found: Json) -> Json:
+            return {**found, "metadata": {"uid": meta["uid"]}, "status": made(found)}
+
+        self.amend(kind, meta["namespace"], meta["name"], change, "status")
+
     def apply(
         self,
         kind: ResourceKind,
@@ -165,6 +173,11 @@ class Service:
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
         with self.store:
             return delete(self.store, kind, self.get(kind, namespace, name), options)
+
+    def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
+        """No other of the same name. Raises StatusError."""
+        only_this = {"preconditions": {"uid": meta["uid"]}, **options}
+        self.delete(kind, meta["namespace"], meta["name"], only_this)
 
     def bind(self, namespace: str, name: str, binding: Json) -> None:
         node = node_of(binding)

@@ -108,8 +108,7 @@ class WorkloadControllers(StoreFollower):
         if _kind(child) is REPLICA_SETS:
             return self._scale(child, 0)
         self._endings.withdraw(child)
-        meta = child["metadata"]
-        self._service.delete(_kind(child), meta["namespace"], meta["name"], {})
+        self._service.delete_this(_kind(child), child["metadata"])
 
     def _scale(self, replica_set: Json, replicas: int) -> None:
         def change(before: Json) -> Json:
@@ -120,16 +119,12 @@ class WorkloadControllers(StoreFollower):
         self._service.amend(REPLICA_SETS, meta["namespace"], meta["name"], change)
 
     def _write_status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
-        meta = obj["metadata"]
-
-        def change(before: Json) -> Json:
+        def made(before: Json) -> Json:
             if kind is JOBS:
-                status = job_status(before, self._pods_of(before, owned))
-            else:
-                status = (operator_status if kind in OPERATOR_KINDS else status_of)(before, owned)
-            return {**before, "metadata": {"uid": meta["uid"]}, "status": status}
+                return job_status(before, self._pods_of(before, owned))
+            return (operator_status if kind in OPERATOR_KINDS else status_of)(before, owned)
 
-        self._service.amend(kind, meta["namespace"], meta["name"], change, "status")
+        self._service.set_status(kind, obj["metadata"], made)
 
 
 def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
@@ -165,9 +160,7 @@ def collect(service: Service, gone: set[str]) -> None:
     """Delete what only objects that are gone own. `gone`: their UIDs."""
     for kind in KINDS:
         for obj in service.store.all(kind) if kind.namespaced and gone else ():
-            meta = obj["metadata"]
-            owners = [owner.get("uid") for owner in meta.get("ownerReferences") or ()]
-            only_this = {"preconditions": {"uid": meta["uid"]}}
+            owners = [owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or ()]
             if owners and gone.issuperset(owners):
                 with suppress(StatusError):
-                    service.delete(kind, meta["namespace"], meta["name"], only_this)
+                    service.delete_this(kind, obj["metadata"])

@@ -57,9 +57,8 @@ class StatusRecorder:
         why = f"{scheduler}: preempting to accommodate a higher priority pod"
         target = condition("DisruptionTarget", "True", PREEMPTED, why)
         self._change_status(meta, lambda status: set_condition(status, target))
-        only_this = {"preconditions": {"uid": meta["uid"]}}
         with suppress(StatusError):
-            self._service.delete(PODS, meta["namespace"], meta["name"], only_this)
+            self._service.delete_this(PODS, meta)
         note = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
         self._event(victim, "Normal", "Preempted", "Preempting", note, scheduler)
 
@@ -67,13 +66,13 @@ class StatusRecorder:
         self._change_status(pod["metadata"], lambda status: status.pop("nominatedNodeName", None))
 
     def _change_status(self, meta: Json, how: Callable[[Json], object]) -> None:
-        def change(found: Json) -> Json:
+        def made(found: Json) -> Json:
             status = {**found["status"]}
             how(status)
-            return {**found, "metadata": {"uid": meta["uid"]}, "status": status}
+            return status
 
         with suppress(StatusError):
-            self._service.amend(PODS, meta["namespace"], meta["name"], change, "status")
+            self._service.set_status(PODS, meta, made)
 
     def _event(self, pod: Json, kind: str, reason: str, action: str, note: str, speaker: str = "") -> None:
         meta, note = pod["metadata"], note[:_LONGEST_NOTE]
