@@ -143,6 +143,20 @@ def test_a_term_of_some_leaves_the_others_to_be_placed_in_one_go() -> None:
     assert minded == [True, True, False]
 
 
+def test_who_waits_makes_nobody_else_be_placed_one_by_one() -> None:
+    """Terms matter to others once someone who has them stands somewhere, to those that they select."""
+    world = World(nodes("a", "b"), pod("wide", affinity=apart(app="x")), gang("g", 3, labels={"app": "x"}))
+    members = [record(world, f"g-{n}") for n in range(3)]
+    assert not space(world).affinity.particular(members)
+    assert space(world).affinity.particular([*members, record(world, "wide")]) == {
+        *(member.uid for member in members),
+        record(world, "wide").uid,
+    }
+    world.bind("wide", "a")
+    assert len(space(world).affinity.particular(members)) == 3
+    assert placed(world, "g-0", "g-1", "g-2") == {"g-0": "b", "g-1": "b", "g-2": "b"}
+
+
 def test_a_host_port_is_taken_once_on_a_node() -> None:
     world = World(nodes("a", "b"), gang("g", 2, host_port=80)).settle()
     assert sorted(world.plan("g").values()) == ["a", "b"]

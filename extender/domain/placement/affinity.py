@@ -1,15 +1,61 @@
 """Which pods may share a node or domain: host ports, and required (anti-)affinity by domains of nodes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 
-from extender.domain.model.records import PodRecord
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape, Term, clashing
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
+
+_NOWHERE: Mapping[str, int] = {}
+
+
+class _PodsByTerm:
+    """How many pods by term and node: `known`, which is shared and never changed, and what was counted since.
+    The domains of a term are looked up once, and what was counted since is added."""
+
+    def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable) -> None:
+        self._known, self._nodes = known, nodes
+        self._more: dict[Term, Counter[str]] = {}
+        self._domains: dict[Term, Mask] = {}  # of what is known, and of what was added
+
+    def count(self, term: Term, node: str, times: int) -> None:
+        self._more.setdefault(term, Counter())[node] += times
+        if times < 0:
+            self._domains.pop(term, None)
+        elif term in self._domains and node in self._nodes.row:
+            codes = self._nodes.domains(term.topology_key)
+            code = codes[self._nodes.row[node]]
+            self._domains[term] |= (codes == code) & (code >= 0)
+
+    def by_node(self, term: Term) -> Mapping[str, int]:
+        """Without zeros."""
+        known, more = self._known.get(term, _NOWHERE), self._more.get(term)
+        return known if not more else {node: n for node, n in (Counter(known) + more).items() if n}
+
+    def any(self, term: Term) -> bool:
+        """Whether there is any on nodes."""
+        known, more = self._known.get(term), self._more.get(term)
+        return bool(self.by_node(term)) if known and more else bool(known or (more and any(more.values())))
+
+    def domains(self, term: Term) -> Mask:
+        """All rows in the same domain as one of the pods."""
+        if term not in self._domains:
+            codes = self._nodes.domains(term.topology_key)
+            rows = [row for row in map(self._nodes.row.get, self.by_node(term)) if row is not None]
+            inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by code; the last one stands for -1
+            inside[codes[rows]] = True
+            inside[-1] = False
+            self._domains[term] = inside[codes]
+        return self._domains[term]
+
+    def all(self) -> Mapping[Term, Mapping[str, int]]:
+        return {**self._known, **{term: self.by_node(term) for term in self._more}}
 
 
 class AffinityCounts:
@@ -20,12 +66,15 @@ class AffinityCounts:
         self._terms = occupancy.terms
         self._room_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
-        self._selected = {term: Counter(by_node) for term, by_node in occupancy.selected.items()}
-        self._carried = {term: Counter(by_node) for term, by_node in occupancy.carried.items()}
+        self._selected = _PodsByTerm(occupancy.selected, nodes)
+        self._carried = _PodsByTerm(occupancy.carried, nodes)
+        self._terms_on: dict[
+            tuple[str, int], tuple[Labels, list[Term]]
+        ] = {}  # by namespace and labels object
         self._together: dict[Term, Counter[Shape]] = {}
 
     def occupancy(self) -> Occupancy:
-        return Occupancy(self._ports, self._selected, self._carried, self._terms)
+        return Occupancy(self._ports, self._selected.all(), self._carried.all(), self._terms)
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
@@ -40,22 +89,24 @@ class AffinityCounts:
 
     def is_particular(self, pod: PodRecord) -> bool:
         """Whether each placed pod of this kind changes where the next one may go."""
-        if pod.shape.looks_at_others or not self._carried:
-            return pod.shape.looks_at_others
-        return any(term in self._carried for term in self._selecting(pod))
+        return pod.shape.looks_at_others or any(map(self._carried.any, self._selecting(pod)))
+
+    def particular(self, pods: Collection[PodRecord]) -> set[Uid]:
+        """Those of `pods` that are particular once some of them are placed."""
+        own = {term for shape in {pod.shape for pod in pods} for term in shape.constraints.anti_affinity}
+        found: set[Uid] = set()
+        for pod in pods:
+            if self.is_particular(pod) or not own.isdisjoint(self._selecting(pod)):
+                found.add(pod.uid)
+        return found
 
     def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
         """Whether any of `pods`, which have these shapes, is particular."""
-        if not self._carried:
-            return any(shape.looks_at_others for shape in shapes)
-        return any(self.is_particular(pod) for pod in pods)
+        return any(shape.looks_at_others for shape in shapes) or any(map(self.is_particular, pods))
 
     def minds(self, pod: PodRecord) -> bool:
         """Whether the pod's node has to be counted here: its constraints concern others, or theirs it."""
-        return pod.shape.looks_at_others or bool(self._terms.selecting(pod.namespace, pod.labels))
-
-    def _selecting(self, pod: PodRecord) -> list[Term]:
-        return self._terms.selecting(pod.namespace, pod.labels)
+        return pod.shape.looks_at_others or bool(self._selecting(pod))
 
     def admit(self, pod: PodRecord) -> Mask:
         """The rows where no pod on the node or in its domain keeps `pod` out, and affinity is met."""
@@ -66,9 +117,11 @@ class AffinityCounts:
             if row is not None and clashing(ports, +taken):
                 admitted[row] = False
         for term in pod.shape.constraints.anti_affinity:
-            admitted &= ~self._domains_of(term, self._selected.get(term, {}))
+            if self._selected.any(term):
+                admitted &= ~self._selected.domains(term)
         for term in self._selecting(pod):
-            admitted &= ~self._domains_of(term, self._carried.get(term, {}))
+            if self._carried.any(term):
+                admitted &= ~self._carried.domains(term)
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
         return admitted
@@ -80,17 +133,23 @@ class AffinityCounts:
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
         for term in self._selecting(pod):
-            self._selected.setdefault(term, Counter())[node] += times
+            self._selected.count(term, node, times)
         for term in pod.shape.constraints.anti_affinity:
-            self._carried.setdefault(term, Counter())[node] += times
+            self._carried.count(term, node, times)
 
     # ---- inside
+
+    def _selecting(self, pod: PodRecord) -> list[Term]:
+        """The terms in use that select a pod."""
+        key = pod.namespace, id(pod.labels)
+        if key not in self._terms_on:  # the labels are kept, so that no others get their identity
+            self._terms_on[key] = pod.labels, self._terms.selecting(pod.namespace, pod.labels)
+        return self._terms_on[key][1]
 
     def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
         """Rows of the domains that hold a selected pod. The first pod that selects its own kind may go to any
         domain."""
-        by_node: Mapping[str, int] = self._selected.get(term, {})
-        if not any(by_node.values()) and term.matches(pod.namespace, pod.labels):
+        if not self._selected.any(term) and term.matches(pod.namespace, pod.labels):
             # Rows of the domains with room for all pods that must share one; of all domains if none has room.
             codes = self._nodes.domains(term.topology_key)
             labelled = codes >= 0
@@ -100,11 +159,4 @@ class AffinityCounts:
                 sums = np.bincount(codes[labelled], weights=counts)
                 roomy[labelled] &= sums[codes[labelled]] >= pods
             return roomy if roomy.any() else labelled
-        return self._domains_of(term, by_node)
-
-    def _domains_of(self, term: Term, by_node: Mapping[str, int]) -> Mask:
-        """All rows in the same domain as a node of `by_node` with a count above 0."""
-        codes = self._nodes.domains(term.topology_key)
-        rows = [self._nodes.row[node] for node, n in by_node.items() if n > 0 and node in self._nodes.row]
-        inside = np.unique(codes[rows])
-        return np.isin(codes, inside[inside >= 0])
+        return self._selected.domains(term)

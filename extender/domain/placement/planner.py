@@ -5,7 +5,7 @@ Pods of one shape are placed in bulk. Pods whose constraints concern other pods,
 select, are placed one by one, since each changes where the next one may go."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -209,12 +209,12 @@ class Planner:
         if row is not None:
             self.capacity.forbid(shape, row)
 
-    def _batches(self, pods: Iterable[PodRecord]) -> list[list[PodRecord]]:
+    def _batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
         """Pods that can be placed together, largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
+        particular = self.affinity.particular(pods)
         for pod in pods:
-            alike = pod.uid if self.affinity.is_particular(pod) else pod.shape
-            batches.setdefault(alike, []).append(pod)
+            batches.setdefault(pod.uid if pod.uid in particular else pod.shape, []).append(pod)
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 

@@ -98,8 +98,9 @@ class Search:
         """Members that may be placed together, largest requests first."""
         capacity, affinity = self._planner.capacity, self._planner.affinity
         alike: dict[Shape | Uid, list[PodRecord]] = {}
+        particular = affinity.particular(wanted.members)
         for pod in wanted.members:
-            alike.setdefault(pod.uid if affinity.is_particular(pod) else pod.shape, []).append(pod)
+            alike.setdefault(pod.uid if pod.uid in particular else pod.shape, []).append(pod)
         return sorted(alike.values(), key=lambda batch: -capacity.largest_part(batch[0].shape.requests))
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
