@@ -194,8 +194,17 @@ def test_above_the_share_those_with_a_claim_are_ahead(desk: Desk) -> None:
 def test_behind_others_the_one_that_is_named_is_ahead(desk: Desk) -> None:
     desk.group("older", queue="q", days=9)
     desk.group("head", queue="q", message="cpu: 4 > 2", days=8)
-    desk.group("g", reason="BehindOthers", message="team/head goes first in queue q", queue="q", days=7)
+    more = {"waiting": {"position": 2, "ahead": ["team/head"]}}
+    desk.group("g", reason="BehindOthers", message="team/older goes first", queue="q", days=7, more=more)
     assert ahead(desk) == ["podgroup/team/head waits: NoRoom (cpu: 4 > 2)"]
+
+
+def test_where_room_is_reserved_those_for_whom_it_is_are_ahead(desk: Desk) -> None:
+    desk.group("wide", queue="q", message="cpu: 4 > 2", days=8)
+    desk.group("other", queue="q", days=8)
+    more = {"waiting": {"holders": [{"kind": "PodGroup", "namespace": "team", "name": "wide"}]}}
+    desk.group("g", reason="Reserved", message="team/other: nodes a, b", queue="q", days=7, more=more)
+    assert ahead(desk) == ["podgroup/team/wide waits: NoRoom (cpu: 4 > 2)"]
 
 
 def test_behind_unnamed_groups_the_older_ones_are_ahead(desk: Desk) -> None:

@@ -162,9 +162,9 @@ def _claimants(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
 
 
 def _ahead(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    """The one that the condition names, else all that are older and wait."""
+    """Those that its status names, else all that are older and wait."""
     mates = list(_of_queue(evidence, evidence.queue_of(group)))
-    others = [mate for mate in mates if group.message.startswith(f"{mate.key} ")]
+    others = [mate for mate in mates if mate.key in group.waiting.ahead]
     if not others:
         place = next((n for n, mate in enumerate(mates) if mate.key == group.key), 0)
         others = [mate for mate in mates[:place] if mate.course not in _HOLDING]
@@ -173,9 +173,10 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
 
 
 def _reserving(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    """The groups that the condition names, for which room is reserved."""
+    """The groups for which room is reserved."""
+    keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
     for other in evidence.groups:
-        if f"{other.key}: nodes " in group.message:
+        if other.key in keys:
             yield Blocker("PodGroup", other.name, other.namespace, waits(other))
 
 
