@@ -357,6 +357,7 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("podgroups", "create"),
         ("podgroups", "delete"),
         ("podgroups", "patch"),
+        ("podgroups/status", "patch"),
         ("queues", "create"),
         ("queues", "get"),
         ("queues", "patch"),

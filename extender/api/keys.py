@@ -44,6 +44,7 @@ SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may 
 DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that is about to be evicted, and why
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed members once ran: never undone
 
+INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"  # the same of a PodGroup of Kubernetes itself
 POD_SCHEDULED = "PodScheduled"  # the condition of a pod that says whether it has a node, and if not, why
 UNSCHEDULABLE = "Unschedulable"  # its reason where room is missing: autoscalers add nodes for such pods
 SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created with scheduling gates

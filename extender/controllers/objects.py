@@ -17,12 +17,13 @@ from extender.api.objects.base import Condition, Reference
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord
 from extender.domain.snapshot.jobs import JobRecord
-from extender.kube.resources import NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS, POD_GROUPS
+from extender.kube.resources import ALPHA_POD_GROUPS, NATIVE_POD_GROUPS, PLUGINS_POD_GROUPS, POD_GROUPS
 
 GROUP_KINDS = {
     Origin.VOLCANO: POD_GROUPS,
     Origin.PLUGINS: PLUGINS_POD_GROUPS,
     Origin.NATIVE: NATIVE_POD_GROUPS,
+    Origin.ALPHA: ALPHA_POD_GROUPS,
 }
 POD_GROUP_KIND = "PodGroup"  # in all of these APIs
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import SCHEDULED, STOOD_WHOLE
+from extender.api.keys import INITIALLY_SCHEDULED, SCHEDULED, STOOD_WHOLE
 from extender.api.objects.base import Condition, condition
 from extender.api.objects.queues import GroupHolder, PodGroup, Raise, WaitingStatus
 from extender.controllers.controller import ControllerContext, PacedController
@@ -34,6 +34,7 @@ from extender.domain.model.records import GroupKey, Origin
 from extender.domain.model.resources import quantities
 from extender.domain.model.wire_records import (
     admitted_note,
+    native_condition,
     notes_admitted,
     whole_condition,
     whole_members,
@@ -274,7 +275,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if decision is None:
             return self._forget(key)
         if group is None:
-            return self._note_on_others(key)
+            return self._note_on_others(key, decision)
         if self._ledger.groups.may_be_left(key):
             return self._left.add(key)
         written = reported(group)
@@ -312,8 +313,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
         lacks_members = not wanted.scheduled and wanted.reason == Reason.NOT_ENOUGH_MEMBERS
         return lacks_members and self._ledger.groups.has_members(key)
 
-    def _note_on_others(self, key: GroupKey) -> None:
-        """The status of a PodGroup of another API belongs to its own controller, so marks are annotations."""
+    def _note_on_others(self, key: GroupKey, decision: GroupDecision) -> None:
+        """The status of a PodGroup of another API belongs to its own controller, so marks are annotations. Of
+        Kubernetes' own, whoever schedules it says whether it has ever been scheduled."""
         record = self._ledger.groups.record(key)
         if record is None or record.origin is Origin.VOLCANO:
             return
@@ -326,6 +328,15 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if notes:
             kind, note = GROUP_KINDS[record.origin], self._cluster.note_on_group
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
+        reason = SCHEDULED if members is not None else str(decision.reason or record.last_reason)
+        if record.origin is Origin.NATIVE and record.last_reason not in (reason, SCHEDULED):
+            told = native_condition(reason, message_of(decision))
+            if reason == SCHEDULED or not record.last_reason:
+                told["lastTransitionTime"] = timestamp(datetime.now(UTC))
+            write = partial(
+                self._cluster.set_group_condition, record.namespace, record.name, record.uid, told
+            )
+            self.write(key, write, of=INITIALLY_SCHEDULED)
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
         report = report_of(

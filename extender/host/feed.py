@@ -26,7 +26,15 @@ from extender.api.objects.cluster import (
     Workload,
 )
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import Command, LocalQueue, NativePodGroup, PluginsPodGroup, PodGroup, Queue
+from extender.api.objects.queues import (
+    AlphaPodGroup,
+    Command,
+    LocalQueue,
+    NativePodGroup,
+    PluginsPodGroup,
+    PodGroup,
+    Queue,
+)
 from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
 from extender.controllers.provisioning import MANAGED_BY
@@ -57,6 +65,7 @@ _OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SET
 _GROUPS_OF_OTHERS = (
     (resources.PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
     (resources.NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
+    (resources.ALPHA_POD_GROUPS, AlphaPodGroup, Origin.ALPHA),
 )
 _QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA_TREE: (resources.ELASTIC_QUOTA_TREES, ElasticQuotaTree),

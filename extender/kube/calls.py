@@ -196,6 +196,11 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid, "annotations": notes}}
         self._patch(kind.path(namespace, name), patch)
 
+    def set_group_condition(self, namespace: str, name: str, uid: str, condition: dict[str, str]) -> None:
+        """Merge a condition into the status of a PodGroup of Kubernetes itself."""
+        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        self._patch(resources.NATIVE_POD_GROUPS.path(namespace, name, "status"), patch, kind=STRATEGIC)
+
     def may(self, verb: str, resource: Resource) -> bool:
         """Whether Muster has the right in all namespaces. Everybody may ask that of themselves."""
         asked = {"verb": verb, "group": resource.group, "resource": resource.plural}

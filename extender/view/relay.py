@@ -140,8 +140,8 @@ class Relay:
             return _last(refusal(fault.status, str(fault))), "refused"
         except UpstreamGone as fault:
             return gone(str(fault)), "gone"
-        except TooManyEvents:
-            return shed(), "shed"
+        except TooManyEvents as fault:
+            return shed(fault.again), "shed"
 
     def _refuse(self, request: web.BaseRequest, target: ViewTarget) -> web.Response:
         """Each sort of refused request is logged once."""

@@ -187,9 +187,10 @@ def gone(why: str) -> web.Response:
     return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
 
 
-def shed() -> web.Response:
-    """An Event for which there is no connection. client-go repeats only what is told when to come again; it
-    drops this one (`recordEvent` in its event_broadcaster.go)."""
-    answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "the API server is slow with Events: this one is dropped")
-    del answer.headers[hdrs.RETRY_AFTER]
+def shed(again: bool) -> web.Response:
+    """An Event for which there is no connection. client-go repeats only what is told when to come again, and
+    drops the rest (`recordEvent` in its event_broadcaster.go)."""
+    answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "more Events than the API server takes at once")
+    if not again:
+        del answer.headers[hdrs.RETRY_AFTER]
     return answer

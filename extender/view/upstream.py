@@ -7,8 +7,10 @@ larger ones pass through in pieces.
 """
 
 import asyncio
+import math
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
@@ -37,7 +39,8 @@ _CONNECTIONS = {
     RequestClass.TELLING: 8,
     RequestClass.SCHEDULING: 24,
 }
-_MOST_TELLING = 64  # Events on their way at once, a quarter of what the port takes; others are dropped
+_MOST_TELLING = 64  # Events on their way at once, a quarter of what the port takes
+_HANGS = 1.0  # seconds without an answer to any of these, after which others are not to come again
 _LONGEST_HEADER = 64 * 1024  # bytes
 _OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
 _REFRESH = 5.0  # seconds between two looks at the credentials
@@ -74,7 +77,10 @@ class UpstreamGone(Exception):
 
 
 class TooManyEvents(Exception):
-    """The API server takes Events more slowly than they come: one is dropped."""
+    """The API server takes Events more slowly than they come. `again`: but it does, so one may come again."""
+
+    def __init__(self, again: bool) -> None:
+        self.again = again
 
 
 class Unanswered(Exception):
@@ -91,6 +97,7 @@ class Upstream:
         self._authorization = endpoint.authorization
         self._sessions = {asked: _session(asked, limit) for asked, limit in _CONNECTIONS.items()}
         self._under_way = Counter[RequestClass]()
+        self._told = -math.inf  # when an Event was answered
         self._refreshing = asyncio.create_task(self._stay_current())
 
     async def close(self) -> None:
@@ -111,10 +118,12 @@ class Upstream:
         """
         asked = target.request_class
         if asked is RequestClass.TELLING and self._under_way[asked] == _MOST_TELLING:
-            raise TooManyEvents
+            raise TooManyEvents(again=time.monotonic() - self._told < _HANGS)
         self._under_way[asked] += 1
         try:
             async with await self._ask(self._sessions[asked], target, headers, body) as answer:
+                if asked is RequestClass.TELLING:
+                    self._told = time.monotonic()
                 yield answer
         finally:
             self._under_way[asked] -= 1

@@ -479,6 +479,36 @@ def test_jobs_that_are_not_managed_need_no_rights(site: Installation, check: Cal
     assert check()["jobs"] == [("ok", "they are left alone (--manage-jobs=off)", "")]
 
 
+def native_groups(*versions: str) -> Callable[[Installation], None]:
+    """Served in these versions; v1 has none."""
+
+    def serve(site: Installation) -> None:
+        group = "/apis/scheduling.k8s.io"
+        named = [f"scheduling.k8s.io/{version}" for version in ("v1", *versions)]
+        site.pages[group] = (200, json.dumps({"versions": [{"groupVersion": each} for each in named]}))
+        site.pages[f"{group}/v1"] = (200, json.dumps({"resources": [{"name": "priorityclasses"}]}))
+        for version in versions:
+            kinds = [{"name": "podgroups"}, {"name": "podgroups/status"}]
+            site.pages[f"{group}/{version}"] = (200, json.dumps({"resources": kinds}))
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        ((), "are not served (feature gate GenericWorkload)"),
+        (("v1alpha2",), "are served and read as scheduling.k8s.io/v1alpha2"),
+        (("v1alpha3", "v1beta1"), "are served and read as scheduling.k8s.io/v1beta1"),
+    ],
+)
+def test_the_version_of_native_groups_is_told(
+    site: Installation, check: Callable[..., Findings], versions: tuple[str, ...], message: str
+) -> None:
+    native_groups(*versions)(site)
+    assert check()["groups"] == [("ok", f"PodGroups of Kubernetes itself {message}", "")]
+
+
 TREES = "/apis/scheduling.sigs.k8s.io/v1beta1/elasticquotatrees"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
@@ -585,6 +615,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
             "jobs",
             "1 of jobsets.jobset.x-k8s.io cannot start: the account muster may not change that kind",
         ),
+        (native_groups("v2"), "groups", "are served as scheduling.k8s.io/v2, which is not read"),
         (without_webhooks, "webhooks", "none is registered"),
         (older_cluster, "webhooks", "kube-muster-pods is missing: pods get no gate"),
         (no_service, "webhooks", "queues.kube-muster.io: the service kube-muster/muster does not exist"),

@@ -116,6 +116,11 @@ class Api(ApiClient):
     ) -> None:
         self._note("note on group", name, (kind, notes))
 
+    def set_group_condition(
+        self, namespace: str, name: str, uid: str, condition: dict[str, str], timeout: float = 10
+    ) -> None:
+        self._note("group condition", name, condition)
+
     def whole_pod(self, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
         self._note("whole pod", name)
         return {

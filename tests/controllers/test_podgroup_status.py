@@ -11,7 +11,19 @@ from structlog.testing import capture_logs
 
 from extender.api.keys import ADMITTED, QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects.base import Condition, Meta
-from extender.api.objects.queues import PluginsPodGroup, PodGroup, PodGroupSpec, PodGroupStatus, WaitingStatus
+from extender.api.objects.queues import (
+    AlphaPodGroup,
+    GangPolicy,
+    NativePodGroup,
+    NativePodGroupSpec,
+    NativePodGroupStatus,
+    PluginsPodGroup,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    SchedulingPolicy,
+    WaitingStatus,
+)
 from extender.controllers import podgroup_status
 from extender.controllers.events import StartChanges
 from extender.controllers.objects import ObjectStore
@@ -552,6 +564,47 @@ def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> No
         assert noted({**whole}) == [("g", (PLUGINS_POD_GROUPS, {**whole, **admitted_note("other", False)}))]
         bench.settle()
         assert noted({**whole}) == []
+
+
+def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> None:
+    """As its API asks: Scheduled is never taken back, and whatever its scheduler said meanwhile stands."""
+    meta = Meta(name="g", namespace=NAMESPACE, uid="other")
+    theirs = NativePodGroup(meta, NativePodGroupSpec(SchedulingPolicy(GangPolicy(2))))
+    members = [builders.pod(name, "g") for name in names("g", 2)]
+    conditions: dict[str, Any] = {}
+
+    def told() -> list[tuple[str, str, bool]]:
+        """Written since the last call: status and reason, how the message begins, whether it is dated."""
+        bench.look()
+        written, bench.api.calls = bench.api.done("group condition"), []
+        for _, condition in written:
+            conditions.update(condition)
+            status = NativePodGroupStatus([msgspec.convert(conditions, Condition)])
+            bench.add(replace(theirs, status=status))
+        return [
+            (f"{each['status']} {each['reason']}", each["message"][:12], "lastTransitionTime" in each)
+            for _, each in written
+        ]
+
+    with desk(node("a", cpu="1"), theirs, members[:1]) as bench:
+        assert told() == [("False Unschedulable", "NotEnoughMem", True)]
+        bench.add(members).settle()
+        assert told() == [("False Unschedulable", "NeverFits: a", False)]
+        bench.settle()
+        assert told() == []
+        bench.add(node("a", cpu="2")).settle()
+        assert told() == []
+        bench.start("g")
+        assert told() == [("True Scheduled", "", True)]
+        bench.delete(*names("g", 2)).settle()
+        assert told() == []
+
+
+def test_the_condition_of_an_alpha_group_is_left_alone() -> None:
+    theirs = AlphaPodGroup(Meta(name="g", namespace=NAMESPACE, uid="other"))
+    with desk(node("a", cpu="100m"), theirs, builders.pod("g-0", "g")) as bench:
+        bench.look()
+        assert bench.api.done("group condition") == []
 
 
 # ---- many groups

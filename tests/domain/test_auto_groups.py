@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import (
+    AlphaPodGroup,
     GangPolicy,
     NativePodGroup,
     NativePodGroupSpec,
@@ -20,6 +21,7 @@ from extender.api.workloads.gangs import Defaults, MadePods, size_of
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.reasons import Outcome, Reason, Verdict
+from extender.domain.model.records import Origin
 from extender.domain.model.wire_records import whole_note
 from extender.domain.snapshot.auto_podgroups import AutoGroup, PodGroupStep, build, next_step
 from extender.domain.snapshot.phases import Phase
@@ -263,12 +265,16 @@ def plugins(name: str, min_member: int) -> PluginsPodGroup:
     return PluginsPodGroup(meta(name), PodGroupSpec(min_member))
 
 
-def native(name: str, min_count: int) -> NativePodGroup:
+def native(name: str, min_count: int, of: type[NativePodGroup] = NativePodGroup) -> NativePodGroup:
     policy = SchedulingPolicy(GangPolicy(min_count) if min_count else None)
-    return NativePodGroup(meta(name), NativePodGroupSpec(policy))
+    return of(meta(name), NativePodGroupSpec(policy))
 
 
-@pytest.mark.parametrize("kind", [plugins, native])
+def alpha(name: str, min_count: int) -> NativePodGroup:
+    return native(name, min_count, AlphaPodGroup)
+
+
+@pytest.mark.parametrize("kind", [plugins, native, alpha])
 def test_a_group_of_another_kind_starts_whole(kind: Any) -> None:
     there = world(node("n", cpu="1"), kind("g", 2), pod("g-0", "g"), pod("g-1", "g"))
     assert (there.verdict("g"), there.reason("g")) == (Verdict.WAITING, Reason.NEVER_FITS)
@@ -278,6 +284,13 @@ def test_a_group_of_another_kind_starts_whole(kind: Any) -> None:
 
 def test_a_native_group_without_a_gang_is_none() -> None:
     assert world(node("n"), native("g", 0), pod("g-0", "g")).verdict("g") is Verdict.STARTING
+
+
+def test_each_version_of_a_native_group_goes_without_the_other() -> None:
+    """While an API server is upgraded, it may be known by both for a moment."""
+    there = world(node("n"), native("g", 2), alpha("g", 3), pod("g-0", "g"))
+    there.ledger.intake.drop_group(there.decision("g").key, Origin.ALPHA)
+    assert there.settle().detail("g") == "1 of 2 members exist"
 
 
 def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:

@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from extender.api.keys import QUEUE
 from extender.api.objects.base import Meta
-from extender.api.objects.queues import QueuePreemption
+from extender.api.objects.queues import (
+    GangPolicy,
+    NativePodGroup,
+    NativePodGroupSpec,
+    QueuePreemption,
+    SchedulingPolicy,
+)
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
@@ -103,6 +110,24 @@ def test_surplus_goes_before_whole_groups() -> None:
     assert evicted(world) == ["elastic-1", "elastic-2", "elastic-3"]
     assert evict(world).verdict("x") is STARTS
     assert world.verdicts("gang", "elastic") == [RUNS, RUNS]
+
+
+@pytest.mark.parametrize(
+    ("mode", "going"),
+    [(None, "g"), ({"single": {}}, "g"), ("Pod", "g"), ({"all": {}}, "h"), ("PodGroup", "h")],
+    ids=str,
+)
+def test_the_disruption_mode_of_a_native_group_says_whether_it_gives_its_surplus(
+    mode: Any, going: str
+) -> None:
+    """Its four spare members would do, and so would the gang h as a whole."""
+    world = World(node("n", cpu="9"), queue("a"), queue("b"), gang("h", 4, queue="b")).start("h")
+    spec = NativePodGroupSpec(SchedulingPolicy(GangPolicy(1)), disruption_mode=mode)
+    meta = Meta("g", "team", uid="native", annotations={QUEUE: "b"})
+    world.add(NativePodGroup(meta, spec), gang("g", 5, queue="b")[1:]).start("g")
+    world.settle().scheduler_takes(*world.plan("g")).run(*names("g", 5)).settle()
+    world.add(gang("x", 4, queue="a")).settle()
+    assert [name.partition("-")[0] for name in evicted(world)] == [going] * 4
 
 
 def test_a_gang_goes_whole_or_not_at_all() -> None:

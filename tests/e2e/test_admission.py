@@ -351,6 +351,7 @@ def test_a_restricted_queue_is_for_those_who_may_use_it(
         assert "queue 'private' is restricted" in message
         assert "grant the verb use on queues.scheduling.volcano.sh 'private'" in message
     stage.api.create(POD_GROUPS, group)
+    judge.wait_decision(stage.namespace, "g")
     joining = objects.pod("joining", namespace=stage.namespace, group="g")
     assert "is restricted" in refusal(lambda: dry(bob, PODS, joining), 403)
     dry(alice, PODS, joining)

@@ -1,7 +1,6 @@
-"""Kubernetes' own PodGroup, on an API server that serves it: alpha, and off, in the pinned release."""
+"""Kubernetes' own PodGroup, on an API server that serves it: off by default in the pinned releases."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -9,50 +8,83 @@ from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.controlplane import ControlPlane
-from tests.e2e.harness.kubelet import Kubelet
-from tests.e2e.harness.objects import namespace
-from tests.e2e.harness.observer import Observer
-from tests.e2e.harness.resources import NAMESPACES, NATIVE_POD_GROUPS, POD_GROUPS
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import POD_GROUPS, Resource
 from tests.e2e.harness.shell import Shell
-from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.stage import Json, Stage
 from tests.e2e.harness.waiting import wait_for
 
-ALPHA = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
-NAMESPACE = "native"
+VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
+VERSION = f"scheduling.k8s.io/{VERSIONS.get(KUBERNETES, 'none')}"
+GROUPS = Resource(f"/apis/{VERSION}", "podgroups")
+GATE = "--feature-gates=GenericWorkload=true"
 STOOD_WHOLE = "kube-muster.io/stood-whole"
+SAYS_SCHEDULED = KUBERNETES not in ("1.36",)  # whether its status has the condition that Muster writes
 
-pytestmark = pytest.mark.skipif(KUBERNETES != "1.36", reason="v1alpha2 is served by 1.36 alone")
-
-
-@pytest.fixture
-def native_stage() -> Iterator[Stage]:
-    """On a control plane of its own, whose scheduler knows nothing of groups."""
-    users = manifests.service_accounts()
-    with ControlPlane(kubernetes=KUBERNETES, users=users, apiserver_flags=ALPHA) as cluster:
-        manifests.apply(cluster.admin, *manifests.INSTALLED)
-        cluster.admin.create(NAMESPACES, namespace(NAMESPACE))
-        with Observer(cluster.admin) as observer, Kubelet(cluster.admin) as kubelet:
-            made = Stage(cluster, NAMESPACE, kubelet, observer)
-            with made.started:
-                yield made
+pytestmark = pytest.mark.skipif(KUBERNETES not in VERSIONS, reason="before 1.36 there are none of this form")
 
 
-def test_a_native_group_starts_whole(native_stage: Stage, muster_user: User) -> None:
-    stage = native_stage
-    body: dict[str, Any] = {
-        "apiVersion": "scheduling.k8s.io/v1alpha2",
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ControlPlane]:
+    """One that serves them."""
+    flags = (GATE, f"--runtime-config={VERSION}=true")
+    with ControlPlane(
+        kubernetes=KUBERNETES, users=manifests.service_accounts(), apiserver_flags=flags
+    ) as made:
+        manifests.apply(made.admin, *manifests.INSTALLED)
+        yield made
+
+
+GROUPS_OF_ITS_OWN = pytest.param(
+    (True, (GATE,)),
+    id="view of a scheduler of groups",
+    marks=pytest.mark.skipif(KUBERNETES == "1.36", reason="alpha"),
+)
+
+
+@pytest.fixture(
+    params=[pytest.param((True, ()), id="view"), GROUPS_OF_ITS_OWN, pytest.param((False, ()), id="gates")]
+)
+def muster(stage: Stage, muster_user: User, request: pytest.FixtureRequest) -> Muster:
+    """Beside a scheduler that knows nothing of groups, or that schedules them itself."""
+    view, arguments = request.param
+    made = stage.start_muster(user=muster_user, view=view)
+    stage.start_sidecar(made, user=muster_user, arguments=arguments)
+    return made
+
+
+def create(stage: Stage, name: str, policy: Json) -> None:
+    body = {
+        "apiVersion": VERSION,
         "kind": "PodGroup",
-        "metadata": {"name": "a", "namespace": NAMESPACE},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+        "metadata": {"name": name, "namespace": stage.namespace},
     }
-    stage.api.create(NATIVE_POD_GROUPS, body)
-    muster = stage.start_muster(user=muster_user)
-    stage.start_sidecar(muster, user=muster_user)
+    stage.api.create(GROUPS, {**body, "spec": {"schedulingPolicy": policy}})
+
+
+def members(stage: Stage, muster: Muster, name: str, count: int) -> list[str]:
+    gated = muster.view_kubeconfig is None
+    return stage.pods(name, count, gated=gated, schedulingGroup={"podGroupName": name})
+
+
+def scheduled(stage: Stage, name: str) -> tuple[str, str, str]:
+    """Its condition: status and reason, and how the message begins."""
+    for each in stage.api.get(GROUPS, name, stage.namespace).get("status", {}).get("conditions", ()):
+        if each["type"] == "PodGroupInitiallyScheduled":
+            return each["status"], each["reason"], each["message"].partition(":")[0]
+    return ("", "", "")
+
+
+def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
+    create(stage, "a", {"gang": {"minCount": 3}})
     stage.nodes(1, cpu="2")
-    gang = stage.pods("a", 3, schedulingGroup={"podGroupName": "a"})
-    muster.wait_decision(NAMESPACE, "a", verdict="Waiting", minMember=3)
+    gang = members(stage, muster, "a", 3)
+    muster.wait_decision(stage.namespace, "a", verdict="Waiting", minMember=3, reason="NeverFits")
     assert stage.bound(gang) == {}
-    admin = Shell(stage.cluster, ADMIN, NAMESPACE)
+    if SAYS_SCHEDULED:
+        waits = ("False", "Unschedulable", "NeverFits")
+        wait_for(lambda: scheduled(stage, "a") == waits, what="its condition says why it waits")
+    admin = Shell(stage.cluster, ADMIN, stage.namespace)
     message = "The pod's group a is a PodGroup of Kubernetes itself"
     wait_for(
         lambda: message in " ".join(admin.output("why", "a-0").split()), what="why knows the native group"
@@ -61,8 +93,30 @@ def test_a_native_group_starts_whole(native_stage: Stage, muster_user: User) -> 
     stage.wait_phase(gang)
 
     def noted() -> bool:
-        found = stage.api.get(NATIVE_POD_GROUPS, "a", NAMESPACE)
+        found = stage.api.get(GROUPS, "a", stage.namespace)
         return STOOD_WHOLE in found["metadata"].get("annotations", {})
 
     wait_for(noted, what="it is noted that the group stood whole")
-    assert stage.api.items(POD_GROUPS, NAMESPACE) == []
+    if SAYS_SCHEDULED:
+        wait_for(
+            lambda: scheduled(stage, "a")[:2] == ("True", "Scheduled"), what="its condition says so, too"
+        )
+    assert stage.api.items(POD_GROUPS, stage.namespace) == []
+
+
+def test_members_beyond_those_that_it_needs_come_when_there_is_room(stage: Stage, muster: Muster) -> None:
+    create(stage, "a", {"gang": {"minCount": 2}})
+    stage.nodes(1, cpu="3")
+    gang = members(stage, muster, "a", 4)
+    wait_for(lambda: len(stage.bound(gang)) == 3, what="as many as fit")
+    stage.nodes(1, prefix="more")
+    stage.wait_phase(gang)
+
+
+def test_pods_of_a_basic_group_start_each_on_its_own(stage: Stage, muster: Muster) -> None:
+    create(stage, "a", {"basic": {}})
+    stage.nodes(1, cpu="1")
+    pods = members(stage, muster, "a", 2)
+    wait_for(lambda: len(stage.bound(pods)) == 1, what="the one that fits")
+    stage.nodes(1, prefix="more")
+    stage.wait_phase(pods)

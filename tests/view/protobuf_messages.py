@@ -28,6 +28,7 @@ SPEC: Table = {
     10: ("nodeName", str),
     19: ("schedulerName", str),
     20: ("initContainers", [CONTAINER]),
+    43: ("schedulingGroup", {1: ("podGroupName", str)}),
 }
 STATUS: Table = {1: ("phase", str), 9: ("qosClass", str), 11: ("nominatedNodeName", str)}
 POD: Table = {1: ("metadata", META), 2: ("spec", SPEC), 3: ("status", STATUS)}

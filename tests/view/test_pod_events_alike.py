@@ -112,6 +112,25 @@ def test_only_the_three_edits_change_a_pod(
     assert shown(form, before, 5000, appearance) == expected(before, 5000, **edits)
 
 
+@pytest.mark.parametrize("appearance", [AS_IT_IS, Appearance("node-7", asks=True)])
+def test_a_scheduler_hears_nothing_of_the_group_that_a_pod_names(
+    form: PodForm, appearance: Appearance
+) -> None:
+    """In watches and in lists; a text that looks alike is kept."""
+    before = pod()
+    before["metadata"]["annotations"] = {"schedulingGroup": "\xda\x02"}
+    named = {**before, "spec": {**before["spec"], "schedulingGroup": {"podGroupName": "g"}}}
+    plain, alike = shown(form, before, 9, appearance), shown(form, named, 9, appearance)
+    assert alike["spec"].pop("schedulingGroup", None) is None
+    plain["spec"].pop("schedulingGroup", None)
+    assert alike == plain
+    writer = form.codec.list_writer(form.codec.list_metadata(9))
+    (item,) = form.codec.page(form.listed({}, [named])).pods
+    body = b"".join([writer.start(), writer.item(item.pod, appearance), writer.end()])
+    (listed,) = form.read_list(body)["items"]
+    assert listed["spec"].get("schedulingGroup") is None
+
+
 def test_parts_that_are_missing_are_made(form: PodForm) -> None:
     bare = {key: value for key, value in pod().items() if key not in ("spec", "status")}
     assert shown(form, bare, 9, Appearance("n", asks=True)) == expected(bare, 9, "n", asks=True)

@@ -12,6 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 from extender.telemetry import metrics
+from extender.view import upstream
 from extender.view.server import LIMITS
 from extender.view.upstream import _dialled
 from extender.webhooks.certificates import make_pair
@@ -69,9 +70,16 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
         assert post(front, 1) == [200]
 
 
-def test_events_that_hang_keep_nothing_else_waiting(server: Server, front: Front) -> None:
+@pytest.mark.parametrize(("lately", "again"), [(0.0, None), (3600.0, "1")], ids=["hangs", "is busy"])
+def test_events_that_wait_keep_nothing_else_waiting(
+    server: Server, front: Front, monkeypatch: pytest.MonkeyPatch, lately: float, again: str | None
+) -> None:
     """A quarter of the port's connections may wait with Events; of further ones, the scheduler is told that
-    they are lost."""
+    they are lost, or may come again if the API server answered others lately."""
+    monkeypatch.setattr(upstream, "_HANGS", lately)
+    server.script.append(Reply(201))
+    assert post(front, 1) == [201]
+    server.requests.clear()
     server.script.extend([Lines([], "silence")] * EVENTS_OF_POOL)
     shed = metrics.view_requests.labels("shed")
     before = shed._value.get()
@@ -82,7 +90,7 @@ def test_events_that_hang_keep_nothing_else_waiting(server: Server, front: Front
         wait_for(lambda: shed._value.get() == before + 1, what="all but one wait")
         wait_for(lambda: len(server.requests) == EVENTS_OF_POOL, what="all connections for Events are taken")
         further = stack.enter_context(closing(HTTPConnection("127.0.0.1", front.port, timeout=60)))
-        assert _told(further) == (429, None)
+        assert _told(further) == (429, again)
         server.script.extend([Reply()] * 2)
         for path in (LEASE, NODES):
             further.request("GET", path)

@@ -1,6 +1,7 @@
 """Queues, the LocalQueues that lead to them, commands to them, and the PodGroups of all APIs."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.pods import LabelSelector
@@ -221,10 +222,20 @@ class SchedulingPolicy(Wire, frozen=True):
 class NativePodGroupSpec(Wire, frozen=True):
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     priority_class_name: str = ""
+    disruption_mode: dict[str, Any] | str | None = None  # {"all": {}}; in v1alpha2 PodGroup
+
+
+class NativePodGroupStatus(Wire, frozen=True):
+    conditions: list[Condition] | None = None
 
 
 class NativePodGroup(Wire, frozen=True):
-    """A PodGroup of Kubernetes itself (scheduling.k8s.io/v1alpha2)."""
+    """A PodGroup of Kubernetes itself (scheduling.k8s.io/v1beta1, from 1.37 on)."""
 
     metadata: Meta
     spec: NativePodGroupSpec = NativePodGroupSpec()
+    status: NativePodGroupStatus = NativePodGroupStatus()
+
+
+class AlphaPodGroup(NativePodGroup, frozen=True):
+    """The same as Kubernetes 1.36 has it (scheduling.k8s.io/v1alpha2)."""

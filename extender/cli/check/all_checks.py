@@ -12,7 +12,7 @@ from extender.api.durations import rounded
 from extender.api.objects.cluster import Lease, age_of, lively
 from extender.cli.access import ClusterAccess
 from extender.cli.check.certificates import certificates, mutual_tls
-from extender.cli.check.coexistence import kueue, volcano
+from extender.cli.check.coexistence import kueue, native_groups, volcano
 from extender.cli.check.findings import (
     APPLY,
     FAILED,
@@ -178,6 +178,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("view", view),
     ("LocalQueues", local_queues),
     ("quotas", quotas),
+    ("groups", native_groups),
     ("Kueue", kueue),
     ("Volcano", volcano),
 )

@@ -1,4 +1,4 @@
-"""Who else starts, schedules or writes the same: Kueue and Volcano next to Muster.
+"""Who else starts, schedules or writes the same: Kubernetes' own groups, Kueue and Volcano next to Muster.
 
 A label `kueue.x-k8s.io/queue-name` that names no LocalQueue of Muster is Kueue's own where the cluster has
 that. Volcano might schedule the same pods, or write the same status.
@@ -26,6 +26,26 @@ _OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 _SCHEDULER, _CONTROLLERS = "=".join(VOLCANO_SCHEDULER), "app=volcano-controller"
 _SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
 _PAGE = "docs/volcano.md has the steps"
+
+
+# ---- Kubernetes itself
+
+
+def native_groups(site: Installation) -> Iterator[Finding]:
+    """In which version the cluster serves its own PodGroups, and whether Muster reads that."""
+    read = (kube.NATIVE_POD_GROUPS, kube.ALPHA_POD_GROUPS)
+    served = site.versions_of(kube.NATIVE_POD_GROUPS)
+    ours = next((resource.version for resource in read if resource.version in served), "")
+    if ours:
+        yield fine("groups", f"PodGroups of Kubernetes itself are served and read as {ours}")
+    elif served:
+        message = f"PodGroups of Kubernetes itself are served as {listed(served)}, which is not read"
+        known = " and ".join(resource.version for resource in read)
+        yield wrong(
+            "groups", message, f"Serve {known}, or have pods name a PodGroup of scheduling.volcano.sh."
+        )
+    else:
+        yield fine("groups", "PodGroups of Kubernetes itself are not served (feature gate GenericWorkload)")
 
 
 # ---- Kueue

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from extender.api.configuration import SETTINGS
 from extender.cli.access import ClusterAccess
 from extender.cli.lookup import Right
@@ -86,6 +88,16 @@ class Installation:
         }
         review = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
         return bool(self.place.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
+
+    def versions_of(self, resource: Resource) -> list[str]:
+        """The versions, as apiVersion says them, in which the cluster serves a kind."""
+        try:
+            group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
+        except NotFound:
+            return []
+        versions = [each["groupVersion"] for each in group["versions"]]
+        lists = {each: msgspec.json.decode(self.raw(f"/apis/{each}"))["resources"] for each in versions}
+        return [each for each in versions if resource.plural in {kind["name"] for kind in lists[each]}]
 
     def raw(self, path: str) -> str:
         """What a path answers, as text."""

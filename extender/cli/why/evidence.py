@@ -35,7 +35,11 @@ T = TypeVar("T")
 _HIGHEST = 8  # owners above each other; references may form a circle
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
-_OTHER_GROUPS = {kube.PLUGINS_POD_GROUPS: "scheduler-plugins", kube.NATIVE_POD_GROUPS: "Kubernetes itself"}
+_OTHER_GROUPS = {
+    kube.PLUGINS_POD_GROUPS: "scheduler-plugins",
+    kube.NATIVE_POD_GROUPS: "Kubernetes itself",
+    kube.ALPHA_POD_GROUPS: "Kubernetes itself",
+}
 
 NO_QUEUES = (
     "Shares and limits of queues are not shown: you may not read queues. Queues belong to no namespace, so it"

@@ -229,6 +229,7 @@ class GroupViews:
             series=record.series,
             submitter=record.submitter if self._registry.marks_count else "",
             reported_phase=record.phase,
+            goes_whole=record.goes_whole,
         )
 
     def _by_flavor(self, group: Group) -> dict[str, Resources]:

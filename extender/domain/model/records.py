@@ -123,11 +123,12 @@ class Origin(IntEnum):
 
     VOLCANO = 0
     PLUGINS = 1  # scheduler-plugins
-    NATIVE = 2  # Kubernetes itself
+    NATIVE = 2  # Kubernetes itself, from 1.37 on
+    ALPHA = 3  # Kubernetes 1.36
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
-    """A PodGroup of any of the three APIs."""
+    """A PodGroup of any of these APIs."""
 
     key: GroupKey
     namespace: str
@@ -141,7 +142,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     phase: str = ""  # status.phase
     stood_with: int | None = None  # how many members it needed when it stood whole, by its mark
     admitted: bool = False  # its mark says that Muster admitted its start
-    last_reason: str = ""  # the reason of its Scheduled condition
+    last_reason: str = ""  # the reason that its status gives
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
     min_resources: Resources = {}  # what its minMember members ask for together, by its spec
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
@@ -153,6 +154,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     submitter: str = ""  # the user who made it; empty if that is not known
     series: str = ""  # what it came from, which is the same for the runs of one job
     preemptable: bool = True  # its members may be evicted for others
+    goes_whole: bool = False  # they are evicted all together, even those that it could spare
     origin: Origin = Origin.VOLCANO
 
 

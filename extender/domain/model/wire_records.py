@@ -12,7 +12,13 @@ from extender.api.durations import as_seconds
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
+from extender.api.objects.queues import (
+    AlphaPodGroup,
+    NativePodGroup,
+    PluginsPodGroup,
+    PodGroup,
+    PodGroupSpec,
+)
 from extender.api.quantities import BadQuantity
 from extender.domain.model.ownership import (
     controller_of,
@@ -213,8 +219,34 @@ def native_record(group: NativePodGroup) -> GroupRecord:
         queue=queue_named_by(group.metadata),
         priority_class_name=group.spec.priority_class_name,
     )
-    record = group_record(PodGroup(group.metadata, spec))
-    return replace(record, origin=Origin.NATIVE, stood_with=noted_members(group.metadata), queue_uid="")
+    mode = group.spec.disruption_mode
+    scheduled = condition(group.status.conditions, keys.INITIALLY_SCHEDULED)
+    return replace(
+        group_record(PodGroup(group.metadata, spec)),
+        origin=Origin.ALPHA if isinstance(group, AlphaPodGroup) else Origin.NATIVE,
+        stood_with=noted_members(group.metadata),
+        queue_uid="",
+        goes_whole=mode == "PodGroup" or "all" in (mode or ()),
+        last_reason=_native_reason(scheduled),
+    )
+
+
+def native_condition(reason: str, message: str) -> dict[str, str]:
+    """Why a group of Kubernetes itself waits, or Scheduled for one that has started, as its API says that."""
+    started = reason == keys.SCHEDULED
+    return {
+        "type": keys.INITIALLY_SCHEDULED,
+        "status": str(started),
+        "reason": reason if started else keys.UNSCHEDULABLE,
+        "message": "" if started else f"{reason}: {message}",
+    }
+
+
+def _native_reason(scheduled: Condition | None) -> str:
+    """What `native_condition` was made from; empty where nothing was said."""
+    if scheduled is None:
+        return ""
+    return keys.SCHEDULED if scheduled.status == "True" else scheduled.message.partition(":")[0]
 
 
 def group_record(group: PodGroup) -> GroupRecord:

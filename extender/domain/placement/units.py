@@ -2,8 +2,8 @@
 taken free.
 
 Of a group that runs, members beyond its minMember go one by one; what is left after that goes as a whole, or
-stays. A managed job only goes as a whole, since it is suspended. A group of one is a whole group, and a pod
-that is not ours a unit of its own."""
+stays. A managed job only goes as a whole, since it is suspended, and so does a group that says so. A group of
+one is a whole group, and a pod that is not ours a unit of its own."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,7 +78,7 @@ def _for_the_queue(group: GroupView) -> list[Unit]:
 
 
 def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
-    spare = () if group.job.managed else group.once(_surplus)
+    spare = () if group.job.managed or group.spec.goes_whole else group.once(_surplus)
     tier = _TIERS[cause]
     # The least important, then what ran shortest, then the newest.
     rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"

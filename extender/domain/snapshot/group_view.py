@@ -130,6 +130,8 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     """The user who made it; empty if that is not known."""
     reported_phase: str
     """The phase in the status of its PodGroup now."""
+    goes_whole: bool = False
+    """Whether its members are evicted only all together."""
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):

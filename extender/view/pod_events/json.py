@@ -86,6 +86,7 @@ _ASKED = {ASK_MARK: "1"}
 _AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
 _MARK = Raw(_encode({"name": codec.MARK_NAME, "resources": _AMOUNTS}))
 _POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
+_GROUP = b'"schedulingGroup"'
 _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
 
 
@@ -136,7 +137,8 @@ class _ListWriter:
         return b'{"kind":"PodList","apiVersion":"v1","metadata":' + self._metadata + b',"items":['
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
-        changed = pod if appearance == AS_IT_IS else _changed(pod, appearance, "", {})
+        as_it_is = appearance == AS_IT_IS and _GROUP not in pod
+        changed = pod if as_it_is else _changed(pod, appearance, "", {})
         written = self._comma + changed
         self._comma = b","
         return written
@@ -155,12 +157,10 @@ def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> b
             _put(parts, "status", "nominatedNodeName", appearance.node)
         if appearance.asks:
             spec = _parts(parts.get("spec", b"{}"))
-            _put(
-                parts,
-                "spec",
-                "initContainers",
-                [*(_elements(spec.get("initContainers", b"null")) or []), _MARK],
-            )
+            containers = _elements(spec.get("initContainers", b"null")) or []
+            _put(parts, "spec", "initContainers", [*containers, _MARK])
+        if _GROUP in pod:
+            _put(parts, "spec", "schedulingGroup", None)
         return _encode(parts)
     except UNREADABLE as fault:
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault

@@ -44,6 +44,7 @@ _TYPES = message_types(
             "node": (10, "string"),
             "scheduler": (19, "string"),
             "init_containers": (20, "*Container"),
+            "group": (43, "bytes"),
         },
         "PodStatus": {"phase": (1, "string"), "nominated_node": (11, "string")},
         "Container": {"name": (1, "string"), "resources": (8, "Resources")},
@@ -126,9 +127,14 @@ def _mark() -> bytes:
 
 
 _MARK = _mark()
+_GROUP = b"\xda\x02"  # how the field begins
 
 
 def _changed(pod: bytes, appearance: Appearance) -> bytes:
+    if _GROUP in pod:
+        read = _POD.FromString(pod)
+        read.spec.ClearField("group")
+        pod = read.SerializeToString()
     if appearance.node:
         pod += _POD(status={"nominated_node": appearance.node}).SerializeToString()
     return pod + _MARK if appearance.asks else pod

@@ -3,6 +3,7 @@
 import copy
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -60,6 +61,7 @@ class KubeScheduler:
         lease: Json | None = None,
         host: str | None = None,
         kubeconfig: Path | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         """`lease`: other durations of it than the configuration's. `kubeconfig`: of the view that it reads
         through; who calls its own port it looks up as before."""
@@ -74,6 +76,7 @@ class KubeScheduler:
         run["leaderElection"].update(lease or {})
         path.write_text(json.dumps(run, indent=1))
         command = flags.scheduler(path, direct, self.port, cluster.certificate, cluster.key)
+        command += arguments
         self.process = cluster.process(f"kube-scheduler-{self.port}", command, "kube-scheduler", host)
 
     def __enter__(self) -> "KubeScheduler":
