@@ -84,14 +84,18 @@ hashes: $(READY)  ## pin what the image installs, by version and hash: image/*.t
 	$(LOCK) --constraint constraints.txt --output-file image/requirements.txt pyproject.toml
 	echo 'setuptools>=77' | $(LOCK) --output-file image/build-requirements.txt -
 
-image:  ## build the container image with docker, podman or buildah (BUILDER=podman, BASE=..., TAG=..., RELEASE=1)
+image:  ## build the container image with docker, podman or buildah (IMAGE=NAME:TAG, BUILDER=podman, BASE=..., PUSH=1, PLATFORMS=linux/amd64,linux/arm64, RELEASE=1)
 	@$(PYTHON) -m tools.image $(if $(BUILDER),--builder "$(BUILDER)") $(if $(BASE),--base "$(BASE)") \
-	    $(if $(TAG),--tag "$(TAG)") $(if $(RELEASE),--release)
+	    $(if $(or $(TAG),$(IMAGE)),--tag "$(or $(TAG),$(IMAGE))") $(if $(PUSH),--push) \
+	    $(if $(PLATFORMS),--platforms "$(PLATFORMS)") $(if $(RELEASE),--release)
 
-release:  ## render the installs into dist/, one file each (IMAGE=registry.example/kube-muster:0.1.0; needs kubectl)
-	@$(PYTHON) -m tools.release --image "$(IMAGE)" $(if $(KUBECTL),--kubectl "$(KUBECTL)")
+release:  ## make what a release has into dist/: installs, chart, wheel, krew plugin (IMAGE=registry.example/kube-muster:0.1.0 URL=https://...; needs kubectl)
+	@$(PYTHON) -m tools.release --image "$(IMAGE)" $(if $(URL),--url "$(URL)") $(if $(KUBECTL),--kubectl "$(KUBECTL)")
+
+wheel: $(READY)  ## build the Python package into dist/, which pipx and uvx install
+	@$(BIN)/uv build --quiet --wheel --out-dir dist
 
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .coverage* coverage.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz conformance coverage shape chart hashes image release clean
+.PHONY: help run test lint control-plane e2e bench storm soak nightly fuzz conformance coverage shape chart hashes image release wheel clean

@@ -64,6 +64,33 @@ def test_where_none_answers_each_is_told_with_its_reason(
     assert allowed == "allowed: one of docker, podman, buildah that works\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "typed"),
+    [
+        ("docker", (), ["build --tag r/m:1 ROOT", "push r/m:1"]),
+        ("docker", ("--platforms=a,b",), ["buildx build --platform a,b --tag r/m:1 --push ROOT"]),
+        (
+            "podman",
+            ("--platforms=a,b",),
+            ["build --platform a,b --manifest r/m:1 ROOT", "manifest push --all r/m:1 docker://r/m:1"],
+        ),
+    ],
+)
+def test_an_image_is_pushed_for_one_platform_or_several(
+    tmp_path: Path, name: str, arguments: tuple[str, ...], typed: list[str]
+) -> None:
+    engine(tmp_path, name)
+    done = make_image(tmp_path, "--tag=r/m:1", "--push", *arguments)
+    wanted = [f"{tmp_path}/{name} {each}".replace("ROOT", str(ROOT)) for each in typed]
+    assert (done.returncode, done.stdout.splitlines()) == (0, wanted)
+
+
+def test_what_was_not_built_is_not_pushed(tmp_path: Path) -> None:
+    engine(tmp_path, "docker", 'echo "$@"; test "$1" != build')
+    done = make_image(tmp_path, "--tag=r/m:1", "--push")
+    assert (done.returncode, "push" in done.stdout) == (1, False)
+
+
 def test_a_build_that_fails_fails(tmp_path: Path) -> None:
     engine(tmp_path, "docker", 'test "$1" = info')
     assert make_image(tmp_path).returncode == 1

@@ -1,13 +1,19 @@
 """What a release renders, as far as no kustomize is needed; tests/e2e/test_release.py has the rest."""
 
+import hashlib
+import io
 import json
 import subprocess
 import sys
+import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tools import release
+from extender import __version__
+from tools import packages, release
 
 ROOT = Path(__file__).parents[1]
 DIGEST = f"sha256:{'0' * 64}"
@@ -53,6 +59,74 @@ def test_an_overlay_names_image_and_components() -> None:
         each["images"][0] == {"name": "kube-muster", "newName": "a/b", "digest": DIGEST} for each in made
     )
     assert made[0]["images"][1]["newTag"] == release.OLDEST_SCHEDULER
+
+
+def unpacked(archive: bytes) -> dict[str, tuple[bytes, int]]:
+    """Content and mode by name."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return {
+            each.name: (found.read(), each.mode)
+            for each in opened
+            if (found := opened.extractfile(each)) is not None
+        }
+
+
+def test_the_chart_is_that_of_the_repository_with_the_image_of_the_release() -> None:
+    folder = ROOT / "install" / "chart"
+    found = unpacked(packages.chart("registry.example/m", "1"))
+    there = {f"muster/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()}
+    assert found.keys() == there.keys()
+    values = yaml.safe_load(found.pop("muster/values.yaml")[0])
+    named = {"repository": "registry.example/m", "tag": "1", "pullPolicy": "IfNotPresent"}
+    assert values.pop("image") == named
+    before = yaml.safe_load((folder / "values.yaml").read_text())
+    assert values == {key: each for key, each in before.items() if key != "image"}
+    assert all(content == there[name].read_bytes() for name, (content, _) in found.items())
+    assert packages.chart("a", "1") == packages.chart("a", "1")
+
+
+def test_krew_finds_the_plugin_by_its_sum() -> None:
+    files = packages.plugin("https://x.example/v0.1.0/")
+    manifest = yaml.safe_load(files[packages.KREW])
+    assert (manifest["kind"], manifest["metadata"]["name"]) == ("Plugin", "muster")
+    assert manifest["spec"]["version"] == f"v{__version__}"
+    (platform,) = manifest["spec"]["platforms"]
+    assert platform["uri"] == "https://x.example/v0.1.0/kubectl-muster.tar.gz"
+    assert platform["sha256"] == hashlib.sha256(files[packages.PLUGIN]).hexdigest()
+    there = unpacked(files[packages.PLUGIN])
+    assert {each["from"] for each in platform["files"]} == there.keys()
+    assert there[platform["bin"]][1] == 0o755
+
+
+@pytest.mark.parametrize(
+    ("program", "typed"),
+    [
+        ("uvx", f"--from kube-muster=={__version__} kubectl-muster why pod/x y"),
+        ("pipx", f"run --spec kube-muster=={__version__} kubectl-muster why pod/x y"),
+        ("", ""),
+    ],
+)
+def test_the_plugin_runs_the_package_of_its_version(tmp_path: Path, program: str, typed: str) -> None:
+    script = tmp_path / "kubectl-muster"
+    script.write_bytes(unpacked(packages.plugin("x")[packages.PLUGIN])["kubectl-muster"][0])
+    if program:
+        (tmp_path / program).write_text('#!/bin/sh\necho "$@"\n')
+        (tmp_path / program).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", script, "why", "pod/x", "y"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == ((0, typed) if program else (127, ""))
+    assert ("needs uv or pipx" in done.stderr) is not bool(program)
+
+
+def test_the_package_has_a_script_of_its_name() -> None:
+    """So that `uvx kube-muster` needs no more than that."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"][project["name"]] == project["scripts"]["muster"]
 
 
 @pytest.mark.parametrize(

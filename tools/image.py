@@ -1,6 +1,6 @@
 """Builds the container image with the first engine that answers.
 
-    python -m tools.image [--builder podman] [--base NAME] [--tag NAME] [--release]
+    python -m tools.image [--builder podman] [--base NAME] [--tag NAME] [--platforms LIST] [--push] ...
 
 Needs nothing but a Python, so that building the image takes no installation.
 """
@@ -57,10 +57,23 @@ def lack(engine: str, image: str) -> str:
     return _fault([engine, "pull", image], LONGEST_PULL)
 
 
-def build(engine: str, tag: str, on: str = "") -> int:
-    """The exit code. Without `on`, the base is the Dockerfile's."""
-    chosen = [f"--build-arg=BASE={on}"] if on else []
-    return subprocess.run([engine, "build", "--tag", tag, *chosen, str(ROOT)], check=False).returncode
+def build(engine: str, tag: str, on: str = "", push: bool = False, platforms: str = "") -> int:
+    """The exit code. Without `on`, the base is the Dockerfile's. `platforms`: those of an image for several,
+    such as linux/amd64,linux/arm64."""
+    chosen = [*([f"--build-arg=BASE={on}"] if on else []), str(ROOT)]
+    pushed = [engine, "push", tag]
+    if not platforms:
+        built = [engine, "build", "--tag", tag, *chosen]
+    elif engine == "docker":  # keeps no such image: what it pushes, it builds for that
+        built = [engine, "buildx", "build", "--platform", platforms, "--tag", tag, *chosen]
+        if push:
+            built.insert(-1, "--push")
+            push = False
+    else:
+        built = [engine, "build", "--platform", platforms, "--manifest", tag, *chosen]
+        pushed = [engine, "manifest", "push", "--all", tag, f"docker://{tag}"]
+    code = subprocess.run(built, check=False).returncode
+    return subprocess.run(pushed, check=False).returncode if push and not code else code
 
 
 def _silence(name: str) -> str:
@@ -86,6 +99,8 @@ def main() -> int:
     parser.add_argument("--builder", help=f"instead of the first of {', '.join(BUILDERS)} that answers")
     parser.add_argument("--base", default="", help=f"instead of {base()}")
     parser.add_argument("--tag", default=f"kube-muster:{__version__}", help="(default: %(default)s)")
+    parser.add_argument("--push", action="store_true", help="to the registry of the tag")
+    parser.add_argument("--platforms", default="", help="such as linux/amd64,linux/arm64 (default: this one)")
     parser.add_argument("--release", action="store_true", help="insist on a base image by digest")
     chosen = parser.parse_args()
     stands_on = chosen.base or base()
@@ -98,7 +113,7 @@ def main() -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     sys.stderr.write(f"{engine} builds {chosen.tag}\n")
-    return build(engine, chosen.tag, chosen.base)
+    return build(engine, chosen.tag, chosen.base, chosen.push, chosen.platforms)
 
 
 if __name__ == "__main__":

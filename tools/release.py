@@ -1,4 +1,4 @@
-"""Renders what a release has for clusters: a file for each install, for `kubectl apply`, and checksums.
+"""Makes what a release has: a file for each install, for `kubectl apply`, a chart, a plugin, and checksums.
 
     python3 -m tools.release --image registry.example/kube-muster:0.1.0 [--out dist] [--kubectl PATH]
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from extender import __version__
+from tools import packages
 from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
@@ -114,16 +115,20 @@ def rights(folders: tuple[str, ...]) -> str:
     return heading + "---\n".join(texts)
 
 
-def write(folder: Path, ours: Image, kubectl: str) -> list[Path]:
-    """Writes all files and their checksums, as sha256sum prints them. Raises Unusable, and writes none."""
+def write(folder: Path, ours: Image, kubectl: str, url: str = "") -> list[Path]:
+    """Writes all files and their checksums, as sha256sum prints them. Raises Unusable, and writes none.
+    `url`: the folder in which they will be published; without one, krew gets nothing."""
     rendered = {each.name: render(each, ours, kubectl) for each in MANIFESTS}
     rendered |= {name: rights(folders) for name, folders in JOBS.items()}
-    sums = [f"{hashlib.sha256(text.encode()).hexdigest()}  {name}" for name, text in rendered.items()]
-    rendered[CHECKSUMS] = "\n".join([*sums, ""])
+    files = {name: text.encode() for name, text in rendered.items()}
+    files[packages.CHART] = packages.chart(ours.name, "@".join(filter(None, (ours.tag, ours.digest))))
+    files |= packages.plugin(url) if url else {}
+    sums = [f"{hashlib.sha256(content).hexdigest()}  {name}" for name, content in files.items()]
+    files[CHECKSUMS] = "\n".join([*sums, ""]).encode()
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in rendered.items():
-        (folder / name).write_text(text)
-    return [folder / name for name in rendered]
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in files]
 
 
 def main() -> int:
@@ -131,6 +136,7 @@ def main() -> int:
     parser.add_argument(
         "--image", default="", help="where clusters get Muster's image: NAME:TAG or NAME@DIGEST"
     )
+    parser.add_argument("--url", default="", help="the folder in which they will be published, for krew")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="(default: dist)")
     parser.add_argument(
         "--kubectl", default="kubectl", help="the program that has kustomize (default: %(default)s)"
@@ -140,7 +146,7 @@ def main() -> int:
         ours = image(chosen.image)
         if shutil.which(chosen.kubectl) is None:
             raise Unusable(f"--kubectl: got {chosen.kubectl}, which is not found; kustomize is part of it")
-        written = write(chosen.out, ours, chosen.kubectl)
+        written = write(chosen.out, ours, chosen.kubectl, chosen.url)
     except Unusable as fault:
         sys.stderr.write(f"error: {fault}\n")
         return 2
