@@ -168,9 +168,10 @@ class Sinks:
             self._ledger.intake.read_job_again(key)
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
-        self._ledger.intake.set_job(kind, job)
+        known = self._ledger.intake.set_job(kind, job)
         self._jobs.see(kind, job)
-        self._set_maker(kind, job)
+        if self._auto_podgroups:
+            self._notice(self._ledger.intake.set_maker(kind, job, known))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         self._ledger.intake.drop_job(gone.namespace, gone.uid)

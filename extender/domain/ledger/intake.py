@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from extender.api import keys
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
 from extender.api.objects.queues import LocalQueue, NativePodGroup, PluginsPodGroup, PodGroup, Queue
+from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import Json
 from extender.domain.ledger.pods import Pods
@@ -80,9 +81,10 @@ class Intake:
         record = owner_record(workload)
         return self._put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
 
-    def set_maker(self, kind: JobKind, job: AnyJob) -> GroupKey | None:
-        """The same for a job, in what it says of pods that name no group."""
-        record = owner_of_pods(kind, job, self._jobs.table)
+    def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> GroupKey | None:
+        """The same for a job, in what it says of pods that name no group. `known`: as `set_job` has read
+        it."""
+        record = owner_of_pods(kind, job, self._jobs.table, known)
         return self._put_owner(group_made_by(kind, job.metadata), record)
 
     def _put_owner(self, key: GroupKey, record: OwnerRecord) -> GroupKey | None:
@@ -103,7 +105,8 @@ class Intake:
         """Of which kinds all objects are known."""
         self._registry.owners.is_read = is_read
 
-    def set_job(self, kind: JobKind, job: AnyJob) -> None:
+    def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
+        """What it says of its pods; None where that is not read."""
         ownership, key = self._pods.ownership, group_of_owner(job.metadata.namespace, job.metadata.uid)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self._jobs.table[kind], kind, job)
@@ -112,6 +115,7 @@ class Intake:
             )
             if self._registry.jobs.put(record):
                 self._note_turned([record.group])
+        return record.gang if record.outcome is None and not record.fault else None
 
     def drop_job(self, namespace: str, uid: str) -> None:
         key = group_of_owner(namespace, uid)

@@ -10,7 +10,7 @@ from extender.api.workloads.gangs import Defaults
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
-from extender.domain.model.ownership import OwnerRecord
+from extender.domain.model.ownership import OwnerRecord, is_shared
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.records import QueueRecord
@@ -249,8 +249,8 @@ class Registry:
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> None:
         """It is new or has changed, with what its groups depend on."""
-        shared = (other for other in list(self.groups) if other.startswith(f"{key}."))
-        for each in (key, *(shared if record.reference is not None else ())):
+        shared = [other for other in self.groups if other.startswith(f"{key}.")] if is_shared(key) else ()
+        for each in (key, *shared):
             if (group := self.groups.get(each)) is not None:
                 group.owner = record
                 self.touch(each)

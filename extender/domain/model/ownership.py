@@ -99,6 +99,11 @@ def named_group(maker: OwnerReference) -> str:
     return f"{_PREFIX}{maker.kind.lower()}-{maker.name}"
 
 
+def is_shared(key: str) -> bool:
+    """Whether several groups have one maker, of which this is the key."""
+    return f"/{_PREFIX}{_LEADER_WORKER_SET[1].lower()}-" in key
+
+
 def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
     """The owner for whose pods Muster made the group of this name; None: it was made by others."""
     names = (group, group.partition(".")[0])

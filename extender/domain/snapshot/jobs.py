@@ -185,26 +185,21 @@ def job_record(
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
 
 
-def owner_of_pods(kind: JobKind, job: AnyJob, table: Kinds) -> OwnerRecord:
-    """The same object as what makes pods that name no group. Where its pods are not known, they start one by
-    one."""
+def owner_of_pods(kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | None = None) -> OwnerRecord:
+    """The same object as what makes pods that name no group. `known`: what its record says of them, which is
+    dear to read; None: nothing. Where its pods cannot be read, they start one by one."""
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
-    obj, gang, row = (
-        as_json(kind, job),
-        MadePods(1, asked=(meta.annotations or {}).get(keys.MIN_MEMBER, "")),
-        table.get(kind),
-    )
-    with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
-        gang = gang_of(
-            row, obj, {part.role: part.count for part in _first_sets({**obj, "status": {}}, table)}
-        )
+    annotations, row, obj = meta.annotations or {}, table.get(kind), as_json(kind, job)
+    gang = known or MadePods(asked=annotations.get(keys.MIN_MEMBER, ""))
+    if known is None:
+        with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
+            sets = _first_sets({**obj, "status": {}}, table)
+            gang = gang_of(row, obj, {part.role: part.count for part in sets})
     return OwnerRecord(
         uid=meta.uid,
         gang=gang,
         reference=OwnerReference(*kind, meta.name, meta.uid, True),
-        annotations={
-            key: text for key, text in (meta.annotations or {}).items() if key.startswith(INHERITED)
-        },
+        annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
         suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
     )
