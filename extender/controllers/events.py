@@ -4,9 +4,9 @@ There is one Event for each object and reason: when it is recorded again, its co
 replaced. Events beyond the allowance of an object, or of all objects together, are dropped: the conditions
 and /debug have everything. Events are of the core API group, because kubectl shows the counts of those best.
 
-A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on the first few
-waiting members, since people describe pods. A state is recorded only once it has lasted, so that a smooth
-start costs one Event; that a single pod was bound, the scheduler reports itself.
+A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on its job and
+on the first few waiting members, since people describe those. A state is recorded only once it has lasted, so
+that a smooth start costs one Event; that a single pod was bound, the scheduler reports itself.
 """
 
 import threading
@@ -24,7 +24,7 @@ from cachetools import TTLCache
 
 from extender.api.objects.base import Reference
 from extender.controllers.cycle import ChangedGroups, FaultGuard
-from extender.controllers.objects import of_group, of_pod, timestamp
+from extender.controllers.objects import of_group, of_job, of_pod, timestamp
 from extender.controllers.work_queue import WorkQueue
 from extender.domain.explain.explain import WhyGroup, explain_group, work_of
 from extender.domain.ledger.ledger import Ledger
@@ -256,8 +256,19 @@ class GroupEvents:
         group = self._ledger.groups.record(key)
         about = [of_group(group)] if group else []
         if transition.for_members:
+            about += self._made_for(key)
             waiting = (pod for pod in self._ledger.groups.members(key) if pod.waiting)
             about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         for reference in about:
             type_ = WARNING if transition.warning else NORMAL
             self._recorder.record(reference, type_, transition.reason, transition.message)
+
+    def _made_for(self, key: GroupKey) -> list[Reference]:
+        """The job that its author looks at, whether it waits suspended or as pods."""
+        registry = self._ledger.registry
+        if registry.has_job(key) and (job := registry.jobs.get(key)) is not None:
+            return [of_job(job)]
+        owner = registry.owner_of(key)
+        made = owner.reference if owner is not None else None
+        namespace = key.partition("/")[0]
+        return [Reference(made.api_version, made.kind, made.name, namespace, made.uid)] if made else []

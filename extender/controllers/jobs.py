@@ -27,7 +27,7 @@ from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
-from extender.kube.errors import Conflict, Invalid, NotFound
+from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
 
@@ -178,10 +178,14 @@ class JobsController(RecordingController[GroupKey]):
         it might stay, since nothing collects what belongs to a kind that is gone."""
         if managed.job.group in self._had_unit and self._newest(managed.job) is None:
             return
-        with suppress(Conflict):  # it exists already: the watch will show it
-            self._cluster.create_group(
-                managed.job.namespace, unit(managed.job, managed.queue, managed.members)
-            )
+        job = managed.job
+        try:
+            self._cluster.create_group(job.namespace, unit(job, managed.queue, managed.members))
+        except Conflict:  # it exists already: the watch will show it
+            pass
+        except (Forbidden, Invalid) as fault:
+            self._recorder.record(of_job(job), WARNING, EventReason.GROUP_REFUSED, fault.message)
+            raise
 
     def _update_unit(self, managed: ManagedJob) -> None:
         group = managed.group

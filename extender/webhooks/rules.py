@@ -34,7 +34,7 @@ from extender.domain.admission.access import (
     subject,
 )
 from extender.domain.admission.defaults import group_defaults, pod_defaults, queue_defaults
-from extender.domain.admission.faults import Fault
+from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.queues import judge_deletion, judge_queue
 from extender.domain.admission.submission import (
     Destination,
@@ -48,6 +48,7 @@ from extender.domain.admission.submission import (
     judge_growth,
     judge_job_entry,
     judge_topologies,
+    queue_named_in,
 )
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.queue_of_group import local_queue_label
@@ -201,6 +202,8 @@ class GroupRules:
             lambda cluster: destination_of_group(meta, namespace, group.spec.queue, cluster)
         )
         faults = entry.judge(to, judge_entry, subject(request.user_info))
+        if request.user_info.username.startswith(_OURS):  # one that is missing is the reason why it waits
+            faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         if not faults and not is_update and entry.is_restricted(to):
             # When pods that wait already were created, it was not known that they would use this queue.
             there = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
@@ -255,12 +258,17 @@ class WorkRules:
                 lambda cluster: destination_of_group(meta, namespace, spec.queue, cluster)
             )
             return ReviewOutcome(entry.judge(group, job_entry, subject(request.user_info)))
-        pod = _placed(read(request.object, Job).pod, request)
+        job = read(request.object, Job)
+        pod = _placed(job.pod, request)
         to = self._destination(pod, "spec.template.")
         if to is None or (is_update and self._was_there(read(request.old_object, Job).pod, to, request)):
             return ReviewOutcome()
-        users = asked_about_template(pod, request.user_info)
-        return ReviewOutcome(self._entry().judge(to, job_entry, *users))
+        users, entry = asked_about_template(pod, request.user_info), self._entry()
+        faults, own = entry.judge(to, job_entry, *users), queue_named_in(job.metadata)
+        if own is None or faults:
+            return ReviewOutcome(faults)
+        own = replace(own, namespace=pod.metadata.namespace)
+        return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.judge(own, job_entry)])
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):

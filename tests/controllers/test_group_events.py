@@ -3,10 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+from msgspec.structs import replace
+
+from extender.api.objects.base import OwnerReference
 from extender.controllers.events import GroupEvents, StartChanges
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from tests.controllers.bench import Bench
 from tests.domain.builders import group, pod
+from tests.domain.job_world import BATCH, job
 from tests.domain.world import gang, nodes
 
 LASTING = 5.0
@@ -15,8 +20,8 @@ SeenEvent = tuple[str, str, str]  # kind, name, reason
 
 
 class Announcing(Bench):
-    def __init__(self, *objects: object) -> None:
-        super().__init__(*objects)
+    def __init__(self, *objects: object, auto_groups: bool = False) -> None:
+        super().__init__(*objects, auto_groups=auto_groups)
         self.announcer = GroupEvents(
             self.ledger, self.recorder, self.leads, StartChanges(), clock=lambda: self.now
         )
@@ -38,8 +43,8 @@ class Announcing(Bench):
 
 
 @contextmanager
-def announcing(*objects: object) -> Iterator[Announcing]:
-    bench = Announcing(*objects)
+def announcing(*objects: object, auto_groups: bool = False) -> Iterator[Announcing]:
+    bench = Announcing(*objects, auto_groups=auto_groups)
     with bench.writing():
         yield bench
 
@@ -55,6 +60,20 @@ def test_a_wait_that_lasts_is_told_to_the_group_and_its_first_members() -> None:
             ("Pod", "g-2", reason),
         ]
         assert bench.look(after=100.0) == []
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_a_job_hears_why_it_waits(suspended: bool) -> None:
+    """Suspended, or as pods that are there already."""
+    with announcing(nodes("a", cpu="1"), auto_groups=True) as bench:
+        made = job("train", 2, suspended=suspended, completions=2, completionMode="Indexed")
+        bench.ledger.intake.set_job(BATCH, made)
+        bench.ledger.intake.set_maker(BATCH, made)
+        if not suspended:
+            owner = [OwnerReference(*BATCH, "train", "uid-train", True)]
+            for each in (pod("train-0"), pod("train-1")):
+                bench.add(replace(each, metadata=replace(each.metadata, owner_references=owner)))
+        assert ("Job", "train", "NeverFits") in bench.look(after=LASTING)
 
 
 def test_a_smooth_start_costs_one_event() -> None:

@@ -103,6 +103,16 @@ def test_a_unit_that_went_with_its_job_is_not_made_again() -> None:
         assert bench.look() == [("job", "train"), ("create group", unit_name("train"))]
 
 
+def test_a_unit_that_admission_refuses_is_an_event_of_the_job() -> None:
+    with desk(node("n0", cpu="4")) as bench:
+        bench.api.fail("create group", Forbidden(403, "Forbidden", "queue secret is restricted"))
+        bench.submit(job("train", 2)).look()
+        ((_, event),) = bench.api.done("event")
+        about = event["involvedObject"]
+        assert (about["kind"], about["name"], event["reason"]) == ("Job", "train", "PodGroupRefused")
+        assert "queue secret is restricted" in event["message"]
+
+
 def test_a_step_that_failed_is_taken_again_after_a_pause() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden"))

@@ -487,3 +487,27 @@ def test_queues_that_are_not_restricted_are_asked_about_by_nobody(private: Desk)
     answer = private.ask("/pods/validate", pod("private"))
     assert answer["status"]["code"] == 503
     assert "the API server is away" in answer["status"]["message"]
+
+
+# ---- jobs that wait in a queue which is not there
+
+MUSTER = {"username": "system:serviceaccount:kube-muster:muster"}
+
+
+def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(desk: Desk) -> None:
+    assert desk.faults("/podgroups/validate", pod_group("mistyped")) == ["QueueNotFound"]
+    assert desk.faults("/podgroups/validate", pod_group("mistyped"), userInfo=MUSTER) == []
+    assert desk.faults("/podgroups/validate", pod_group("shut"), userInfo=MUSTER) == ["QueueNotOpen"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "warned"),
+    [("open", []), ("mistyped", ["there is no queue 'mistyped'"]), ("shut", ["is Closed"])],
+)
+def test_the_queue_of_a_job_is_looked_at_on_the_job(desk: Desk, queue: str, warned: list[str]) -> None:
+    thing = {**job(), "metadata": {"name": "j", "annotations": {QUEUE: queue}}}
+    answer = desk.ask("/jobs/validate", thing, kind=BATCH)
+    assert answer["allowed"]
+    warnings = answer.get("warnings", [])
+    assert len(warnings) == len(warned)
+    assert all(words in warning for words, warning in zip(warned, warnings, strict=True))

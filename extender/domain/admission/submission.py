@@ -74,10 +74,10 @@ def destination_of_pod(pod: NewPod, queues: QueueLookup, path: str = "") -> Dest
 
 def _named_by(pod: Pod, queues: QueueLookup, path: str) -> Destination | None:
     meta = pod.metadata
-    return _queue_named_in(meta, path) or _by_label(meta, meta.namespace, queues, path)
+    return queue_named_in(meta, path) or _by_label(meta, meta.namespace, queues, path)
 
 
-def _queue_named_in(meta: Meta, path: str = "") -> Destination | None:
+def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
     for place in ("annotations", "labels"):
         if queue := (getattr(meta, place) or {}).get(keys.QUEUE):
             return Destination(queue, f"{path}metadata.{place}[{keys.QUEUE}]", namespace=meta.namespace)
@@ -105,7 +105,7 @@ def destination_of_other_group(
 ) -> Destination | None:
     """None if neither it nor its namespace names a queue: its scheduler may have none."""
     meta = group.metadata
-    own = _queue_named_in(meta) or _by_label(meta, namespace, queues)
+    own = queue_named_in(meta) or _by_label(meta, namespace, queues)
     to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, queues)
     return to if to.named else None
 

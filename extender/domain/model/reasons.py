@@ -59,6 +59,7 @@ class EventReason(StrEnum):
     QUEUE_CLOSING = "QueueClosing"
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_UNKNOWN = "QueueStateUnknown"
+    GROUP_REFUSED = "PodGroupRefused"
     JOB_STARTED = "JobStarted"
     JOB_SUSPENDED = "JobSuspended"
     START_GIVEN_UP = "StartGivenUp"

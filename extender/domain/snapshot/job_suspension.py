@@ -77,7 +77,7 @@ class JobStep(Enum):
     GIVE_WAY = auto()  # it is suspended, because others need the room
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
-    REMOVE_UNIT = auto()  # it finished a while ago
+    REMOVE_UNIT = auto()  # it finished a while ago, or admission has to see it anew
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
@@ -98,6 +98,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     runs_since: float | None = None  # when it was let go, by its annotation; it outlives a restart
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
     finished_at: float | None = None  # when it had finished, as far as was seen
+    is_unasked: bool = False  # nobody asked whether it may use its queue, which is restricted and came later
 
     @property
     def due_at(self) -> float | None:
@@ -131,8 +132,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if decision is None or (job.suspended and job.started):  # suspended by its user
         return JobStep.NOTHING
     if job.suspended:
-        starts = decision.verdict is Verdict.STARTING and managed.has_room
-        return JobStep.UNSUSPEND if starts and not differences(managed) else _update(managed)
+        return _of_waiting(managed, decision)
     if not job.started:  # nobody but Muster may let it go; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     if managed.over_at is not None and now >= managed.over_at:
@@ -146,6 +146,13 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if managed.got_going and managed.group.start_timeouts:
         return JobStep.FORGET_TIMEOUTS
     return _update(managed)
+
+
+def _of_waiting(managed: ManagedJob, decision: GroupDecision) -> JobStep:
+    if managed.is_unasked:
+        return JobStep.REMOVE_UNIT  # it is made again, which admission judges
+    starts = decision.verdict is Verdict.STARTING and managed.has_room
+    return JobStep.UNSUSPEND if starts and not differences(managed) else _update(managed)
 
 
 def _update(managed: ManagedJob) -> JobStep:
