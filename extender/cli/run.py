@@ -122,7 +122,8 @@ def run(**options: Any) -> None:
     sim.kube-muster.io/run-seconds says, or without end. When the files hold Nodes, none are made up.
 
     Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 1
-    when Muster failed, 2 for mistakes in flags and files, 130 when a signal ended it before it was over.
+    when Muster failed, 2 for mistakes in flags and files, 130 when a signal ended it before everything had
+    started.
     """
     with orderly_end():
         try:
@@ -179,7 +180,8 @@ def _present(
             f"{pace}{end} In another terminal:",
             f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}",
         ]
-        session.run([*lines, f"{program} why NAME", "kubectl get podgroups,pods", f"{program} queue list"])
+        groups = "kubectl get podgroups,pods" if shutil.which("kubectl") else f"{program} podgroup list"
+        session.run([*lines, f"{program} why NAME", groups, f"{program} queue list"])
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -189,7 +191,7 @@ def _present(
         lines = summary.closing_summary(state, session.log, rerun, canvas, session.unasked) if state else []
         view.end(lines)
     if interrupted:
-        return 0 if stays else INTERRUPTED
+        return 0 if stays and session.everything_started else INTERRUPTED
     if output:
         report = session.state.report
         msgspec = import_module("msgspec")
@@ -213,9 +215,10 @@ def _short(path: Path) -> str:
 
 
 def _program() -> str:
-    """How this program is called from here: by its path where it is not on $PATH."""
+    """How this program is called from anywhere: by its whole path where it is not on $PATH."""
     called = Path(sys.argv[0])
-    return "muster" if shutil.which("muster") or not called.is_file() else _short(called)
+    on_path = shutil.which("muster") or not called.is_file()
+    return "muster" if on_path else shlex.quote(str(called.absolute()))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -169,11 +170,11 @@ def test_where_nothing_is_for_muster_to_start_it_says_so(tmp_path: Path, suspend
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator["Terminal"]:
-    """A run on a terminal of 100 columns, whose pods run without end."""
+def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Terminal"]:
+    """A run on a terminal of 100 columns, whose pods run without end; parametrized: with further flags."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, 100))
-    command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a"))]
+    command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a")), *getattr(request, "param", ())]
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(command, stdin=its, stdout=its, env=environment, start_new_session=True) as process:
         os.close(its)
@@ -218,6 +219,16 @@ def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Termi
     terminal.read_to_the_end()
     assert terminal.process.wait(30) == 0
     assert "What happened" in terminal.text
+
+
+@pytest.mark.parametrize("terminal", [("--node-cpu", "100m")], indirect=True)
+def test_interrupted_while_a_gang_has_not_started_it_has_not_ended_well(terminal: Terminal) -> None:
+    terminal.read_until("Nothing changes any more by itself.")
+    program = "muster" if shutil.which("muster") else PROGRAM.absolute()
+    assert f"{program} why NAME" in terminal.text
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.read_to_the_end()
+    assert terminal.process.wait(30) == 130
 
 
 # ---- bad input
