@@ -41,6 +41,12 @@ REGISTER = (
     Entry(r"muster run .* --speed 1|muster (why|queue) .*", Way.TUTORIAL, page=TUTORIAL),
     Entry(r"make run|export PATH=.*", Way.ELSEWHERE, "they prepare the reader's shell", page=TUTORIAL),
     Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg) .*", Way.TOWN),
+    Entry(
+        r"muster (migrate kueue|simulate) .*",
+        Way.ELSEWHERE,
+        "needs objects of Kueue: tests/cli/test_migrate.py and tests/sim_virtual/test_command.py",
+        page="docs/kueue.md",
+    ),
     Entry(r"muster simulate .*", Way.ALONE),
     Entry(r"muster run( .*)?", Way.ALONE),
     Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret
