@@ -21,7 +21,7 @@ def settle(desk: Desk) -> Desk:
     above: dict[str, Any] = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}
     desk.queue("reports", {"capability": {"cpu": "8"}}, state="Open", **above, share=1.5, running=1)
     desk.gang("fit", 2, node="n0", phase="Running", reason="Running", queue="research")
-    desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10)
+    desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10, more={"waiting": {"position": 1}})
     desk.group("report", "Running", "Running", queue="reports", namespace="other", min_member=3)
     waiting_job(desk)
     return desk
@@ -38,6 +38,7 @@ def waiting_job(desk: Desk) -> None:
     desk.group(
         f"podgroup-{UID}",
         message=BEHIND,
+        more={"waiting": {"position": 2}},
         min_member=8,
         queue="research",
         days=2,
