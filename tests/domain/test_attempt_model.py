@@ -1,0 +1,315 @@
+"""A start in every order of events: a gang of three on two nodes, a scheduler that reads through Muster, one
+refusal, and one crash of Muster, after which all is rebuilt from what the API server knows.
+
+Explored breadth first, on the real ledger with real decisions. States that differ only in names of members
+and nodes, or in what time it is, are explored once."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from functools import partial
+from itertools import count, permutations
+from typing import Any
+
+from extender.domain.ledger.claims import Claim, ClaimStage
+from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.ownership import Ownership
+from extender.domain.model.reasons import Reason, Verdict, refusal
+from extender.domain.model.records import Uid
+from extender.domain.scheduling.decide import decide
+from extender.domain.snapshot.jobs import JobRules
+from extender.domain.snapshot.snapshot import Limits
+from tests.domain.builders import NAMESPACE, SCHEDULER, group, node, pod
+from tests.domain.world import key
+
+MEMBERS, NODES, ROOM, GANG = ("p0", "p1", "p2"), ("a", "b"), 2, key("g")
+# Time passes to what is said, to the end of a grace, of the start or of a pause.
+LIMITS = Limits(
+    start_deadline=60.0, start_deadline_base=60.0, arrival_grace=99.0, stall_grace=99.0, refusal_memory=99.0
+)
+JOBS = JobRules()
+WORDS = "0/2 nodes are available: 2 too crooked."
+
+Event = tuple[str, Callable[["Model"], None]]
+
+
+class Model:
+    """The API server's side (`bound`, `admitted`), the scheduler's (`calls`: by member the node and a token)
+    and Muster's (`ledger`, `posting`)."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.bound: dict[str, str] = {}
+        self.born = dict.fromkeys(MEMBERS, 0)  # how often a member was evicted and made again
+        self.admitted = False
+        self.refusals = self.crashes = 1
+        self.part_since: float | None = None
+        self.tokens = count(1)
+        self.restart()
+
+    # ---- parts that are copied: no closures
+
+    def clock(self) -> float:
+        return self.now
+
+    def ignore(self) -> None:
+        pass
+
+    def copy(self) -> "Model":
+        old = self.ledger
+        shared = [
+            *old.pods.by_uid.values(),
+            *(each.shape for each in old.pods.by_uid.values()),
+            old.decisions,
+        ]
+        shared += [
+            old.claims.capacity.table(),
+            *old._views._views.values(),
+            *self._api.values(),
+            LIMITS,
+            JOBS,
+        ]
+        made = deepcopy(self, {id(each): each for each in shared})
+        made.ledger.assumed._decided = lambda: made.ledger.decisions
+        return made
+
+    # ---- Muster
+
+    def restart(self) -> None:
+        """A process that knows what the API server has; the calls to the old one have failed."""
+        self.ledger = Ledger(
+            Ownership(frozenset({SCHEDULER}), auto_groups=False),
+            LIMITS,
+            clock=self.clock,
+            on_shown=self.ignore,
+            jobs=JOBS,
+        )
+        self.ledger.intake.trust_marks(True)
+        self.calls: dict[str, tuple[str, int]] = {}
+        self.posting: tuple[str, ...] = ()
+        self.released_at: float | None = None
+        self._api: dict[str, Any] = {}
+        for name in NODES:
+            self.ledger.intake.set_node(node(name, cpu=str(ROOM)))
+        self.write_group()
+        for name in MEMBERS:
+            self.write_pod(name)
+        self.cycle()
+
+    def uid(self, name: str) -> Uid:
+        return Uid(f"uid-{name}-{self.born[name]}")
+
+    def write_group(self) -> None:
+        self._api["g"] = group("g", 3, admitted=self.admitted)
+        self.ledger.intake.set_group(self._api["g"])
+
+    def write_pod(self, name: str) -> None:
+        where = self.bound.get(name, "")
+        made = pod(name, "g", on=where, uid=self.uid(name), gated=False, phase="Pending")
+        self._api[name] = made
+        self.ledger.pods.set(made)
+
+    def cycle(self) -> None:
+        """Decide until nothing changes; what follows from decisions happens at once."""
+        self.ledger.note_asked()
+        for _ in range(20):
+            version = self.ledger.version
+            self.ledger.publish(decide(self.ledger.snapshot()))
+            self.follow()
+            if self.ledger.version == version:
+                return
+        raise AssertionError("does not settle")
+
+    def follow(self) -> None:
+        decision = self.ledger.decisions.groups[GANG]
+        waits, starts = decision.verdict is Verdict.WAITING, decision.verdict is Verdict.STARTING
+        if self.admitted != starts:
+            self.admitted = starts
+            self.write_group()
+        for due in self.ledger.shown.due():
+            self.ledger.shown.release(due)
+        shown = self.ledger.shown._releases.shown
+        self.released_at = None if not starts else self.released_at or (self.now if shown else None)
+        for name, (_, token) in list(self.calls.items()):
+            claim = self.claim(name)
+            if waits and claim is not None and claim.stage is ClaimStage.HELD:
+                self.ledger.assumed.release(self.uid(name), token)
+            if (claim := self.claim(name)) is None or claim.token != token:
+                self.fail_call(name)
+        for uid in decision.undo:
+            self.evict(next(name for name in MEMBERS if self.uid(name) == uid))
+        self.confirm()
+
+    def claim(self, name: str) -> Claim | None:
+        return self.ledger.claims.get(self.uid(name))
+
+    def confirm(self) -> None:
+        confirmed = self.ledger.assumed.confirm(GANG)
+        assert not confirmed.posting or {*self.bound, *self.calls} == {*MEMBERS}, "bound before all are there"
+        self.posting += tuple(claim.pod.name for claim in confirmed.posting)
+        for claim in confirmed.lost:
+            self.fail_call(claim.pod.name)
+
+    def fail_call(self, name: str) -> None:
+        """The scheduler forgets the pod, and says so."""
+        del self.calls[name]
+        self.ledger.shown.note_status(NAMESPACE, name, "")
+
+    def evict(self, name: str) -> None:
+        """Its controller makes another one."""
+        self.ledger.pods.drop(self.uid(name))
+        self.bound.pop(name, None)
+        self.born[name] += 1
+        self.write_pod(name)
+
+    # ---- events
+
+    def events(self) -> Iterator[Event]:
+        """Of members that are in the same state, the first stands for all."""
+        shown = self.ledger.shown._releases.shown
+        for name in {repr(self._member(name, NODES)): name for name in reversed(MEMBERS)}.values():
+            if self.uid(name) in shown and name not in self.calls and name not in self.bound:
+                yield from self.attempts(name)
+            if name in self.posting:
+                yield f"post {name}", partial(Model.post, name=name)
+        if self.crashes:
+            yield "crash", Model.crash
+        yield "time", Model.pass_time
+
+    def attempts(self, name: str) -> Iterator[Event]:
+        """What the scheduler may do with a pod: it knows of bound and of held ones."""
+        used = [*self.bound.values(), *(where for where, _ in self.calls.values())]
+        for where in NODES:
+            if used.count(where) < ROOM:
+                yield f"bind {name} {where}", partial(Model.take, name=name, where=where)
+        if self.refusals:
+            yield f"refuse {name}", partial(Model.refuse, name=name)
+
+    def take(self, name: str, where: str) -> None:
+        asks = self.ledger.shown._releases.shown[self.uid(name)].asks
+        answer = self.ledger.assumed.assume(self.uid(name), [where]) if asks else [where]
+        refused = answer if isinstance(answer, Reason) else None
+        token = next(self.tokens)
+        refused = refused or self.ledger.assumed.hold(self.uid(name), where, token)
+        if refused is not None:
+            self.ledger.shown.note_status(NAMESPACE, name, refusal(refused))
+        else:
+            self.calls[name] = where, token
+            self.confirm()
+        self.cycle()
+
+    def refuse(self, name: str) -> None:
+        self.refusals -= 1
+        self.ledger.shown.note_status(NAMESPACE, name, WORDS)
+        self.cycle()
+
+    def post(self, name: str) -> None:
+        where, _ = self.calls.pop(name)
+        self.posting = tuple(each for each in self.posting if each != name)
+        self.bound[name] = where
+        self.write_pod(name)
+        self.cycle()
+
+    def crash(self) -> None:
+        """What is on its way to the API server is lost."""
+        self.crashes -= 1
+        self.restart()
+
+    def pass_time(self) -> None:
+        leaving = self.ledger.shown._releases._leaving.values()
+        moments = [self.ledger.decisions.wake_at, *leaving]
+        later = [moment for moment in moments if moment is not None and moment > self.now]
+        assert later, "nobody would look again"
+        self.now = min(later) + 0.001
+        self.cycle()
+
+    # ---- what must be true
+
+    def check(self) -> None:
+        decision = self.ledger.decisions.groups[GANG]
+        for where in NODES:
+            assert [*self.bound.values()].count(where) <= ROOM
+            assert len(list(self.ledger.claims.on_node(where))) <= ROOM
+        if self.released_at is not None:
+            assert self.now <= self.released_at + LIMITS.start_deadline + 1.0, "a start without an end"
+        uids = {self.uid(name): name for name in MEMBERS}
+        for claim in self.ledger.claims:
+            name = uids[claim.pod.uid]
+            if claim.stage is ClaimStage.PLANNED:
+                assert decision.plan.get(claim.pod.uid) == claim.node
+            elif claim.stage is ClaimStage.ANSWERED:
+                assert claim.pod.uid in self.ledger.shown._releases.shown
+            elif claim.stage is ClaimStage.HELD or claim.stage is ClaimStage.POSTED:
+                assert self.calls[name] == (claim.node, claim.token)
+            else:
+                assert self.bound[name] == claim.node
+        if decision.verdict is Verdict.WAITING:
+            assert all(claim.stage >= ClaimStage.POSTED for claim in self.ledger.claims)
+        in_part = 0 < len(self.bound) < len(MEMBERS)
+        self.part_since = (self.part_since or self.now) if in_part else None
+        if self.part_since is not None:
+            assert self.now <= self.part_since + 2 * LIMITS.start_deadline, "a gang in part"
+
+    @property
+    def stands(self) -> bool:
+        return len(self.bound) == len(MEMBERS)
+
+    @property
+    def has_failed(self) -> bool:
+        """A start has: further ones are as the first."""
+        return not self.bound and self.ledger.registry.group(GANG).start.failures > 0
+
+    def state(self) -> str:
+        """The same for states that differ only in names and in what time it is."""
+        return min(self._named(nodes) for nodes in permutations(NODES))
+
+    def _named(self, nodes: Sequence[str]) -> str:
+        start = self.ledger.registry.group(GANG).start
+        members = sorted(repr(self._member(name, nodes)) for name in MEMBERS)
+        moments = start.admitted_at, start.released_at, start.retry_at, self.released_at, self.part_since
+        refused = sorted(nodes.index(name) for name in self.ledger._refusals._known)
+        rest = self.admitted, self.refusals, self.crashes, start.failures, start.admitted
+        verdict = self.ledger.decisions.groups[GANG].verdict
+        return repr((members, [*map(self._ago, moments)], refused, rest, verdict))
+
+    def _member(self, name: str, nodes: Sequence[str]) -> tuple[object, ...]:
+        number = {where: at for at, where in enumerate((*nodes, ""))}
+        releases, uid, claim = self.ledger.shown._releases, self.uid(name), self.claim(name)
+        attempt, looks = self.ledger.registry.group(GANG).attempts.get(uid), releases.shown.get(uid)
+        return (
+            number[self.bound.get(name, "")],
+            claim and (number[claim.node], claim.stage, self._ago(claim.since)),
+            attempt and (attempt.words, attempt.refusals, attempt.asked_twice),
+            attempt and (self._ago(attempt.shown_at), self._ago(attempt.refused_at)),
+            looks and (looks.asks, number[looks.node]),
+            self._ago(releases._leaving.get(uid)),
+            name in self.calls,
+            name in self.posting,
+        )
+
+    def _ago(self, moment: float | None) -> float | None:
+        return None if moment is None else round(max(self.now - moment, -100.0), 1)
+
+
+def test_a_start_ends_whole_or_not_at_all_in_every_order_of_events() -> None:
+    first = Model()
+    seen, left = {first.state()}, deque([(first, tuple[str, ...]())])
+    whole = failed = 0
+    while left:
+        model, way = left.popleft()
+        *others, last = model.events()
+        copies = [(model.copy(), event) for event in others]
+        for later, (name, event) in (*copies, (model, last)):
+            try:
+                event(later)
+                later.check()
+            except Exception as fault:
+                raise AssertionError(f"after {', '.join((*way, name))}") from fault
+            whole += later.stands
+            failed += later.has_failed
+            if not (later.stands or later.has_failed) and (state := later.state()) not in seen:
+                seen.add(state)
+                left.append((later, (*way, name)))
+    assert whole > 50
+    assert failed > 500
+    assert len(seen) > 1000
