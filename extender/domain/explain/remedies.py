@@ -16,7 +16,8 @@ QueueNotFound: Create the queue, or name another in `spec.queue`; create the Loc
   one.
 InvalidSpec: Correct that field of the PodGroup or, if the message says so, of the queue or LocalQueue.
 TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, and 128 KiB of
-  selectors, affinity, tolerations and volumes.
+  selectors, affinity, tolerations and volumes. What merely takes too long is tried again after a minute or
+  more, with more time; fewer terms, or terms that select fewer pods, make it quick.
 QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
 NamespaceNotAllowed: Name a queue that takes groups of the namespace, or have the namespace labelled as the
   queue's `spec.namespaceSelector` asks.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 
 import numpy as np
 
@@ -13,14 +14,38 @@ from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
 _NOWHERE: Mapping[str, int] = {}
+_AT_ONCE = 32  # rows that are looked at together cost as much as one that is looked at by name
+
+
+class TooDear(Exception):
+    """What is being judged takes more work than it may cause."""
+
+
+class Effort:
+    """What the judging of a group may still cost, in looks at a node for a term: a count of work, not of
+    time, so that of one snapshot the same is decided on any machine. Without a bound until `allow`."""
+
+    def __init__(self) -> None:
+        self._left = inf
+
+    def allow(self, looks: float) -> float:
+        """From now on so many; returns how many were left."""
+        before, self._left = self._left, looks
+        return before
+
+    def spend(self, looks: float) -> None:
+        """Raises TooDear once more was spent than allowed."""
+        self._left -= looks
+        if self._left < 0:
+            raise TooDear
 
 
 class _PodsByTerm:
     """How many pods by term and node: `known`, which is shared and never changed, and what was counted since.
     The domains of a term are looked up once, and what was counted since is added."""
 
-    def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable) -> None:
-        self._known, self._nodes = known, nodes
+    def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable, effort: Effort) -> None:
+        self._known, self._nodes, self._effort = known, nodes, effort
         self._more: dict[Term, Counter[str]] = {}
         self._domains: dict[Term, Mask] = {}  # of what is known, and of what was added
 
@@ -44,8 +69,10 @@ class _PodsByTerm:
         return bool(self.by_node(term)) if known and more else bool(known or (more and any(more.values())))
 
     def domains(self, term: Term) -> Mask:
-        """All rows in the same domain as one of the pods."""
+        """All rows in the same domain as one of the pods. Raises TooDear."""
+        self._effort.spend(1 + len(self._nodes.nodes) / _AT_ONCE)
         if term not in self._domains:
+            self._effort.spend(len(self._known.get(term, _NOWHERE)) + len(self._more.get(term, _NOWHERE)))
             codes = self._nodes.domains(term.topology_key)
             rows = [row for row in map(self._nodes.row.get, self.by_node(term)) if row is not None]
             inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by code; the last one stands for -1
@@ -61,13 +88,20 @@ class _PodsByTerm:
 class AffinityCounts:
     """A working copy of an Occupancy. `counts`: how many pods of a shape each row has room for."""
 
-    def __init__(self, occupancy: Occupancy, nodes: NodeTable, counts: Callable[[Shape], Rows]) -> None:
+    def __init__(
+        self,
+        occupancy: Occupancy,
+        nodes: NodeTable,
+        counts: Callable[[Shape], Rows],
+        effort: Effort | None = None,
+    ) -> None:
+        self.effort = effort or Effort()
         self._nodes = nodes
         self._terms = occupancy.terms
         self._room_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
-        self._selected = _PodsByTerm(occupancy.selected, nodes)
-        self._carried = _PodsByTerm(occupancy.carried, nodes)
+        self._selected = _PodsByTerm(occupancy.selected, nodes, self.effort)
+        self._carried = _PodsByTerm(occupancy.carried, nodes, self.effort)
         self._terms_on: dict[
             tuple[str, int], tuple[Labels, list[Term]]
         ] = {}  # by namespace and labels object
@@ -82,8 +116,10 @@ class AffinityCounts:
         for pod in pods:
             for term in pod.shape.constraints.affinity:
                 self._together.setdefault(term, Counter())[pod.shape] += 1
-        yield
-        self._together = {}
+        try:
+            yield
+        finally:
+            self._together = {}
 
     # ---- looking
 
@@ -109,7 +145,9 @@ class AffinityCounts:
         return pod.shape.looks_at_others or bool(self._selecting(pod))
 
     def admit(self, pod: PodRecord) -> Mask:
-        """The rows where no pod on the node or in its domain keeps `pod` out, and affinity is met."""
+        """The rows where no pod on the node or in its domain keeps `pod` out, and affinity is met. Raises
+        TooDear."""
+        self.effort.spend(1 + len(self._nodes.nodes) / _AT_ONCE)
         admitted = np.ones(len(self._nodes.nodes), dtype=np.bool_)
         ports = pod.shape.constraints.ports
         for node, taken in self._ports.items() if ports else ():

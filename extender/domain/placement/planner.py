@@ -14,7 +14,7 @@ import numpy as np
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, Term, requests_of
-from extender.domain.placement.affinity import AffinityCounts
+from extender.domain.placement.affinity import AffinityCounts, Effort
 from extender.domain.placement.capacity import Capacity, KeptTotals
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
@@ -88,10 +88,16 @@ def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
 class Planner:
     """The room of one decision: amounts, and pods by node. What is taken is noted in `journal`."""
 
-    def __init__(self, capacity: Capacity, occupancy: Occupancy, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        capacity: Capacity,
+        occupancy: Occupancy,
+        journal: Journal | None = None,
+        effort: Effort | None = None,
+    ) -> None:
         self.capacity = capacity
         self.nodes = capacity.nodes
-        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts)
+        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, effort)
         self._journal = Journal() if journal is None else journal
 
     @classmethod
@@ -105,11 +111,11 @@ class Planner:
         return cls(capacity, snapshot.occupancy, journal)
 
     @classmethod
-    def empty(cls, snapshot: Snapshot) -> "Planner":
+    def empty(cls, snapshot: Snapshot, effort: Effort | None = None) -> "Planner":
         """The room if no pod ran at all."""
         nodes = snapshot.nodes
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most())
-        return cls(capacity, _without_pods(snapshot.occupancy))
+        return cls(capacity, _without_pods(snapshot.occupancy), effort=effort)
 
     @classmethod
     def empty_but_for_refusals(cls, snapshot: Snapshot) -> "Planner":
@@ -119,7 +125,7 @@ class Planner:
         return cls(capacity, _without_pods(snapshot.occupancy))
 
     def clone(self) -> "Planner":
-        return Planner(self.capacity.clone(), self.affinity.occupancy())
+        return Planner(self.capacity.clone(), self.affinity.occupancy(), effort=self.affinity.effort)
 
     # ---- placing
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.scheduling.plans import KeptPlan
-from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.round import TOO_DEAR, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Limits
@@ -40,7 +40,7 @@ def back_off(round_: Round, group: GroupView) -> GroupDecision:
         group.key,
         group.queue,
         Verdict.WAITING,
-        Reason.BACKING_OFF,
+        Reason.TOO_COMPLEX if group.start.failure == TOO_DEAR else Reason.BACKING_OFF,
         group.start.failure,
         undo=_bound(group),
         retry_at=group.start.retry_at,

@@ -44,7 +44,7 @@ from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.share_tree import TOP
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.backoff import failed_at
-from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.round import TOO_DEAR, Round
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import State, state_of
@@ -104,7 +104,7 @@ class Fifo(Traverse):
 
 class StrictPriority(Traverse):
     def backs_off(self, group: GroupView) -> bool:
-        if group.is_on_nodes or not super().backs_off(group):
+        if group.is_on_nodes or group.start.failure == TOO_DEAR or not super().backs_off(group):
             return super().backs_off(group)
         self._round.shortages.are_all = False  # any event that frees something needs a round
         freed_at = self._round.snapshot.freed.for_group(group.key)

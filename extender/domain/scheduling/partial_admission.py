@@ -12,7 +12,7 @@ from extender.domain.scheduling.budget import Budget
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 
-NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW)
+NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 """A group that can never start as it is; it holds up no other."""
 
 _TEMPORARY = (Reason.BACKING_OFF, Reason.WINDOW_FULL)  # no reason to start smaller

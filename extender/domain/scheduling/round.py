@@ -1,10 +1,11 @@
 """One round of decisions: the snapshot, the budget that is used up, and what has been decided so far."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
 from functools import cached_property
 from pathlib import PurePath
 from traceback import extract_tb
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.shapes import Shape
+from extender.domain.placement.affinity import TooDear
 from extender.domain.placement.capacity import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.budget import Budget
@@ -25,6 +27,13 @@ from extender.domain.snapshot.wholeness import Missing, Signature
 
 _NOTHING: Mapping[Uid, str] = {}
 NOBODY = GroupKey("")
+# What judging may cost in one round, in looks at a node for a term: about 15 million a second.
+_MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 2e6, 4e6, 10e6
+_SELDOM, _APART = 60.0, 32  # seconds between tries of a group that is too dear, and how far tries are spread
+TOO_DEAR = (
+    "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
+    "with more time"
+)
 
 
 class Round:
@@ -36,6 +45,9 @@ class Round:
         self.limits = snapshot.limits
         self.budget = Budget(snapshot, totals, shares)
         self.journal = self.budget.journal
+        self.effort = self.budget.planner.affinity.effort
+        self.effort_left: defaultdict[str, float] = defaultdict(lambda: _MOST_OF_A_NAMESPACE)
+        """By namespace what judging its groups may still cost in this round."""
         self.shortages = Shortages()
         self.decided: dict[GroupKey, GroupDecision] = {}
         self.evictions: dict[Uid, Eviction] = {}
@@ -111,7 +123,7 @@ class Round:
     @cached_property
     def empty(self) -> Planner:
         """The room if nothing ran at all."""
-        return Planner.empty(self.snapshot)
+        return Planner.empty(self.snapshot, self.effort)
 
     def could_stand_alone(self, wanted: Missing) -> bool:
         """Whether members would all find a node if nothing ran. Kept while the nodes are the same."""
@@ -131,9 +143,13 @@ class Round:
 
 class Guard:
     """`with Guard(round_, group):` around the judging of one group. If that raises, the group waits, what it
-    took meanwhile and what was `held` for it before is given back, and the others do not notice."""
+    took meanwhile and what was `held` for it before is given back, and the others do not notice.
 
-    __slots__ = ("_group", "_held", "_mark", "_outer", "_round")
+    Judging has a budget of work, not of time, since the same must be decided everywhere: where that is
+    exceeded, the group backs off as after a failed start, with the reason TooComplex, and has more when its
+    turn comes. The groups of a namespace share what may be spent in a round."""
+
+    __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_outer", "_round")
 
     def __init__(self, round_: Round, group: GroupView, held: Mapping[Uid, str] = _NOTHING) -> None:
         self._round, self._group, self._held = round_, group, held
@@ -142,20 +158,44 @@ class Guard:
         round_ = self._round
         self._mark, self._outer = round_.journal.mark(), round_.judged
         round_.judged = self._group.key
+        shared = round_.effort_left[self._namespace]
+        is_dear = getattr(self._group.start, "failure", "") == TOO_DEAR  # whatever is wrong with the group
+        self._allowed = _MOST_ALONE if is_dear else min(_MOST, shared)
+        self._left = round_.effort.allow(self._allowed)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
+        self._round.effort_left[self._namespace] -= self._allowed - self._round.effort.allow(self._left)
+        if isinstance(fault, TooDear):
+            self._round.look_again_at(seldom(self._round, self._group))
         self._round.judged = self._outer
         if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
             return False
         round_, group, journal = self._round, self._group, self._round.journal
         journal.roll_back(self._mark)
-        round_.settle(broken(group, fault))
+        is_dear = isinstance(fault, TooDear)
+        round_.settle(too_dear(round_, group) if is_dear else broken(group, fault))
         mark = journal.mark()
         try:
             round_.budget.release(group, self._held)
         except Exception:  # the round is poorer by what cannot be counted
             journal.roll_back(mark)
         return True
+
+    @property
+    def _namespace(self) -> str:
+        return self._group.key.partition("/")[0]
+
+
+def seldom(round_: Round, group: GroupView) -> float:
+    """When a group is tried again that is too dear: not together with others."""
+    pause = max(_SELDOM, round_.limits.retry_after(group.start.failures))
+    return round_.snapshot.now + pause + crc32(group.key.encode()) % _APART
+
+
+def too_dear(round_: Round, group: GroupView) -> GroupDecision:
+    retry_at = seldom(round_, group)
+    waits, why = Verdict.WAITING, Reason.TOO_COMPLEX
+    return GroupDecision(group.key, group.queue, waits, why, TOO_DEAR, failed=TOO_DEAR, retry_at=retry_at)
 
 
 def broken(group: GroupView, fault: Exception) -> GroupDecision:

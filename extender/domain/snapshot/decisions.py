@@ -210,9 +210,8 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
             EventReason.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True
         )
     if now.failed and not before.failed and now.verdict is Verdict.WAITING:
-        return Transition(
-            Reason.BACKING_OFF, _message(Reason.BACKING_OFF, now.detail), warning=True, for_members=True
-        )
+        reason = now.reason or Reason.BACKING_OFF
+        return Transition(reason, _message(reason, now.detail), warning=True, for_members=True)
     if now.reclaim and not before.reclaim:
         message = _message(Reason.RECLAIMING, now.detail)
         return Transition(Reason.RECLAIMING, message, for_members=True)

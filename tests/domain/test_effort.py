@@ -1,0 +1,97 @@
+"""A group whose judging takes too much work waits, is tried seldom, and costs the others nothing."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.placement.affinity import Effort, TooDear
+from extender.domain.scheduling import round as rounds
+from extender.domain.scheduling.decide import decide
+from tests.domain.builders import apart, queue, stranger
+from tests.domain.world import World, comparable, gang, nodes
+
+NAMES = tuple(f"n{n}" for n in range(12))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets that a gang of three stays within, and that one of twelve exceeds until it is tried alone."""
+    monkeypatch.setattr(rounds, "_MOST", 30.0)
+    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 60.0)
+    monkeypatch.setattr(rounds, "_MOST_ALONE", 100.0)
+
+
+def dear(name: str, members: int = 12, **pods: Any) -> list[Any]:
+    """Each member has to stand apart from all others."""
+    return gang(name, members, cpu="250m", labels={"app": name}, affinity=apart(app=name), **pods)
+
+
+def world(*objects: Any) -> World:
+    return World(
+        nodes(*NAMES), queue("fifo", strategy="fifo"), queue("strict", strategy="priority"), *objects
+    )
+
+
+def looks(work: Callable[[], object]) -> int:
+    with patch.object(Effort, "spend", autospec=True, side_effect=Effort.spend) as spend:
+        work()
+    return spend.call_count
+
+
+def test_what_is_spent_beyond_what_is_allowed_is_too_dear() -> None:
+    effort = Effort()
+    effort.spend(1e12)
+    effort.allow(10.0)
+    effort.spend(10.0)
+    with pytest.raises(TooDear):
+        effort.spend(1.0)
+
+
+def test_a_group_within_its_budget_starts() -> None:
+    assert world(dear("g", 3)).settle().verdict("g") is Verdict.STARTING
+
+
+@pytest.mark.parametrize("of", ["", "fifo", "strict"])
+def test_a_group_beyond_it_waits_and_holds_up_nobody(of: str) -> None:
+    here = world(dear("g", queue=of, created="2025-01-01"), gang("plain", 3, queue=of)).settle()
+    assert (here.verdict("g"), here.reason("g")) == (Verdict.WAITING, Reason.TOO_COMPLEX)
+    assert here.verdict("plain") is Verdict.STARTING
+    assert not here.plan("g")
+
+
+def test_until_its_turn_it_costs_nothing_and_then_it_may_cost_more() -> None:
+    here = world(dear("g")).settle()
+    assert looks(here.advance(50.0).settle) == 0
+    assert looks(here.add(stranger("event", on="n0", cpu="10m")).settle) == 0
+    assert here.reason("g") is Reason.TOO_COMPLEX
+    here.pass_time(60.0)
+    assert here.verdict("g") is Verdict.STARTING
+
+
+def test_one_that_is_too_dear_even_then_is_tried_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_MOST_ALONE", 40.0)
+    here = world(dear("g")).settle()
+    tries = [bool(looks(partial(here.pass_time, 100.0))) for _ in range(12)]
+    assert here.reason("g") is Reason.TOO_COMPLEX
+    assert sum(tries[:6]) > sum(tries[6:]) > 0
+
+
+def test_the_groups_of_a_namespace_share_what_may_be_spent() -> None:
+    """However many of them there are, together they cost no more than a few."""
+    few, many = (world(*(dear(f"g{n}") for n in range(count))) for count in (3, 30))
+    assert looks(many.settle) <= 2 * looks(few.settle)
+    assert {many.reason(f"g{n}") for n in range(30)} == {Reason.TOO_COMPLEX}
+    tried = [{many.decision(f"g{n}").retry_at} for n in range(30)]
+    assert len(set(map(min, tried))) > 10  # not all together
+
+
+def test_it_is_decided_the_same_from_nothing() -> None:
+    here = world(dear("g"), gang("plain", 3)).settle()
+    for _ in range(8):
+        snapshot = here.advance(20.0).ledger.snapshot()
+        assert comparable(decide(snapshot, here.decisions)) == comparable(decide(snapshot))
+        here.settle()
