@@ -16,6 +16,7 @@ from extender.api import keys
 from extender.api.configuration import Configuration
 from extender.api.durations import as_seconds
 from extender.api.objects.queues import QueueSpec, QueueStatus, WaitingStatus
+from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import configured, serve
 from tools.chart_changes import FURTHER_JOBS
 
@@ -337,6 +338,9 @@ def test_no_role_is_wider_than_it_says(role: Json) -> None:
         assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
 
 
+GROUP_MAKERS = {row.plural for row in WORKLOADS.values() if row.makes_groups}
+
+
 def test_muster_may_do_what_it_does_and_no_more() -> None:
     granted = {
         (resource, verb)
@@ -370,7 +374,7 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("commands", "delete"),
     } | {
         (owner, verb)
-        for owner in ("replicasets", "statefulsets", "daemonsets", "jobs")
+        for owner in ("replicasets", "statefulsets", "daemonsets", *GROUP_MAKERS)
         for verb in ("list", "watch")
     }
 
