@@ -141,10 +141,13 @@ def shown_default(setting: Setting) -> str:
 
 
 def _serve(config: Path | None, **flags: Any) -> None:
+    from extender.web.listen import open_ports
+
     try:
         configuration = configured(config, flags)
+        ports = open_ports(configuration)
         # Imported by name: it brings Flask, numpy and the Kubernetes client along.
-        import_module("extender.host.host").serve(configuration)
+        import_module("extender.host.host").serve(configuration, ports)
     except InvalidConfiguration as fault:
         raise click.UsageError(str(fault)) from fault
 

@@ -15,7 +15,6 @@ import socket
 import time
 from collections.abc import Callable
 from threading import RLock
-from typing import NamedTuple
 
 import msgspec
 
@@ -48,7 +47,7 @@ from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import App
 from extender.web.debug import View, create_debug_app
 from extender.web.health import Check, HealthApp, Note
-from extender.web.listen import listen
+from extender.web.listen import Ports
 from extender.web.server import serve as serve_verbs
 from extender.web.side import SideServer, pages
 
@@ -59,18 +58,10 @@ _STUCK = 30.0  # seconds without a cycle after which /livez fails
 _THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
 
 
-def serve(configuration: Configuration) -> None:
-    """Serve until a signal. Raises InvalidConfiguration for a port in use, or if no cluster is named."""
+def serve(configuration: Configuration, ports: Ports) -> None:
+    """Serve until a signal. Raises InvalidConfiguration if no cluster is named."""
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
-    verbs = listen("--listen", configuration.listen)
-    reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
-    ports = Ports(
-        listen("--health-listen", configuration.health_listen),
-        listen("--debug-listen", configuration.debug_listen),
-        listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
-        listen("--view-listen", view) if view else None,
-    )
     connections = configuration.binders + configuration.writers + PATIENT_WRITERS + _READERS
     kubeconfig, context = configuration.kubeconfig or None, configuration.context or None
     try:
@@ -79,7 +70,7 @@ def serve(configuration: Configuration) -> None:
         raise InvalidConfiguration(f"--kubeconfig: {fault}") from fault
     host = Host(configuration, connection, ports)
     serve_verbs(
-        verbs,
+        ports.verbs,
         app=lambda: App(host.verbs),
         on_start=host.start,
         on_stop=host.stop,
@@ -87,15 +78,6 @@ def serve(configuration: Configuration) -> None:
         pulse=host.pulse,
         secure=host.tls.context if host.tls.wanted else None,
     )
-
-
-class Ports(NamedTuple):
-    """Listening sockets; all but the verbs'."""
-
-    health: socket.socket
-    debug: socket.socket
-    webhooks: socket.socket | None  # None: off
-    view: socket.socket | None  # None: off
 
 
 class Host:

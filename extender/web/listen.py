@@ -1,13 +1,15 @@
-"""Listening sockets, opened before anything else, so that a port in use ends the start with one clear line;
-and the certificate that a port shows."""
+"""Listening sockets, opened before anything else: a port in use ends the start with one clear line, and who
+calls while the rest is loaded waits instead of being refused, after which a scheduler rests for seconds. And
+the certificate that a port shows."""
 
 import errno
 import socket
 import ssl
 from importlib import import_module
 from tempfile import NamedTemporaryFile
+from typing import NamedTuple
 
-from extender.api.configuration import InvalidConfiguration
+from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.setting_kinds import Address
 from extender.telemetry import metrics
 
@@ -43,6 +45,28 @@ def listen(flag: str, address: Address) -> socket.socket:
             errno.EACCES: "ports below 1024 need a privilege",
         }.get(fault.errno or 0, fault.strerror or str(fault))
         raise InvalidConfiguration(f"{flag}: got '{address}'; {why}") from fault
+
+
+class Ports(NamedTuple):
+    """The listening sockets of one Muster."""
+
+    verbs: socket.socket
+    health: socket.socket
+    debug: socket.socket
+    webhooks: socket.socket | None  # None: off
+    view: socket.socket | None  # None: off
+
+
+def open_ports(configuration: Configuration) -> Ports:
+    """Raises InvalidConfiguration."""
+    reviews, view = configuration.webhook_certificates != "off", configuration.view_listen
+    return Ports(
+        listen("--listen", configuration.listen),
+        listen("--health-listen", configuration.health_listen),
+        listen("--debug-listen", configuration.debug_listen),
+        listen("--webhook-listen", configuration.webhook_listen) if reviews else None,
+        listen("--view-listen", view) if view else None,
+    )
 
 
 class Identity:

@@ -1,8 +1,10 @@
 """The command line and what it makes of flags, environment variables and a file."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from extender import __version__
 from extender.api.configuration import SETTINGS, Configuration, as_document
 from extender.api.setting_kinds import Address, ObjectName
 from extender.cli import main, settings
+from tests.e2e.harness.process import free_ports
 from tools.reference import DOCUMENT, document
 
 ROOT = Path(__file__).parents[2]
@@ -201,6 +204,21 @@ def test_the_document_is_in_step_with_the_table() -> None:
     assert (ROOT / DOCUMENT).read_text() == document()
     for setting in SETTINGS:
         assert f"| `{setting.flag}` | `{setting.variable}` | `{setting.key}` |" in document()
+
+
+def test_the_ports_are_open_before_what_takes_long_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who calls meanwhile waits: refused, the scheduler's watches would rest for seconds."""
+    flags = ("--listen", "--health-listen", "--debug-listen", "--view-listen")
+    numbers = free_ports(len(flags))
+    given = [f"{flag}=127.0.0.1:{number}" for flag, number in zip(flags, numbers, strict=True)]
+
+    def load(_: str) -> SimpleNamespace:
+        for number in numbers:
+            socket.create_connection(("127.0.0.1", number)).close()
+        return SimpleNamespace(serve=lambda _, ports: [port.close() for port in ports if port])
+
+    monkeypatch.setattr(settings, "import_module", load)
+    assert CliRunner().invoke(main, ["serve", "--view-folder=/", *given]).exit_code == 0
 
 
 def test_the_example_of_the_document_sets_the_defaults(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
