@@ -137,6 +137,11 @@ def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> 
             " can.",
         ),
         (
+            {"phase": "Inqueue", "reason": "RefusedByScheduler", "message": "no such claim"},
+            "Starting: RefusedByScheduler It was admitted. The scheduler's own rules reject a member. no"
+            " such claim",
+        ),
+        (
             {"phase": "Running", "reason": "NoRoom", "message": "cpu: 2 needed"},
             "Running for 30m: NoRoom It runs. Further members wait: The suitable nodes do not have"
             " room for the whole group. cpu: 2 needed",

@@ -57,6 +57,29 @@ def end(world: World, *groups: str) -> World:
 # ---- when there is one
 
 
+@pytest.mark.parametrize("step", [3600.0, -3600.0, 400.0, -400.0])
+def test_a_step_of_the_wall_clock_puts_no_reservation_off_nor_forward(step: float) -> None:
+    world = busy()
+    world.pass_time(PATIENCE / 2)
+    world.wall_steps += step
+    world.pass_time(PATIENCE / 2 - 1.0)
+    assert world.decision("big").reservation is None
+    world.pass_time(1.0)
+    assert reservation(world).nodes
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_who_comes_after_a_step_waits_as_long_as_all_others(step: float) -> None:
+    """Its timestamp is of the clock as it is then."""
+    world = busy().delete("big-0", "big-1")
+    world.wall_steps += step
+    world.add(gang("late", 2, cpu="4", queue="r", created=timestamp(world.now + step))).settle()
+    world.pass_time(PATIENCE - 1.0)
+    assert world.decision("late").reservation is None
+    world.pass_time(2.0)
+    assert world.decision("late").reservation is not None
+
+
 def test_a_group_gets_one_once_it_has_waited_for_so_long() -> None:
     world = busy()
     world.pass_time(PATIENCE - 2.0)

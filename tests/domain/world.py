@@ -55,6 +55,7 @@ class World:
         viewed: bool = False,
     ) -> None:
         self.now = 1000.0
+        self.wall_steps = 0.0  # seconds by which the wall clock was put forward
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.changes = 0
@@ -66,7 +67,7 @@ class World:
             clock=lambda: self.now,
             on_change=self._note_change,
             on_shown=(lambda: None) if viewed else None,
-            wall_clock=lambda: EPOCH + self.now,
+            wall_clock=lambda: EPOCH + self.now + self.wall_steps,
         )
         self.ledger.intake.trust_marks(marks_kept)
         self.changes = 0

@@ -75,7 +75,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         counts = member_counts(group.spec.min_member, counted, GATE)
         waiting = next((member.metadata.name for member in members if not member.spec.node_name), "")
     verdict = _verdict(group, counts)
-    blocked = verdict in (WAITING, RUNNING)
+    blocked = verdict in (WAITING, STARTING, RUNNING)
     name = evidence.queue_of(group)
     figures = queue_figures(evidence, name)
     there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
@@ -130,6 +130,8 @@ def _sentence(verdict: str, reason: str, members: MemberCounts | None) -> str:
         return sentence(reason)
     if verdict == RUNNING and reason:
         return f"It runs. Further members wait: {sentence(reason)}"
+    if verdict == STARTING and reason:
+        return f"It was admitted. {sentence(reason)}"
     if verdict == OVER and members and members.succeeded + members.failed:
         return f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     return _PLAIN[verdict]

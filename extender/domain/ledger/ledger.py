@@ -23,7 +23,7 @@ from extender.domain.ledger.queries import GroupQueries, QueueQueries
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
-from extender.domain.ledger.state import Changes, ClaimMoves, Parts, Refusals
+from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict
@@ -91,6 +91,7 @@ class Ledger:
         self.preemptions = Preemptions(parts, self.pods)
         self.shown = ShownPods(parts, self.pods)
         self._expected = ExpectedMembers(parts, self.pods, jobs, self.limits.expected_pods)
+        self._moments = Moments(self.registry)
         self._reclaimed = ReclaimedRoom(self.registry, self.claims.capacity)
         self._spared: dict[Uid, float] = {}  # until when
         self._history = RunHistory()
@@ -126,11 +127,13 @@ class Ledger:
             touched, groups, queues = self._views.refresh()
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(touched)
+            epoch = self._wall_clock() - self._clock()
+            self._moments.note(touched, epoch, self._clock())
             capacity = self.claims.capacity
             snapshot = Snapshot(
                 version=self._changes.version,
                 now=self._clock(),
-                epoch=self._wall_clock() - self._clock(),
+                epoch=epoch,
                 limits=self.limits,
                 dimensions=capacity.columns.names,
                 nodes=capacity.table(),
@@ -150,6 +153,7 @@ class Ledger:
                 history=self._history,
                 freed=self._changes.freed,
                 changed_at=self._changes.changed_at,
+                moments=self._moments.known,
             )
             self._moment = snapshot.moment
             return snapshot

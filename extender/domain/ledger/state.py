@@ -2,8 +2,9 @@
 scheduler refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from math import inf
 from typing import NamedTuple
 
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, after
@@ -12,7 +13,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed
+from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, moment_of
 
 
 class Changes:
@@ -99,6 +100,42 @@ class Refusals:
     def until(self) -> float | None:
         """When the next refusal expires; None: there is none."""
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
+
+
+_FEW_MOMENTS = 10_000
+
+
+class Moments:
+    """When, on the ledger's clock, the timestamps of groups and their members were: each is read once, when
+    it is first seen. So a step of the wall clock shifts nothing that is known already; what comes later has
+    timestamps of the clock as it is then."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.known: dict[str, float] = {}
+        """By timestamp. Once noted it never changes; one that is forgotten is so in a new mapping."""
+        self._registry = registry
+        self._most = _FEW_MOMENTS
+
+    def note(self, touched: Iterable[GroupKey], epoch: float, now: float) -> None:
+        """Anything about these groups changed. `epoch`: what the wall clock is ahead of the ledger's."""
+        groups = (self._registry.groups.get(key) for key in touched)
+        for timestamp in self._timestamps(group for group in groups if group is not None):
+            if timestamp not in self.known and (moment := moment_of(timestamp, epoch)) < inf:
+                self.known[timestamp] = min(moment, now)
+        if len(self.known) > self._most:
+            used = set(self._timestamps(self._registry.groups.values()))
+            self.known = {timestamp: at for timestamp, at in self.known.items() if timestamp in used}
+            self._most = 2 * len(self.known) + _FEW_MOMENTS
+
+    def _timestamps(self, groups: Iterable[Group]) -> Iterator[str]:
+        for group in groups:
+            if group.record is not None:
+                yield group.record.created
+            if group.job is not None:
+                yield group.job.started_at
+            for pod in group.pods.values():
+                yield pod.created
+                yield pod.running_since
 
 
 class ClaimMoves:

@@ -159,6 +159,14 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         )
 
 
+def moment_of(timestamp: str, epoch: float) -> float:
+    """A timestamp on the ledger's clock, which is `epoch` behind the wall clock; inf if unreadable."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp() - epoch
+    except ValueError:
+        return inf
+
+
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Never changed. Views of unchanged groups are the same objects as in the previous snapshot."""
 
@@ -207,13 +215,13 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """When something last became free."""
     changed_at: float = 0.0
     """When the version last grew."""
+    moments: Mapping[str, float] = {}
+    """When timestamps were that have been read before: no step of the wall clock shifts them."""
 
     def moment(self, timestamp: str) -> float:
         """An object's timestamp on the ledger's clock; now if unreadable or in the future."""
-        try:
-            return min(datetime.fromisoformat(timestamp).timestamp() - self.epoch, self.now)
-        except ValueError:
-            return self.now
+        known = self.moments.get(timestamp)
+        return min(moment_of(timestamp, self.epoch) if known is None else known, self.now)
 
     def timestamp(self, moment: float | None) -> str:
         """A moment for people; empty for one that is not known, or beyond all calendars."""
