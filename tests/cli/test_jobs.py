@@ -120,6 +120,26 @@ def test_pods_that_start_one_by_one_are_told_what_would_start_them_together(desk
     assert "1 of 2 pods run. They need not start together (the annotation kube-muster.io/" in text
 
 
+def test_a_group_that_muster_made_is_corrected_on_its_job(desk: Desk) -> None:
+    owner = job(desk, "train", suspend=False)
+    desk.group(
+        "podgroup-uid-train",
+        reason="InvalidSpec",
+        min_member=1,
+        more_metadata={"ownerReferences": [owner]},
+    )
+    assert "kubectl -n team edit jobs.batch train" in desk.output("why", "job/train")
+
+
+def test_a_job_may_start_with_the_pods_that_are_there(desk: Desk) -> None:
+    meta = {"ownerReferences": [job(desk, "train", suspend=False)]}
+    desk.group("podgroup-uid-train", reason="NotEnoughMembers", min_member=4, more_metadata=meta)
+    for number in range(2):
+        desk.pod(f"train-{number}", "podgroup-uid-train", metadata=meta)
+    line = "kubectl -n team annotate --overwrite jobs.batch train kube-muster.io/min-member=2"
+    assert line in desk.output("why", "job/train")
+
+
 def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
     head, *rows = (line.split() for line in town.output("job", "list").splitlines())
     assert head == ["NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE"]

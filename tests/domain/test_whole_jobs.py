@@ -232,3 +232,17 @@ def test_who_waited_for_a_restricted_queue_is_asked_for_once_it_is_there() -> No
     managed = there.ledger.managed_job(key)
     assert managed is not None
     assert next_step(managed, there.now) is not JobStep.REMOVE_UNIT
+
+
+def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone() -> None:
+    """As after an upgrade: its group was of one member, and gets a larger number."""
+    there = world(node("n", cpu="2")).add(*members(4), pod_group(group(), 1)).settle()
+    (first, *_) = there.plan(group())
+    there.scheduler_takes(first).settle()
+    there.run(first).settle()
+    there.ledger.intake.set_maker(*training())
+    there.add(pod_group(group(), 4)).settle()
+    there.advance(3600).settle()
+    decision = there.decision(group())
+    assert decision.verdict is Verdict.RUNNING
+    assert not decision.undo

@@ -12,10 +12,11 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.jobset import JOB_SETS, job_set
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.operators import install_kind
-from tests.e2e.harness.resources import POD_GROUPS, PODS, Resource
+from tests.e2e.harness.resources import EVENTS, POD_GROUPS, PODS, Resource
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.webhooks import Port, configured, wait_in_force
 
 Json = dict[str, Any]
 GPUS = {"nvidia.com/gpu": "8"}
@@ -42,8 +43,8 @@ def gpus(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> Stage:
 
 
 def training(stage: Stage, *, workers: int, suspend: bool = False, **annotations: str) -> Json:
-    pod = objects.pod("", namespace=stage.namespace, queue="default", limits=GPUS)
-    template = {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
+    pod = objects.pod("", namespace=stage.namespace, limits=GPUS)
+    template = {"metadata": {"annotations": {}}, "spec": pod["spec"]}
     replicas = {
         "Master": {"replicas": 1, "template": template},
         "Worker": {"replicas": workers, "template": template},
@@ -105,11 +106,7 @@ def test_a_suspended_pytorch_job_runs_whole(kubeflow: None, gpus: Stage) -> None
     uid = gpus.api.create(PYTORCH_JOBS, training(gpus, workers=7, suspend=True))["metadata"]["uid"]
     stays_out(gpus, f"podgroup-{uid}", [])
     gpus.nodes(4, prefix="more", **GPUS)
-
-    def goes() -> bool:
-        return not gpus.api.get(PYTORCH_JOBS, "train", gpus.namespace)["spec"]["runPolicy"]["suspend"]
-
-    wait_for(goes, what="the job is let go")
+    wait_for(lambda: not is_suspended(gpus), what="the job is let go")
     gpus.wait_phase(make_pods(gpus))
 
 
@@ -147,3 +144,36 @@ def test_the_jobs_of_a_job_set_run_together(stage: Stage, muster_user: User) -> 
     stays_out(stage, f"podgroup-{uid}", pods)
     stage.nodes(4, prefix="more", **GPUS)
     stage.wait_phase(pods)
+
+
+def test_a_job_whose_queue_is_mistyped_says_so_and_goes_once_it_is_there(
+    kubeflow: None, stage: Stage, muster_user: User
+) -> None:
+    """Where the webhooks judge the PodGroup that Muster makes of it."""
+    port, named = Port(), {objects.QUEUE_NAME: "mistyped"}
+    stage.nodes(2, **GPUS)
+    with configured(stage.api, port):
+        muster = stage.start_muster(*port.flags("self-signed"), user=muster_user, view=True)
+        wait_in_force(stage.api)
+        stage.start_sidecar(muster, user=muster_user)
+        made = stage.api.create(PYTORCH_JOBS, training(stage, workers=1, suspend=True, **named))
+        group = f"podgroup-{made['metadata']['uid']}"
+        wait_for(lambda: stage.api.find(POD_GROUPS, group, stage.namespace), what="its group")
+        stage.wait_reason(group, "QueueNotFound")
+        wait_for(lambda: "QueueNotFound" in told(stage, "train"), what="its event")
+        stage.queue("mistyped")
+        wait_for(lambda: not is_suspended(stage), what="the job is let go")
+
+
+def told(stage: Stage, job: str) -> set[str]:
+    """The reasons of the events of a job."""
+    return {
+        each["reason"]
+        for each in stage.api.items(EVENTS, stage.namespace)
+        if each["involvedObject"]["name"] == job
+    }
+
+
+def is_suspended(stage: Stage) -> bool:
+    found = stage.api.get(PYTORCH_JOBS, "train", stage.namespace)
+    return bool(found["spec"]["runPolicy"]["suspend"])

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from extender.api.keys import GROUP_ANNOTATION
+from extender.api.keys import GROUP_ANNOTATION, MIN_MEMBER
+from extender.cli.kinds import job_row
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import number
@@ -21,7 +22,16 @@ from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import OfferedCommand
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import show
-from extender.kube.resources import DEPLOYMENTS, EVENTS, LOCAL_QUEUES, NAMESPACES, POD_GROUPS, PODS, QUEUES
+from extender.kube.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    resource_of,
+)
 from extender.terminal.text import near_miss
 
 NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
@@ -133,9 +143,27 @@ def _edited(case: Case) -> Iterator[Offer]:
     if queue and queue.has_fault:
         right = right_to("patch", QUEUES, name=case.queue)
         yield Offer("correct the queue", f"kubectl edit {_QUEUE} {case.queue}", right)
-    elif case.group:
+    elif case.group and (job := _job(case)):
+        yield Offer("correct it", f"kubectl -n {case.namespace} edit {job.target}", job.right)
+    elif case.group and not case.group.maker:
         line = f"kubectl -n {case.namespace} edit {_GROUP} {case.group.name}"
         yield Offer("correct it", line, right_to("patch", POD_GROUPS, case.namespace))
+
+
+class _Job(NamedTuple):
+    """What Muster made a group for, as kubectl calls it."""
+
+    target: str
+    right: Right
+
+
+def _job(case: Case) -> _Job | None:
+    made = case.group.job if case.group else None
+    row = job_row(made.api_version, made.kind) if made else None
+    if made is None or row is None or not re.fullmatch(NAME, made.name):
+        return None
+    right = right_to("patch", resource_of(row), case.namespace, made.name)
+    return _Job(f"{row.plural}.{row.group} {made.name}", right)
 
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
@@ -143,6 +171,9 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
     group = case.group
     if group and 0 < case.there < group.spec.min_member and not group.spec.min_task_member:
         pods = "the pod that is there" if case.there == 1 else f"the {case.there} pods that are there"
+        if job := _job(case):
+            annotate = f"annotate --overwrite {job.target} {MIN_MEMBER}={case.there}"
+            yield Offer(f"start with {pods}", f"kubectl -n {case.namespace} {annotate}", job.right)
         yield from _changed_group(case, f"start with {pods}", {"minMember": case.there})
 
 

@@ -14,7 +14,8 @@ GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name i
   `scheduling.k8s.io/group-name`.
 QueueNotFound: Create the queue, or name another in `spec.queue`; create the LocalQueue if the message names
   one.
-InvalidSpec: Correct that field of the PodGroup or, if the message says so, of the queue or LocalQueue.
+InvalidSpec: Correct that field of the PodGroup or, if the message says so, the annotation or the field of the
+  job, queue or LocalQueue.
 TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, and 128 KiB of
   selectors, affinity, tolerations and volumes. What merely takes too long is tried again after a minute or
   more, with more time; fewer terms, or terms that select fewer pods, make it quick.
