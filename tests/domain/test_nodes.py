@@ -2,9 +2,12 @@
 
 import gc
 from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +25,7 @@ from extender.domain.model.selectors import parts_of
 from extender.domain.model.shapes import NodeTest, Shape, Shapes
 from extender.domain.snapshot.nodes import NodeRecord, NodeTable
 from tests.domain.builders import node, on_nodes, pod
-from tests.domain.world import World, single
+from tests.domain.world import World, gang, key, single
 
 KEYS, VALUES, NAMES = ("disk", "cores", "metadata.name"), ("ssd", "8", "16", "", "9" * 30), ("n0", "n1")
 
@@ -72,10 +75,12 @@ def test_the_index_finds_what_each_node_would_say(
             if data.draw(st.booleans()):  # what nobody asks for is brought up to date later
                 assert table.suitable(shape).tolist() == _one_by_one(shape, now)
                 assert before.suitable(shape).tolist() == _one_by_one(shape, then)
-        for key in KEYS:
-            codes = table.domains(key).tolist()
-            assert [code >= 0 for code in codes] == [each is not None and key in each.labels for each in now]
-            labels = [each.labels[key] for each in now if each is not None and key in each.labels]
+        for label in KEYS:
+            codes = table.domains(label).tolist()
+            assert [code >= 0 for code in codes] == [
+                each is not None and label in each.labels for each in now
+            ]
+            labels = [each.labels[label] for each in now if each is not None and label in each.labels]
             assert len({*zip(labels, filter(_is_code, codes), strict=True)}) == len({*labels})
 
 
@@ -136,3 +141,39 @@ def test_what_pods_asked_for_is_forgotten_with_them() -> None:
     world.delete(*(f"p{n}" for n in range(20))).settle()
     gc.collect()
     assert len(world.ledger.pods.shapes) == 0
+
+
+def names_in(root: object, prefix: str) -> set[str]:
+    """All texts with a prefix that can be reached from an object."""
+    found, seen, ahead = set[str](), set[int](), [root]
+    while ahead:
+        each = ahead.pop()
+        if isinstance(each, str):
+            found |= {each} if each.startswith(prefix) else set()
+        elif id(each) not in seen and not isinstance(each, type | ModuleType | FunctionType):
+            seen.add(id(each))
+            fields = each.__struct_fields__ if isinstance(each, msgspec.Struct) else ()
+            ahead += [getattr(each, field) for field in fields]
+            ahead += [*gc.get_referents(each), *(each if isinstance(each, dict) else ())]
+    return found
+
+
+@pytest.mark.parametrize("viewed", [False, True])
+def test_nothing_keeps_the_names_of_nodes_that_are_gone(viewed: bool) -> None:
+    """Nor do pods that have waited since, and were planned there once."""
+    world = World(node("stays"), gang("waits", 3, cpu="4"), viewed=viewed)
+    for number in range(12):
+        name, own = f"gone-{number}", {"own": f"{number}"}
+        world.add(node(name, labels=own), gang(f"g{number}", 2, selector=own)).settle()
+        if number % 2:
+            world.start(f"g{number}")
+        elif number % 4:
+            world.refuse(f"g{number}-0")
+        world.pass_time(2.0)
+        world.drop_node(name)
+        if number % 2 or number % 3:
+            world.delete(f"g{number}-0", f"g{number}-1")
+            world.ledger.intake.drop_group(key(f"g{number}"))
+    world.add(node("later")).pass_time(400.0)
+    gc.collect()
+    assert names_in(world.ledger, "gone-") == set()

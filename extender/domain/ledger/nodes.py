@@ -1,5 +1,6 @@
 """What nodes offer and what is left of it: one row per node, one column per resource that any node offers."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
@@ -138,7 +139,8 @@ class NodeCapacity:
 
     def __init__(self) -> None:
         self.columns = ResourceColumns()
-        self.epochs: dict[str, int] = {}  # by node: grows when the node changes or a bound pod leaves it
+        self.epochs: dict[str, int] = {}  # by node: another number each time it changes or a bound pod leaves
+        self._epochs = itertools.count(1)
         self._sums: dict[str, NodeSums] = {}  # by node
         self._nodes: list[NodeRecord | None] = []  # by row; None if the row is vacant
         self._row: dict[str, int] = {}  # by node
@@ -173,6 +175,7 @@ class NodeCapacity:
         self.columns.clear(row)
         self._offer(before, None)
         self._changed(row, name)
+        self.epochs.pop(name, None)
 
     def table(self) -> NodeTable:
         if self._changed_rows:
@@ -218,7 +221,8 @@ class NodeCapacity:
 
     def touch(self, node: str) -> None:
         """Pods that the scheduler refused on a node may fit there now."""
-        self.epochs[node] = self.epochs.get(node, 0) + 1
+        if node in self._row:
+            self.epochs[node] = next(self._epochs)
 
     # ---- looking
 
