@@ -9,6 +9,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from extender.api.keys import GPU
+
 Quantity = str | int
 
 _GRAMMAR = re.compile(
@@ -45,13 +47,36 @@ def _parse(quantity: Quantity) -> Fraction:
     text = str(quantity)
     match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise BadQuantity(f"{text[:_LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi")
+        raise BadQuantity(f"{text[:_LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_meant(text)}")
     value = Fraction(match["sign"] + match["number"])
     if match["binary"]:
         return value * _BINARY[match["binary"]]
     if match["decimal"]:
         return value * _DECIMAL[match["decimal"]]
     return value * Fraction(f"1e{int(match['exponent'] or 0)}")
+
+
+def _meant(text: str) -> str:
+    """Of units as disks and shops have them."""
+    match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
+    if match is None:
+        return ""
+    number, letter = match[1], match[2].upper()
+    decimal = "" if match[3] else f"{number}{'k' if letter == 'K' else letter} or "
+    return f"; did you mean {decimal}{number}{letter}i?"
+
+
+_RESOURCES = {
+    **dict.fromkeys(("cpus", "core", "cores"), "cpu"),
+    **dict.fromkeys(("mem", "ram"), "memory"),
+    **dict.fromkeys(("gpu", "gpus"), GPU),
+}
+
+
+def misnamed(resource: str) -> str:
+    """What no node has, and what was meant, as a sentence; empty for other names."""
+    meant = _RESOURCES.get(resource.lower())
+    return f"no node has a resource {resource}; did you mean {meant}?" if meant else ""
 
 
 def _capped(value: int) -> int:

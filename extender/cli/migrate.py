@@ -34,7 +34,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
     from yaml import safe_dump
 
     from extender.api.workloads.children import MALFORMED
-    from extender.cli.kueue import migrated
+    from extender.domain.queues.kueue import migrated
 
     try:
         found = list(migrated(_in_files(files) if files else _in_cluster(Flags(**flags))))

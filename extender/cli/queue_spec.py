@@ -15,7 +15,7 @@ import click
 from extender.api.durations import as_seconds
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
-from extender.api.quantities import BadQuantity, at_least
+from extender.api.quantities import BadQuantity, at_least, misnamed
 from extender.api.setting_kinds import Kind, kept
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion import complete_queue
@@ -74,6 +74,8 @@ def _amount(text: str) -> tuple[str, str | None]:
     name, given, quantity = text.strip().partition("=")
     if not given and name.endswith("-") and len(name) > 1:
         return name[:-1], None
+    if what := misnamed(name):
+        raise click.BadParameter(what)
     if not name or not given or at_least(quantity) < 0:
         raise BadQuantity(text)
     return name, quantity

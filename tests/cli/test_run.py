@@ -343,7 +343,10 @@ spec:
   parallelism: 3
   template:
     metadata: {labels: {app: NAME}}
-    spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "2"}}}]}
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      containers: [{name: c, image: x, resources: {requests: {cpu: "2"}}}]
 ---
 """
 

@@ -66,6 +66,7 @@ def codes(new: Queue, tree: QueueTree, before: Queue | None = None, depth: int =
         ({"capability": {"cpu": "1"}, "deserved": {"memory": "2"}}, []),
         ({"deserved": {"cpu": "-1"}, "guarantee": {"resource": {"memory": "1"}}}, [Code.NEGATIVE_QUANTITY]),
         ({"deserved": {"cpu": "two"}}, [Code.NOT_A_QUANTITY]),
+        ({"capability": {"mem": "1Gi"}}, [Code.NOT_A_RESOURCE]),
         ({"weight": 0, "deserved": {"cpu": "-1"}}, [Code.WEIGHT_BELOW_MIN, Code.NEGATIVE_QUANTITY]),
         ({"parent": "new"}, [Code.SELF_PARENT]),
         ({"parent": "nowhere"}, [Code.PARENT_NOT_FOUND]),

@@ -31,6 +31,7 @@ from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.embedded import EmbeddedControlPlane
+from tests.sim.refusals import named_in, refusals
 from tools.schemas import published, sent
 
 pytestmark = pytest.mark.nightly
@@ -98,6 +99,22 @@ def test_both_refuse_the_same(real: Client, ours: Client) -> None:
     for name in OTHER_MESSAGES:
         found[name] = found[name]._replace(message=theirs[name].message)
     assert found == theirs
+
+
+def test_both_refuse_the_table_of_refusals_for_the_same_fields(real: Client, ours: Client) -> None:
+    found = [dict(refused(api)) for api in (real, ours)]
+    told = {each.name: (422 if each.fields else 400, each.fields) for each in refusals()}
+    assert found[0] == told, "the table says what a real server does"
+    assert found[1] == told
+
+
+def refused(api: Client) -> Iterator[tuple[str, tuple[int, frozenset[str]]]]:
+    """By the name of each refusal: its status and the fields that are named."""
+    api.exchange("POST", "/api/v1/namespaces", json.dumps(BEFORE[0].body).encode(), JSON)
+    for each in refusals():
+        path = f"{each.path(NAMESPACE)}?dryRun=All"
+        status, data = api.exchange("POST", path, json.dumps(each.body).encode(), JSON)
+        yield each.name, (status, named_in(json.loads(data)))
 
 
 def test_both_keep_the_same_account_of_fields(real: Client, ours: Client) -> None:

@@ -26,7 +26,10 @@ class Outcome(NamedTuple):
     faults: list[str]  # without the name of the file, where that stands at its beginning
 
 
-def job(spec: str = "", template: str = f"{{spec: {SPEC}}}") -> str:
+ONCE = SPEC.replace("{", "{restartPolicy: Never, ", 1)
+
+
+def job(spec: str = "", template: str = f"{{spec: {ONCE}}}") -> str:
     return f"{HEAD}spec:\n  template: {template}\n{spec}"
 
 

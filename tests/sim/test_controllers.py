@@ -26,11 +26,13 @@ def controllers(service: Service) -> Iterator[WorkloadControllers]:
 
 
 def workload(kind: str, name: str = "web", api_version: str = "apps/v1", **spec: object) -> Json:
-    template = {
-        "metadata": {"labels": {"app": name}},
-        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    pod = {
+        "restartPolicy": "Never" if kind == "Job" else "Always",
+        "containers": [{"name": "c", "image": "x"}],
     }
-    given = {"selector": {"matchLabels": {"app": name}}, "template": template, **spec}
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod}
+    selector = {} if kind == "Job" else {"selector": {"matchLabels": {"app": name}}}
+    given = {**selector, "template": template, **spec}
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": given}
 
 
@@ -114,7 +116,8 @@ def test_a_workload_whose_pods_are_refused_does_not_stop_the_others(
     controllers: WorkloadControllers, service: Service
 ) -> None:
     classless = {"priorityClassName": "none", "containers": [{"name": "c", "image": "x"}]}
-    create(service, workload("Deployment", "a", template={"metadata": {}, "spec": classless}))
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": classless}
+    create(service, workload("Deployment", "a", template=template))
     create(service, workload("Deployment", "b"))
     wait_for(lambda: any(pod["metadata"]["name"].startswith("b-") for pod in service.store.all(PODS)))
 

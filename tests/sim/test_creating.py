@@ -119,7 +119,11 @@ def test_nonsense_is_refused(connection: Connection) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone"}]},
+        {
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}
+            ]
+        },
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
         {"resourceClaims": [{"name": "gpu"}]},
     ],

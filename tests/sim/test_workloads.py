@@ -18,7 +18,7 @@ from extender.sim.files.manifests import Manifests, load
 FOLDER = Path(__file__).parent / "workloads"
 R = "-[a-z0-9]{5}"  # the random letters of a name
 H = "-[a-z0-9]{10}"  # the hash of a template
-SPEC = "{spec: {containers: [{name: c, image: x}]}}"
+SPEC = "{spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}"
 
 
 def created(*paths: Path, create_namespaces: bool = False) -> tuple[Creation, Manifests]:

@@ -172,6 +172,24 @@ def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None
         assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ('weight: "3"', "got '3'; allowed is a whole number; write it without quotes"),
+        ("capability: {mem: 8Gi}", "no node has a resource mem; did you mean memory?"),
+        ("capability: {gpu: 4}", "no node has a resource gpu; did you mean nvidia.com/gpu?"),
+        ("capability: {memory: 128MB}", "such as 500m, 2 or 1.5Gi; did you mean 128M or 128Mi?"),
+        ("capability: {memory: 8gib}", "did you mean 8Gi?"),
+    ],
+)
+def test_what_is_nearly_right_is_told_with_what_was_meant(tmp_path: Path, spec: str, told: str) -> None:
+    path = tmp_path / "queue.yaml"
+    head = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: a}\n"
+    path.write_text(f"{head}spec: {{{spec}}}\n")
+    result = muster("-f", path)
+    assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
+
+
 def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     queue = "research-of-the-vision-team-in-the-north"

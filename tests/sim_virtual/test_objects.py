@@ -172,7 +172,9 @@ metadata:
   annotations: {scheduling.volcano.sh/group-min-member: "2", sim.kube-muster.io/run-seconds: "30"}
 spec:
   replicas: 2
+  selector: {matchLabels: {app: a}}
   template:
+    metadata: {labels: {app: a}}
     spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {requests: {cpu: "3"}}}]}
 """
 
@@ -186,7 +188,8 @@ def test_replicas_start_together_when_their_owner_asks_for_it(tmp_path: Path) ->
 
 def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> None:
     head = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: NAME}\n"
-    template = "template: {spec: {schedulerName: muster, containers: [{name: main, image: x}]}}"
+    pod = "{schedulerName: muster, restartPolicy: Never, containers: [{name: main, image: x}]}"
+    template = f"template: {{spec: {pod}}}"
     given = loaded(
         tmp_path,
         head.replace("NAME", "long") + f"spec: {{parallelism: 2, completions: 5, {template}}}\n",

@@ -15,6 +15,7 @@ class Code(StrEnum):
     INVALID_STATE = "InvalidState"
     WEIGHT_BELOW_MIN = "WeightBelowMin"
     NOT_A_QUANTITY = "NotAQuantity"
+    NOT_A_RESOURCE = "NotAResource"
     NEGATIVE_QUANTITY = "NegativeQuantity"
     DESERVED_BELOW_GUARANTEE = "DeservedBelowGuarantee"
     DESERVED_ABOVE_CAPABILITY = "DeservedAboveCapability"

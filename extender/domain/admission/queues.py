@@ -10,7 +10,7 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
 from extender.api.objects.base import Quantities
 from extender.api.objects.queues import Queue
-from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.api.quantities import BadQuantity, Quantity, at_most, misnamed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
 from extender.domain.queues.records import QueueRecord
@@ -211,6 +211,8 @@ def _lists(queue: Queue) -> dict[str, Quantities]:
 def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
     for name, quantity in amounts.items():
         at = f"{field}[{name}]"
+        if what := misnamed(name):
+            yield Fault(Code.NOT_A_RESOURCE, at, what)
         try:
             if _exact(quantity) < 0:
                 yield Fault(Code.NEGATIVE_QUANTITY, at, f"got {quantity}; allowed is 0 or more")

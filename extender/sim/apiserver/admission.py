@@ -38,7 +38,7 @@ def with_defaults(kind: ResourceKind, spec: Json) -> Json:
         return {**once, "parallelism": 1, "backoffLimit": 6, **spec}
     rolling = {"type": "RollingUpdate"}
     strategy = {DEPLOYMENTS: {"strategy": rolling}, STATEFUL_SETS: {"updateStrategy": rolling}}.get(kind, {})
-    given = {name: value for name, value in spec.items() if value != {}}
+    given = {name: value for name, value in spec.items() if value != {} or name == "selector"}
     return {"replicas": 1, **strategy, **given}
 
 
@@ -106,6 +106,8 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
             obj["status"] = {"phase": "Active"}
         case "nodes":
             _label(obj, "kubernetes.io/hostname")
+            if (status := obj.get("status") or {}).get("capacity"):
+                status.setdefault("allocatable", status["capacity"])
     validate(kind, obj, creation_errors(kind, obj))
 
 
@@ -177,7 +179,7 @@ def _prioritize(pod: Json, store: Store) -> None:
 def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
     """Raises StatusError for `errors`, and for what the embedded cluster does not play or cannot read."""
     name = obj["metadata"].get("name", "")
-    if found := [*errors]:
+    if found := list(dict.fromkeys(errors)):
         raise invalid(kind, name, found)
     if kind is PODS:
         for field, what in unsupported(obj.get("spec") or {}):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from extender.api.keys import ENDED_PHASES
 from extender.api.workloads import children as making
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by, with_runtime
-from extender.api.workloads.shape import JobOutcome, at, outcome_of
+from extender.api.workloads.shape import JOB, JobOutcome, at, outcome_of
 from extender.sim.apiserver.kinds import RUNTIME_KINDS, Json
 from extender.sim.apiserver.store import Store
 
@@ -75,6 +75,9 @@ def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
     deadline = next((found for path in _DEADLINES if (found := at(owner, path)) is not None), None)
     handed |= {} if deadline is None else {DEADLINE: str(deadline)}
     for child in made:
+        if child["kind"] == JOB[1]:  # whose operators say when its pods restart
+            pod = at(child, ("spec", "template", "spec"))
+            (pod or {}).setdefault("restartPolicy", "OnFailure")
         own = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.api.quantities import BadQuantity, at_least
+from extender.api.quantities import BadQuantity, at_least, misnamed
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
@@ -23,10 +23,11 @@ from extender.sim.files.reading import Document, where
 
 
 class Leaf(NamedTuple):
-    """One value: what is allowed, in words and as a test."""
+    """One value: what is allowed, in words and as a test. `meant`: what probably was, as a sentence."""
 
     allowed: str
     test: Callable[[Any], bool]
+    meant: Callable[[Any], str] = lambda _: ""
 
 
 class Needed(NamedTuple):
@@ -69,6 +70,25 @@ def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(test, value.values()))
 
 
+def _are_amounts(value: Any) -> bool:
+    return _each(_is_quantity)(value) and not any(misnamed(str(name)) for name in value)
+
+
+def _amounts_meant(value: Any) -> str:
+    for name, amount in value.items() if isinstance(value, dict) else ():
+        try:
+            at_least(amount)
+        except BadQuantity as fault:
+            return str(fault)
+        if what := misnamed(str(name)):
+            return what
+    return ""
+
+
+def _unquoted(value: Any) -> str:
+    return "write it without quotes" if isinstance(value, str) and value.isdigit() else ""
+
+
 def one_of(values: Iterable[str]) -> Leaf:
     *others, last = values
     listed = f"{', '.join(others)} or {last}" if others else last
@@ -77,14 +97,16 @@ def one_of(values: Iterable[str]) -> Leaf:
 
 ANY = Leaf("anything", lambda _: True)
 TEXT = Leaf("a text; put numbers, true and false in quotes", _is_text)
-WHOLE = Leaf("a whole number", _is_whole)
-COUNT = Leaf("a whole number, 0 or more", _is_count)
+WHOLE = Leaf("a whole number", _is_whole, _unquoted)
+COUNT = Leaf("a whole number, 0 or more", _is_count, _unquoted)
 TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
 TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _each(_is_text))
 WHOLES = Leaf("whole numbers by name", _each(_is_whole))
 COUNTS = Leaf("whole numbers by name, 0 or more", _each(_is_count))
 QUANTITY = Leaf("a quantity, 0 or more, such as 500m or 1Gi", _is_quantity)
-QUANTITIES = Leaf("quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}", _each(_is_quantity))
+QUANTITIES = Leaf(
+    "quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}", _are_amounts, _amounts_meant
+)
 NAME = Leaf(
     "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",
     _is_name,
@@ -114,7 +136,9 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
         yield from _faults(file, node, value, form.form, at)
     elif isinstance(form, Leaf):
         if not form.test(value):
-            yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is {form.allowed}"
+            meant = form.meant(value)
+            allowed = f"allowed is {form.allowed}{f'; {meant}' if meant else ''}"
+            yield f"{where(file, node)}: {at}: got {_short(value)}; {allowed}"
     elif isinstance(form, list):
         yield from _faults_of_list(file, node, value, form[0], at)
     else:

@@ -3,14 +3,18 @@
 Of a Job most of the pod template may not change, unless it is suspended and has no active pods.
 """
 
+from collections.abc import Mapping
 from copy import deepcopy
 
+from extender.api.workloads.shape import at as at_path
+from extender.api.workloads.shape import with_spec
 from extender.sim.apiserver import kinds
-from extender.sim.apiserver.errors import FieldErrors, forbidden_field, not_supported, wrong
+from extender.sim.apiserver.errors import FieldErrors, forbidden_field, not_supported, required, wrong
 from extender.sim.apiserver.field_schemas import schema_of
 from extender.sim.apiserver.objects import find_stored_condition
-from extender.sim.apiserver.validation.metadata import metadata_errors
+from extender.sim.apiserver.validation.metadata import labels_errors, metadata_errors
 from extender.sim.apiserver.validation.pods import node_errors, pod_errors, taint_errors
+from extender.sim.apiserver.validation.rules import rule_errors
 from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
 
 _FIXED = (
@@ -59,26 +63,124 @@ def _without_free_parts(template: kinds.Json) -> kinds.Json:
 
 # ---- all kinds
 
-_WITH_TEMPLATE = (
-    kinds.JOBS,
-    kinds.DEPLOYMENTS,
-    kinds.REPLICA_SETS,
-)  # volumes of StatefulSets come from claims, too
+_LONGEST_CRON_JOB = 52  # its Jobs have eleven letters more
+_MOST_INDEXED = 100_000  # pods of an indexed Job at once
+_PROGRESS = 600  # seconds, unless a Deployment says otherwise
+_FOR_JOBS, _FOR_SERVICES = ("OnFailure", "Never"), ("Always",)
 _HIGHEST_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
 SYSTEM_CLASSES = (f"{_SYSTEM}cluster-critical", f"{_SYSTEM}node-critical")
 
 
+def _template(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> FieldErrors:
+    template, pod = spec.get("template") or {}, at_path(spec, ("template", "spec")) or {}
+    yield from labels_errors(f"{at}.template.labels", at_path(template, ("metadata", "labels")))
+    policy = pod.get("restartPolicy") or "Always"
+    if policy not in policies:
+        yield not_supported(f"{at}.template.spec.restartPolicy", policy, policies)
+
+
+def _selects(selector: kinds.Json | None, labels: Mapping[str, str]) -> bool:
+    if not selector:
+        return False
+    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+
+
+def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
+    """Deployments and their like."""
+    yield from _template(spec, at, _FOR_SERVICES)
+    selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
+    if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        yield wrong(f"{at}.selector", selector, "empty selector is invalid")
+    elif any(
+        each.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist")
+        for each in (selector or {}).get("matchExpressions") or ()
+    ):
+        yield wrong(f"{at}.selector", selector, "invalid label selector")
+    elif not _selects(selector, labels):
+        yield wrong(f"{at}.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    if at_path(spec, ("template", "spec", "activeDeadlineSeconds")) is not None:
+        yield forbidden_field(f"{at}.template.spec.activeDeadlineSeconds", "not supported here")
+
+
+def _deployment(spec: kinds.Json, at: str) -> FieldErrors:
+    yield from _replicated(spec, at)
+    progress = spec.get("progressDeadlineSeconds", _PROGRESS)
+    if progress <= (spec.get("minReadySeconds") or 0):
+        yield wrong(f"{at}.progressDeadlineSeconds", progress, "must be greater than minReadySeconds")
+
+
+def _strategy(value: kinds.Json, at: str) -> FieldErrors:
+    rolling = value.get("rollingUpdate")
+    if value.get("type") == "Recreate" and rolling is not None:
+        message = "may not be specified when strategy `type` is 'Recreate'"
+        yield forbidden_field(f"{at}.rollingUpdate", message)
+    if rolling and all(rolling.get(name) in (0, "0%") for name in ("maxSurge", "maxUnavailable")):
+        yield wrong(f"{at}.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
+
+
+def _job(spec: kinds.Json, at: str) -> FieldErrors:
+    yield from _template(spec, at, _FOR_JOBS)
+    yield from _selected(spec, at)
+    indexed = spec.get("completionMode") == "Indexed"
+    if indexed and spec.get("completions") is None:
+        yield required(f"{at}.completions", "when completion mode is Indexed")
+    if indexed and (spec.get("parallelism") or 0) > _MOST_INDEXED:
+        message = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
+        yield wrong(f"{at}.parallelism", spec["parallelism"], message)
+    for name in ("backoffLimitPerIndex", "successPolicy"):
+        if spec.get(name) is not None and not indexed:
+            yield wrong(f"{at}.{name}", spec[name], "requires indexed completion mode")
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        yield required(f"{at}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    policy = at_path(spec, ("template", "spec", "restartPolicy"))
+    if spec.get("podFailurePolicy") is not None and policy == "OnFailure":
+        message = 'only "Never" is supported when podFailurePolicy is specified'
+        yield wrong(f"{at}.template.spec.restartPolicy", policy, message)
+
+
+def _selected(spec: kinds.Json, at: str) -> FieldErrors:
+    """Kubernetes makes the selector of a Job, unless it is told not to."""
+    labels, selector = at_path(spec, ("template", "metadata", "labels")) or {}, spec.get("selector")
+    if not spec.get("manualSelector"):
+        if selector is not None:
+            yield wrong(f"{at}.selector", selector, "`selector` not auto-generated")
+        return
+    if selector is None:
+        yield required(f"{at}.selector")
+    if not _selects(selector, labels):
+        yield wrong(f"{at}.template.metadata.labels", labels, "`selector` does not match template `labels`")
+
+
+_RELATIONS = {
+    "PodSpec": pod_errors,
+    "JobSpec": _job,
+    "DeploymentSpec": _deployment,
+    "DeploymentStrategy": _strategy,
+    "ReplicaSetSpec": _replicated,
+    "StatefulSetSpec": _replicated,
+}
+
+
 def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from metadata_errors(kind, obj["metadata"])
-    if kind is kinds.PODS:
-        yield from pod_errors(obj)
-    else:
-        yield from _own_errors(kind, obj)
-    if kind in _WITH_TEMPLATE:
-        template = (obj.get("spec") or {}).get("template") or {}
-        for error in pod_errors({"metadata": {}, "spec": {}, **template}):
-            yield error._replace(field=f"spec.template.{error.field}")
+    yield from _own_errors(kind, obj)
+    if not kind.custom:
+        whole = _with_claims(obj) if kind is kinds.STATEFUL_SETS else obj
+        yield from rule_errors(whole, schema_of(kind), "", _RELATIONS)
+    longest = _LONGEST_CRON_JOB if kind is kinds.CRON_JOBS else None
+    if longest and len(name := obj["metadata"].get("name") or "") > longest:
+        yield wrong("metadata.name", name, f"must be no more than {longest} characters")
+
+
+def _with_claims(stateful: kinds.Json) -> kinds.Json:
+    """With the volumes of its claims, which its pods may mount."""
+    spec = stateful.get("spec") or {}
+    template = spec.get("template") or {}
+    claims = [{"name": each["metadata"].get("name")} for each in spec.get("volumeClaimTemplates") or ()]
+    pod = template.get("spec") or {}
+    pod = {**pod, "volumes": [*(pod.get("volumes") or ()), *claims]}
+    return with_spec(stateful, template={**template, "spec": pod})
 
 
 def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:
@@ -93,6 +195,7 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
 def _own_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     if kind.custom:  # the metadata of every kind is judged in the same way, not by its schema
         schema = schema_of(kind)
+        yield from (required(name) for name in schema.published.get("required", ()) if name not in obj)
         for name in sorted(set(obj) - {"metadata", "apiVersion", "kind"}):
             yield from schema_errors(obj[name], schema.field(name), name)
         if kind is kinds.QUEUES and isinstance(obj.get("spec"), dict):
@@ -114,6 +217,3 @@ def _class_errors(priority: kinds.Json) -> FieldErrors:
     elif priority.get("value", 0) > _HIGHEST_PRIORITY:
         message = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
         yield forbidden_field("value", message)
-    policies = ("PreemptLowerPriority", "Never")
-    if priority.get("preemptionPolicy", policies[0]) not in policies:
-        yield not_supported("preemptionPolicy", priority["preemptionPolicy"], policies)

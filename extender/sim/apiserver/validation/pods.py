@@ -62,6 +62,9 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
             yield from amount_errors(name, amount, field)
             if side == "requests":
                 yield from _against_limit(name, amount, limits, at)
+    asked = {*limits, *requests}
+    if any(name.startswith(_HUGE_PAGES) for name in asked) and not {"cpu", "memory"} & asked:
+        yield forbidden_field(at, "HugePages require cpu or memory")
 
 
 def node_errors(node: Json) -> FieldErrors:
@@ -113,48 +116,62 @@ def _written(value: int) -> str:
 
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_RESTARTS = ("Always", "OnFailure", "Never")
-_DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_PULLS = ("Always", "IfNotPresent", "Never")
-_LARGEST = 2**31 - 1
 
 
-def pod_errors(pod: Json) -> FieldErrors:
-    spec: Json = pod.get("spec") or {}
-    yield from _volumes(spec)
-    yield from _containers(spec)
-    yield from _choice("spec.restartPolicy", spec.get("restartPolicy"), _RESTARTS)
-    yield from _choice("spec.dnsPolicy", spec.get("dnsPolicy"), _DNS)
-    yield from labels_errors("spec.nodeSelector", spec.get("nodeSelector"))
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= _LARGEST:
-        yield wrong("spec.activeDeadlineSeconds", deadline, f"must be between 1 and {_LARGEST}, inclusive")
-    yield from _named("spec.nodeName", spec.get("nodeName"), subdomain)
-    yield from _named("spec.priorityClassName", spec.get("priorityClassName"), subdomain)
+def pod_errors(spec: Json, at: str) -> FieldErrors:
+    """Of a pod's spec at this path, what a rule of one field cannot say."""
+    yield from _volumes(spec, at)
+    yield from _containers(spec, at)
+    yield from labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))
+    yield from _named(f"{at}.nodeName", spec.get("nodeName"), subdomain)
+    yield from _named(f"{at}.priorityClassName", spec.get("priorityClassName"), subdomain)
     for place, toleration in enumerate(spec.get("tolerations") or ()):
-        yield from _toleration(toleration, f"spec.tolerations[{place}]")
+        yield from _toleration(toleration, f"{at}.tolerations[{place}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
     if gates and spec.get("nodeName"):
-        yield forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+        yield forbidden_field(f"{at}.nodeName", "cannot be set until all schedulingGates have been cleared")
     for place, name in enumerate(gates):
-        yield from _named(f"spec.schedulingGates[{place}]", name, label_key, needed=True)
+        yield from _named(f"{at}.schedulingGates[{place}]", name, label_key, needed=True)
         if name in gates[:place]:
-            yield duplicate(f"spec.schedulingGates[{place}]", name)
+            yield duplicate(f"{at}.schedulingGates[{place}]", name)
+    if spec.get("ephemeralContainers"):
+        yield forbidden_field(f"{at}.ephemeralContainers", "cannot be set on create")
+    if spec.get("dnsPolicy") == "None" and not (spec.get("dnsConfig") or {}).get("nameservers"):
+        field = f"{at}.dnsConfig.nameservers" if spec.get("dnsConfig") else f"{at}.dnsConfig"
+        yield required(field, "must provide `dnsConfig` when `dnsPolicy` is None")
+    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
+        message = "ShareProcessNamespace and HostPID cannot both be enabled"
+        yield wrong(f"{at}.securityContext.shareProcessNamespace", True, message)
+    spreads = [
+        (each.get("topologyKey"), each.get("whenUnsatisfiable"))
+        for each in spec.get("topologySpreadConstraints") or ()
+    ]
+    for place, spread in enumerate(spreads):
+        if spread in spreads[place + 1 :]:
+            field = f"{at}.topologySpreadConstraints[{place}].{{topologyKey, whenUnsatisfiable}}"
+            yield duplicate(field, f"{{{', '.join(map(str, spread))}}}")
 
 
-def _containers(spec: Json) -> FieldErrors:
+def _containers(spec: Json, at: str) -> FieldErrors:
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     main, first = spec.get("containers") or [], spec.get("initContainers") or []
-    if not main:
-        yield required("spec.containers")
     names: list[str] = []
     for field, containers in (("containers", main), ("initContainers", first)):
         for place, container in enumerate(containers):
-            at = f"spec.{field}[{place}]"
-            yield from _container(container, volumes, at)
+            inside = f"{at}.{field}[{place}]"
+            yield from _container(container, volumes, inside)
+            yield from _probes(container, inside, field == "initContainers")
+            claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+            for number, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
+                if claim.get("name") not in claims:
+                    yield not_found_field(f"{inside}.resources.claims[{number}]", claim.get("name"))
+            for number, port in enumerate(container.get("ports") or () if spec.get("hostNetwork") else ()):
+                if port.get("hostPort", port.get("containerPort")) != port.get("containerPort"):
+                    message = "must match `containerPort` when `hostNetwork` is true"
+                    yield wrong(f"{inside}.ports[{number}].hostPort", port["hostPort"], message)
             name = container.get("name", "")
             if name in names:
-                yield duplicate(f"{at}.name", name)
+                yield duplicate(f"{inside}.name", name)
             names.append(name)
 
 
@@ -162,25 +179,31 @@ def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
     yield from _named(f"{at}.name", container.get("name"), dns_label, needed=True)
     if not container.get("image"):
         yield required(f"{at}.image")
-    for place, variable in enumerate(container.get("env") or ()):
-        if not variable.get("name"):
-            yield required(f"{at}.env[{place}].name")
     for place, mount in enumerate(container.get("volumeMounts") or ()):
-        field = f"{at}.volumeMounts[{place}]"
-        if not mount.get("name"):
-            yield required(f"{field}.name")
-        elif mount["name"] not in volumes:
-            yield not_found_field(f"{field}.name", mount["name"])
-        if not mount.get("mountPath"):
-            yield required(f"{field}.mountPath")
-    yield from _choice(f"{at}.imagePullPolicy", container.get("imagePullPolicy"), _PULLS)
+        if mount.get("name") and mount["name"] not in volumes:
+            yield not_found_field(f"{at}.volumeMounts[{place}].name", mount["name"])
     yield from request_errors(container.get("resources") or {}, f"{at}.resources")
 
 
-def _volumes(spec: Json) -> FieldErrors:
+def _probes(container: Json, at: str, first: bool) -> FieldErrors:
+    """`first`: it has to end before others start, unless it says that it restarts."""
+    policy = container.get("restartPolicy")
+    if first and policy not in (None, "Always"):
+        yield not_supported(f"{at}.restartPolicy", policy, ("Always",))
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        probe = container.get(name)
+        if probe is not None and first and policy != "Always":
+            yield forbidden_field(
+                f"{at}.{name}", "may not be set for init containers without restartPolicy=Always"
+            )
+        elif probe is not None and name != "readinessProbe" and probe.get("successThreshold", 1) > 1:
+            yield wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
+
+
+def _volumes(spec: Json, at: str) -> FieldErrors:
     names: list[str] = []
     for place, volume in enumerate(spec.get("volumes") or ()):
-        field, name = f"spec.volumes[{place}].name", volume.get("name", "")
+        field, name = f"{at}.volumes[{place}].name", volume.get("name", "")
         yield from _named(field, name, dns_label, needed=True)
         if name in names:
             yield duplicate(field, name)
@@ -218,6 +241,9 @@ def taint_errors(node: Json) -> FieldErrors:
         if not taint.get("effect"):
             yield required(f"{at}.effect")
         yield from _choice(f"{at}.effect", taint.get("effect"), EFFECTS)
+        known = [(each.get("key"), each.get("effect")) for each in node["spec"]["taints"][:place]]
+        if (taint.get("key"), taint.get("effect")) in known:
+            yield duplicate(at, taint.get("key"))
 
 
 def _choice(field: str, value: str | None, allowed: Iterable[str]) -> list[FieldError]:

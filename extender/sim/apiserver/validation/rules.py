@@ -1,0 +1,264 @@
+"""What Kubernetes asks of the values of its own kinds: what it publishes, and the table of rules.yaml.
+
+The fields that are named are those of a real API server, also where that names a list or an object instead of
+the field; the words are its own for what people run into, and near them for the rest.
+"""
+
+import ipaddress
+import re
+import zoneinfo
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+
+from extender.api.quantities import at_least
+from extender.api.workloads.shape import at as at_path
+from extender.sim.apiserver.errors import (
+    FieldErrors,
+    duplicate,
+    forbidden_field,
+    not_supported,
+    required,
+    wrong,
+)
+from extender.sim.apiserver.field_schemas import KUBERNETES, FieldSchema
+from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.validation.metadata import dns_label, label_key, labels_errors, subdomain
+
+_ELSEWHERE = ("ObjectMeta", "Taint", "Toleration", "ResourceRequirements", "NodeStatus")  # are judged apart
+_MAY_LACK = {  # what is published as required
+    "DeploymentSpec": ("template",),
+    "StatefulSetSpec": ("template",),
+    "JobSpec": ("template",),
+    "PodFailurePolicy": ("rules",),
+}
+_OF_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # are named for a bad part
+_OF_LIST = ("EnvFromSource", "VolumeMount")  # whose list is named for a bad item
+_MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # are named where they say two things
+
+
+@cache
+def _table() -> dict[str, dict[str, Json]]:
+    found: dict[str, dict[str, Json]] = yaml.safe_load(KUBERNETES.with_name("rules.yaml").read_bytes())
+    return found
+
+
+Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # what fields ask of each other, by type
+
+
+def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) -> FieldErrors:
+    """What is wrong in an object, or a list of such, at this path. `relations`: of larger types."""
+    if isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from rule_errors(item, schema.items, f"{at}[{place}]", relations)
+    if not isinstance(value, dict) or schema.type_name in _ELSEWHERE:
+        return
+    if schema.type_name == "PodTemplateSpec":
+        value = {"spec": {}, **value}
+    if relation := relations.get(schema.type_name) or _RELATIONS.get(schema.type_name):
+        yield from relation(value, at)
+    rules = _table().get(schema.type_name, {})
+    yield from _missing(value, rules, schema, at)
+    if "" in rules:
+        yield from _one_of(value, rules[""]["one_of"], at, schema.type_name)
+    for name, part in value.items():
+        if part not in (None, "") and name != "status":
+            path = _path_of(schema, at, name)
+            yield from _field_errors(part, rules.get(name, {}), schema, at, name)
+            yield from rule_errors(part, schema.field(name), path, relations)
+
+
+def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
+    for name in schema.published.get("required", ()):
+        if value.get(name) in (None, "", []) and name not in _MAY_LACK.get(schema.type_name, ()):
+            yield required(f"{at}.{name}".lstrip("."))
+    for name, rule in rules.items():
+        if "needed" in rule and not value.get(name):
+            yield required(f"{at}.{name}")
+
+
+def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
+    there = [name for name in fields if value.get(name) is not None]
+    whole = _list_at(at) if type_name in _OF_LIST else at
+    if not there and type_name != "Volume":  # which is an empty folder then
+        yield required(whole, f"must specify one of: {', '.join(fields)}")
+    for name in there[1:]:
+        message = "may not specify more than one of these"
+        yield forbidden_field(whole if type_name in _MIXED else f"{at}.{name}", message)
+
+
+def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str) -> FieldErrors:
+    path = _path_of(schema, at, name)
+    allowed = rule.get("enum") or schema.field(name).published.get("enum")
+    if allowed and part not in allowed:
+        yield not_supported(at if schema.type_name in _OF_WHOLE else path, part, allowed)
+    yield from _judged(part, rule, path)
+
+
+def _path_of(schema: FieldSchema, at: str, name: str) -> str:
+    of_list = schema.type_name in _OF_LIST and name not in ("name", "mountPath")
+    return f"{_list_at(at) if of_list else at}.{name}".lstrip(".")
+
+
+def _list_at(at: str) -> str:
+    return re.sub(r"\[[0-9]+\]$", "", at)
+
+
+def _judged(value: Any, rule: Json, path: str) -> FieldErrors:
+    if "minimum" in rule and value < rule["minimum"]:
+        yield wrong(path, value, f"must be greater than or equal to {rule['minimum']}")
+    if "between" in rule:
+        least, most = rule["between"]
+        if not least <= value <= most:
+            yield wrong(path, value, f"must be between {least} and {most}, inclusive")
+    if "format" in rule:
+        yield from _FORMATS[rule["format"]](path, value)
+    for place, item in enumerate(value if "each" in rule else ()):
+        yield from _judged(item, rule["each"], f"{path}[{place}]")
+    if "unique" in rule:
+        names = [item.get(rule["unique"]) for item in value]
+        for place, name in enumerate(names):
+            if name and name in names[:place]:
+                yield duplicate(f"{path}[{place}].{rule['unique']}", name)
+
+
+def _requirement(value: Json, at: str) -> FieldErrors:
+    """Of a selector of labels."""
+    operator, values = value.get("operator"), value.get("values") or []
+    if operator in ("In", "NotIn") and not values:
+        yield required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    if operator in ("Exists", "DoesNotExist") and values:
+        yield forbidden_field(
+            f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        )
+    if operator in ("Gt", "Lt") and len(values) != 1:
+        yield required(f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+
+
+def _variable(value: Json, at: str) -> FieldErrors:
+    if value.get("value") and value.get("valueFrom") is not None:
+        yield wrong(f"{at}.valueFrom", "", "may not be specified when `value` is not empty")
+
+
+def _seccomp(value: Json, at: str) -> FieldErrors:
+    if value.get("type") == "Localhost" and not value.get("localhostProfile"):
+        yield required(f"{at}.localhostProfile", "must be set when seccomp type is Localhost")
+
+
+def _security(value: Json, at: str) -> FieldErrors:
+    added = at_path(value, ("capabilities", "add")) or ()
+    if value.get("allowPrivilegeEscalation") is False and (
+        value.get("privileged") or "CAP_SYS_ADMIN" in added
+    ):
+        yield wrong(at, value, "cannot set `allowPrivilegeEscalation` to false and this one to true")
+
+
+_RELATIONS: Relations = {
+    "LabelSelectorRequirement": _requirement,
+    "NodeSelectorRequirement": _requirement,
+    "EnvVar": _variable,
+    "SeccompProfile": _seccomp,
+    "SecurityContext": _security,
+}
+
+# ---- formats
+
+_Format = Callable[[str, Any], FieldErrors]
+
+
+def _named(rule: Callable[[str], list[str]]) -> _Format:
+    return lambda path, value: (wrong(path, value, message) for message in rule(value))
+
+
+def _fit(test: Callable[[Any], object], message: str) -> _Format:
+    """`test` raises ValueError, or returns something false, for what does not fit."""
+
+    def judge(path: str, value: Any) -> FieldErrors:
+        try:
+            fits = test(value)
+        except ValueError:
+            fits = False
+        if not fits:
+            yield wrong(path, value, message)
+
+    return judge
+
+
+def _like(pattern: str, message: str) -> _Format:
+    compiled = re.compile(pattern)
+    return _fit(lambda value: compiled.fullmatch(str(value)), message)
+
+
+_PORT_NAME = r"(?!.*--)(?!\d+$)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"
+_SYSCTL = r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
+_FIELDS = (
+    r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)(\['[^']+'\])?|spec\.(nodeName"
+    r"|serviceAccountName|hostname)|status\.(hostIPs?|podIPs?)"
+)
+_MOMENT = r"(\d+|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat)"
+_MOMENTS = rf"(\*|\?|{_MOMENT}(-{_MOMENT})?)(/\d+)?"
+_SCHEDULED = re.compile(rf"{_MOMENTS}(,{_MOMENTS})*")
+_BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # of the parts of a schedule
+
+
+def _is_port(value: Any) -> object:
+    return 1 <= value <= 65535 if isinstance(value, int) else re.fullmatch(_PORT_NAME, value)
+
+
+def _is_time_zone(value: str) -> bool:
+    return value.lower() != "local" and value in zoneinfo.available_timezones()
+
+
+def _is_schedule(value: str) -> bool:
+    """Five parts of numbers and names, ranges, steps, and lists of these; or @daily and its like."""
+    if re.fullmatch("@(yearly|annually|monthly|weekly|daily|midnight|hourly|every .+)", value):
+        return True
+    parts = value.lower().split()
+    return len(parts) == len(_BOUNDS) and all(map(_is_scheduled, parts, _BOUNDS))
+
+
+def _is_scheduled(text: str, bounds: tuple[int, int]) -> bool:
+    numbers = map(int, re.findall(r"(?<![/\d])\d+", text))
+    return _SCHEDULED.fullmatch(text) is not None and all(bounds[0] <= n <= bounds[1] for n in numbers)
+
+
+def _goes_up(text: str) -> bool:
+    return ".." in text.split("/")
+
+
+def _finalizers(path: str, names: list[str]) -> FieldErrors:
+    for name in names:
+        if name != "kubernetes" and "/" not in name:
+            yield wrong(path, name, "name is neither a standard finalizer name nor is it fully qualified")
+
+
+def _amount(path: str, value: Any) -> FieldErrors:
+    if at_least(value) < 0:
+        yield forbidden_field(path, "SizeLimit field must be a valid resource quantity")
+
+
+_FORMATS: dict[str, _Format] = {
+    "label": _named(dns_label),
+    "subdomain": _named(subdomain),
+    "key": _named(label_key),
+    "labels": labels_errors,
+    "finalizers": _finalizers,
+    "amount": _amount,
+    "address": _fit(ipaddress.ip_address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+    "port": _fit(_is_port, "must be between 1 and 65535, inclusive, or the name of a port"),
+    "port_name": _like(_PORT_NAME, "must be at most 15 lower case letters, digits and '-', with a letter"),
+    "time_zone": _fit(_is_time_zone, "unknown time zone"),
+    "schedule": _fit(_is_schedule, "must be five parts, without a time zone"),
+    "trimmed": _fit(lambda text: text == text.strip(), "must not have leading or trailing whitespace"),
+    "variable": _like("[ -<>-~]+", "must consist only of printable ASCII characters other than '='"),
+    "sysctl": _like(_SYSCTL, "must be the name of a sysctl"),
+    "field": _like(_FIELDS, "error converting fieldPath: field label not supported"),
+    "path": _fit(lambda text: not _goes_up(text), "must not contain '..'"),
+    "inner_path": _fit(
+        lambda text: not _goes_up(text) and text[0] != "/", "must be a path inside the volume"
+    ),
+    "domain_path": _like("[^/]+/.+", 'must be a domain-prefixed path (such as "acme.io/foo")'),
+    "part": _like(r"\d+%?", "must be an integer or percentage (e.g '5%')"),
+}

@@ -1,0 +1,55 @@
+"""The table of refusals: objects that a Kubernetes API server refuses, and the fields that it names."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from extender.sim.apiserver.kinds import BY_NAME, ResourceKind
+
+Json = dict[str, Any]
+
+
+class Refusal(NamedTuple):
+    """`given`: the object without the change for which it is refused. `fields`: those that are named, none
+    where the body cannot be read at all."""
+
+    name: str
+    kind: ResourceKind
+    given: Json
+    body: Json
+    fields: frozenset[str]
+
+    def path(self, namespace: str) -> str:
+        where = f"/namespaces/{namespace}" if self.kind.namespaced else ""
+        return f"{self.kind.root}{where}/{self.kind.plural}"
+
+
+def refusals() -> list[Refusal]:
+    table = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())
+    found = []
+    for base, what, changes, fields in table["refused"]:
+        given = table["objects"][base]
+        body = deepcopy(given)
+        for path, value in changes.items():
+            _put(body, path.split("."), value)
+        kind = BY_NAME[body["apiVersion"], body["kind"]]
+        found.append(Refusal(f"{base}: {what}", kind, given, body, frozenset(fields)))
+    return found
+
+
+def named_in(status: Json) -> frozenset[str]:
+    """The fields that a Status names."""
+    causes = (status.get("details") or {}).get("causes") or ()
+    return frozenset(cause["field"] for cause in causes if cause["field"] != "<nil>")
+
+
+def _put(obj: Any, path: list[str], value: Any) -> None:
+    *way, last = path
+    for name in way:
+        obj = obj[int(name)] if isinstance(obj, list) else obj.setdefault(name, {})
+    if value is None:
+        del obj[last]
+    else:
+        obj[last] = value
