@@ -10,7 +10,7 @@ RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 # INSTALLER=pip does without uv.
 INSTALLER ?= uv
-KUBERNETES ?= 1.36
+KUBERNETES ?= 1.37
 ARGS ?=
 E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
@@ -21,6 +21,7 @@ help:  ## list the tasks
 
 $(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -m tools.environment --installer $(INSTALLER)
+	@$(BIN)/python -c "import extender.host.host, extender.sim.session"  # compiled once, for both processes of make run
 	@touch $@
 
 $(READY): $(RUNS)
@@ -42,7 +43,7 @@ lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
-e2e: $(READY)  ## the tests on real control planes, one for each of 3 WORKERS (needs Go; KUBERNETES=1.35 for another release)
+e2e: $(READY)  ## the tests on real control planes, one for each of 3 WORKERS (needs Go; KUBERNETES=1.36 for another release)
 	@$(if $(filter tests/%,$(ARGS)),,$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES) --tools >/dev/null)
 	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly and not alone") -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 	$(if $(filter tests/%,$(ARGS)),,$(E2E) tests/e2e -m alone $(ARGS))

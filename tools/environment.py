@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -51,11 +52,20 @@ def settings(listed: str) -> dict[str, str]:
     return found
 
 
-def create(folder: Path) -> int:
-    """The exit code. pip is what venv writes last, so an environment with it is complete."""
-    if (folder / "bin" / "pip").exists():
+def create(folder: Path, installer: str) -> int:
+    """The exit code. What is written last is pip or uv, so an environment with one of them is complete. One
+    for uv has no pip of its own where the Python that runs has one: unpacking that takes seconds."""
+    if any((folder / "bin" / name).exists() for name in ("pip", "uv")):
         return 0
-    return subprocess.run([sys.executable, "-m", "venv", str(folder)], check=False).returncode
+    bare = ["--without-pip"] if installer == "uv" and find_spec("pip") else []
+    return subprocess.run([sys.executable, "-m", "venv", *bare, str(folder)], check=False).returncode
+
+
+def _pip(folder: Path) -> list[str]:
+    own = folder / "bin" / "pip"
+    if own.exists():
+        return [str(own)]
+    return [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
 
 
 def install(folder: Path, wanted: str, installer: str) -> int:
@@ -71,13 +81,11 @@ def _get_uv(folder: Path) -> bool:
     if (folder / "bin" / "uv").exists():
         return True
     fetch = ["install", "--quiet", "--no-compile", "--only-binary=:all:", *CONSTRAINED, "uv"]
-    return _run([str(folder / "bin" / "pip"), *fetch]) == 0
+    return _run([*_pip(folder), *fetch]) == 0
 
 
 def _by_uv(folder: Path, wanted: str) -> int:
-    listed = subprocess.run(
-        [str(folder / "bin" / "pip"), "config", "list"], capture_output=True, text=True, check=False
-    )
+    listed = subprocess.run([*_pip(folder), "config", "list"], capture_output=True, text=True, check=False)
     target = ["--python", str(folder / "bin" / "python"), *CONSTRAINED, "--editable", wanted]
     command = [str(folder / "bin" / "uv"), "pip", "install", *_quietly(), *target]
     return _run(command, {**settings(listed.stdout), **os.environ})
@@ -85,7 +93,7 @@ def _by_uv(folder: Path, wanted: str) -> int:
 
 def _by_pip(folder: Path, wanted: str) -> int:
     options = [*_quietly(), "--no-compile", *CONSTRAINED, "--editable", wanted]
-    return _run([str(folder / "bin" / "pip"), "install", *options])
+    return _run([*_pip(folder), "install", *options])
 
 
 def _quietly() -> list[str]:
@@ -121,7 +129,7 @@ def main() -> int:
         return 2
     wanted = f".[{chosen.extra}]" if chosen.extra else "."
     _show(f"Installing {'what the tests need' if chosen.extra else 'Muster'} into {chosen.folder.name} ...")
-    return create(chosen.folder) or install(chosen.folder, wanted, chosen.installer)
+    return create(chosen.folder, chosen.installer) or install(chosen.folder, wanted, chosen.installer)
 
 
 if __name__ == "__main__":
