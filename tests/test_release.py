@@ -40,6 +40,13 @@ def test_a_name_that_is_none_or_could_be_any_image_is_refused(text: str) -> None
         release.image(text)
 
 
+def test_the_scheduler_of_the_manifests_is_not_newer_than_any_cluster() -> None:
+    """It is of the oldest release for which they are."""
+    text = (ROOT / "manifests" / "sidecar" / "deployment.yaml").read_text()
+    assert f"image: registry.k8s.io/kube-scheduler:{release.SCHEDULER}\n" in text
+    assert release.CURRENT.startswith(release.SCHEDULER.removeprefix("v").rpartition(".")[0])
+
+
 def test_each_install_has_its_files() -> None:
     """One for each kind of API server; install/leaving is for after Muster, and has no image of ours."""
     folders = {path.parent.name for path in (ROOT / "install").glob("*/kustomization.yaml")} - {"leaving"}

@@ -16,6 +16,7 @@ _API, _MACHINERY = "k8s.io/api", "k8s.io/apimachinery"
 _FILES = (
     *((_API, f"{group}/v1") for group in ("apps", "authentication", "authorization", "autoscaling", "batch")),
     *((_API, f"{group}/v1") for group in ("coordination", "core", "policy", "scheduling")),
+    (_API, "scheduling/v1alpha3"),  # Jobs name some of these
     *((_MACHINERY, f"pkg/{folder}") for folder in ("apis/meta/v1", "api/resource", "runtime", "util/intstr")),
 )
 _PACKAGE = re.compile(r"^package (\S+);", re.MULTILINE)

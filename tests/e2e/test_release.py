@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender import shipped
 from extender.api.keys import QUEUE
 from tests.e2e import build
 from tests.e2e.conftest import KUBERNETES
@@ -26,8 +28,9 @@ from tests.e2e.harness.scheduler import KubeScheduler, beside
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.webhooks import Port
 from tests.pages.fences import ROOT, fences
-from tools import release
+from tools import packages, release
 
+FOLDER = Path(shipped.__file__).parent
 JOBS_PAGE = ROOT / "docs" / "jobs.md"
 IMAGE = "registry.example/kube-muster:0.1.0"
 SERVED_AS = release.BEFORE if KUBERNETES in WITHOUT_POLICIES else release.CURRENT
@@ -54,7 +57,7 @@ def dist(own: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_is_what_the_overlay_gives(
     own: ControlPlane, dist: Path, tmp_path: Path, manifest: release.Manifest
 ) -> None:
-    scheduler = manifest.scheduler or build.release()
+    scheduler = manifest.scheduler or release.SCHEDULER
     folder = installs.overlay(tmp_path, manifest.install, manifest.components, scheduler)
     overlay = folder / "kustomization.yaml"
     document = yaml.safe_load(overlay.read_text())
@@ -69,6 +72,29 @@ def test_the_checksums_are_those_of_the_files(dist: Path) -> None:
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     listed = [line.split("  ") for line in (dist / release.CHECKSUMS).read_text().splitlines()]
     assert {name: digest for digest, name in listed} == sums
+
+
+def test_helm_installs_the_packed_chart(dist: Path) -> None:
+    release_of = f"--kube-version={build.release(KUBERNETES)}"
+    command = [str(installs.helm()), "template", "muster", str(dist / packages.CHART), release_of]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    (workload,) = [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "Deployment"]
+    assert workload["spec"]["template"]["spec"]["initContainers"][0]["image"] == IMAGE
+
+
+def test_the_python_package_has_its_scripts_and_what_they_need(tmp_path: Path) -> None:
+    """As pipx and uvx install it: links are files there."""
+    uv = str(Path(sys.executable).with_name("uv"))
+    command = [uv, "build", "--quiet", "--wheel", f"--out-dir={tmp_path}"]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=240)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        (entries,) = [name for name in opened.namelist() if name.endswith("/entry_points.txt")]
+        scripts = opened.read(entries).decode().split()
+        assert {"muster", "kube-muster", "kubectl-muster"} <= {*scripts}
+        for path in shipped.CRDS:
+            link = next(each for each in FOLDER.iterdir() if each.resolve() == path)
+            assert opened.read(f"extender/shipped/{link.name}") == path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +134,7 @@ def test_the_suspended_job_of_the_pages_starts(own: ControlPlane, dist: Path, tm
         webhooks.wait_in_force(own.admin)
         own.admin.create(QUEUES, objects.queue("research"))
         own.admin.create(NODES, objects.node("n0", cpu="32", memory="64Gi"))
-        job = yaml.safe_load(next(text for language, text in fences(JOBS_PAGE) if language == "yaml"))
+        job = yaml.safe_load(next(text for _, text in fences(JOBS_PAGE) if "suspend: true" in text))
         assert (job["spec"]["suspend"], job["metadata"]["annotations"]) == (True, {QUEUE: "research"})
         own.admin.create(JOBS, job | {"metadata": {**job["metadata"], "namespace": "default"}})
         wait_for(lambda: running(own) == job["spec"]["parallelism"], what="all pods of the job run")
