@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from extender.domain.ledger import affinity
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.placement.affinity import Effort, TooDear
 from extender.domain.scheduling import round as rounds
@@ -87,6 +88,21 @@ def test_the_groups_of_a_namespace_share_what_may_be_spent() -> None:
     assert {many.reason(f"g{n}") for n in range(30)} == {Reason.TOO_COMPLEX}
     tried = [{many.decision(f"g{n}").retry_at} for n in range(30)]
     assert len(set(map(min, tried))) > 10  # not all together
+
+
+def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have their turn as others of it go."""
+    monkeypatch.setattr(affinity, "MOST_WEIGHT", 2)
+    here = world(*(dear(f"g{n}", 2) for n in range(4)), gang("plain", 2)).settle()
+    assert [here.reason(f"g{n}") for n in range(4)] == [None, None, Reason.TOO_COMPLEX, Reason.TOO_COMPLEX]
+    assert here.verdict("plain") is Verdict.STARTING
+    assert "10,000 are followed" in here.detail("g3")
+    changes = here.changes
+    here.add(*(here.pods[f"g3-{n}"] for n in range(2)))  # as it is
+    assert here.changes == changes
+    here.delete("g0-0", "g0-1").settle()
+    assert here.verdicts("g2", "g3") == [Verdict.STARTING, Verdict.WAITING]
+    assert here.reason("g3") is Reason.TOO_COMPLEX
 
 
 def test_it_is_decided_the_same_from_nothing() -> None:

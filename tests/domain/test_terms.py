@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.objects.pods import LabelSelector, Requirement
-from extender.domain.ledger.affinity import PodsByLabels, Terms
+from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE, PodsByLabels, Terms
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 
@@ -141,6 +141,30 @@ def test_terms_of_pods_that_are_not_ours_are_followed_where_they_select_one_of_o
         check()
     assert not terms._users
     assert not terms._others._ours
+
+
+def wide(number: int) -> Term:
+    return Term("host", None, msgspec.json.encode(LabelSelector({"app": f"{number}"})))
+
+
+def test_a_namespace_has_room_for_so_many_terms_and_wide_ones_count_for_many() -> None:
+    terms, most = Terms(), MOST_WEIGHT // WEIGHT_OF_WIDE
+    for number in range(most):
+        pod = record(number, "a", {}, (wide(number),))
+        assert terms.has_room_for(pod)
+        terms.watch(pod)
+    one_more = record(most, "a", {}, (wide(most),))
+    narrow = Term("host", frozenset({"a"}), msgspec.json.encode(LabelSelector({"app": "x"})))
+    assert not terms.has_room_for(one_more)
+    assert not terms.has_room_for(record(most, "a", {}, (narrow,)))
+    assert terms.has_room_for(record(most, "a", {}, (wide(3),)))  # which is followed anyway
+    assert terms.has_room_for(record(most, "b", {}, (wide(most),)))
+    terms.unwatch(Uid("uid-0"))
+    assert terms.has_room_for(one_more)
+    for number in range(1, most):
+        terms.unwatch(Uid(f"uid-{number}"))
+    assert not terms._weight
+    assert not terms._brought
 
 
 def test_a_copy_stays_as_it_is() -> None:

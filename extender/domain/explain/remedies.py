@@ -17,8 +17,10 @@ QueueNotFound: Create the queue, or name another in `spec.queue`; create the Loc
 InvalidSpec: Correct that field of the PodGroup or, if the message says so, the annotation or the field of the
   job, queue or LocalQueue.
 TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, and 128 KiB of
-  selectors, affinity, tolerations and volumes. What merely takes too long is tried again after a minute or
-  more, with more time; fewer terms, or terms that select fewer pods, make it quick.
+  selectors, affinity, tolerations and volumes; the pods of a namespace together 10,000 different terms, of
+  which one that looks into other namespaces or requires no label counts as 50. What merely takes too long is
+  tried again after a minute or more, with more time; fewer terms, or terms that select fewer pods, make it
+  quick.
 QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
 NamespaceNotAllowed: Name a queue that takes groups of the namespace, or have the namespace labelled as the
   queue's `spec.namespaceSelector` asks.

@@ -126,6 +126,8 @@ class _LabelSets:
 # only their own kind away. A term is forgotten with the last pod that has it. The cost of an event does not
 # grow with the number of terms, since they are found by the labels that they require.
 
+# Of one namespace, terms of so much weight are followed.
+MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 50
 ByNode = Mapping[Term, Mapping[str, int]]
 
 
@@ -139,8 +141,16 @@ class Terms:
         self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod whose terms are followed
         self._users: dict[Term, int] = {}  # how many pods have a term that is followed
         self._others = _TermsOfOthers()
+        self._brought: dict[Term, str] = {}  # by which namespace's pods, as far as they are ours
+        self._weight: Counter[str] = Counter()  # by namespace, of these
         self._selected = _Places()
         self._carried = _Places()
+
+    def has_room_for(self, pod: PodRecord) -> bool:
+        """Whether the terms of a pod of ours can be followed, too: those of one namespace make events and
+        decisions dearer for all."""
+        more = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
+        return not more or self._weight[pod.namespace] + more <= MOST_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
         """Follow the terms of a pod of ours, and no longer those it had before."""
@@ -150,6 +160,9 @@ class Terms:
         if terms == before:
             return
         for term in terms:
+            if term not in self._users:
+                self._brought[term] = pod.namespace
+                self._weight[pod.namespace] += _weight(term, pod.namespace)
             self._use(term)
         for term in before:
             self._disuse(term)
@@ -205,6 +218,19 @@ class Terms:
             self._index.remove(term)
             self._frozen = None
             self._selected.set(term, {})
+            if (namespace := self._brought.pop(term, None)) is not None:
+                self._weight[namespace] -= _weight(term, namespace)
+                if not self._weight[namespace]:
+                    del self._weight[namespace]
+
+
+def _weight(term: Term, namespace: str) -> int:
+    """A term counts for many unless it looks only into its own namespace, by labels that it requires."""
+    selector = term.label_selector
+    is_narrow = (
+        term.namespaces == frozenset({namespace}) and selector is not None and bool(required_pairs(selector))
+    )
+    return 1 if is_narrow else WEIGHT_OF_WIDE
 
 
 class _TermsOfOthers:

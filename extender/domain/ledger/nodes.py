@@ -297,6 +297,10 @@ class NodeCapacity:
         if pod.holds_room:
             self._terms.watch_other(pod)
 
+    def follows_terms(self, pod: PodRecord) -> bool:
+        """Whether the terms of a pod of ours are followed, or can be."""
+        return self._terms.has_room_for(pod)
+
     def unwatch_terms(self, pod: PodRecord) -> None:
         self._terms.unwatch(pod.uid)
 

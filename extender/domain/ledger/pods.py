@@ -4,9 +4,12 @@ scheduler reports on them.
 An unchanged pod costs only a comparison.
 """
 
+from itertools import islice
+
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
+from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.state import Parts
 from extender.domain.model.ownership import Ownership
@@ -15,6 +18,12 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape, Shapes
 from extender.domain.model.wire_records import foreign_record, pod_record
 from extender.domain.snapshot.other_pods import OtherPods
+
+_FEW = 8  # pods that are looked at again when another one goes
+_CROWDED = (
+    f"(anti-)affinity terms that are too many together with those of others in its namespace: {MOST_WEIGHT:,}"
+    f" are followed, and one that looks into other namespaces or requires no label counts as {WEIGHT_OF_WIDE}"
+)
 
 
 class Pods:
@@ -29,6 +38,7 @@ class Pods:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
+        self._crowded: dict[Uid, PodRecord] = {}  # as they are but for what keeps them waiting
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
 
@@ -72,7 +82,8 @@ class Pods:
         with self._lock:
             ours = self.owns(pod)
             if ours or self.leaves(pod.spec.scheduler_name):
-                self._set(pod_record(pod, self.shapes, ours, self.ownership.auto_groups))
+                record = pod_record(pod, self.shapes, ours, self.ownership.auto_groups)
+                self._set(self._within_bounds(record))
             else:
                 self._set(foreign_record(pod, self.shapes))
 
@@ -89,6 +100,10 @@ class Pods:
                 self.leave_group(record)
             if record.group or record.node:
                 self._changes.mark()
+            self._crowded.pop(uid, None)
+            if record.shape.terms:  # where some go, others may come
+                for waiting in list(islice(self._crowded.values(), _FEW)):
+                    self._set(self._within_bounds(waiting))
 
     def leave(self, schedulers: frozenset[str]) -> None:
         """From now on pods of these schedulers are left to another scheduler; all others are ours again. A
@@ -104,6 +119,15 @@ class Pods:
                     self._set(replace(pod, group=pod.own_group))
 
     # ---- inside: callers hold the lock
+
+    def _within_bounds(self, pod: PodRecord) -> PodRecord:
+        """The pod, or one that waits, since its namespace has as many (anti-)affinity terms as are
+        followed."""
+        self._crowded.pop(pod.uid, None)
+        if not pod.group or not pod.shape.terms or self._claims.capacity.follows_terms(pod):
+            return pod
+        self._crowded[pod.uid] = pod
+        return replace(pod, shape=self.shapes.beyond(pod.shape, _CROWDED))
 
     def leave_group(self, pod: PodRecord) -> None:
         """It is a member no more, whatever becomes of it."""

@@ -67,6 +67,7 @@ _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most b
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
 MOST_TERMS, MOST_PORTS, MOST_TEXT = 64, 256, 128 * 1024
 _SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too
+_BEYOND = ""  # no namespace
 _NOWHERE = b"[]"  # a node affinity that no node meets
 
 
@@ -229,6 +230,14 @@ class Shapes:
             own = Shape(shape.requests, shape.constraints, shared=shape)
             self._own[namespace, shape.number] = self._own[namespace, own.number] = own
         return own
+
+    def beyond(self, shape: Shape, excess: str) -> Shape:
+        """The same for a pod that has to wait, since it demands more than is judged."""
+        known = self._own.get((_BEYOND, shape.number))
+        if known is None:
+            known = Shape(shape.requests, Constraints(node_terms=_NOWHERE, excess=excess), shared=shape)
+            self._own[_BEYOND, shape.number] = known
+        return known
 
     def of_others(self, spec: PodSpec, namespace: str) -> Shape:
         """The shape of a pod that is not ours to place: only requests, host ports, and which pods it keeps
