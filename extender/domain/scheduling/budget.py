@@ -152,6 +152,7 @@ class Window:
     def _count(self, queue: str, members: int) -> None:
         self.left -= members
         self.taken[queue] += members
+        self.__dict__.pop("_common_left", None)
 
     def hold_up(self, queue: str) -> None:
         """A gang of this queue waits for places."""
@@ -182,8 +183,9 @@ class Window:
         common = max(self._common_left, 0) if self._collects in (None, group.key) else 0
         return max(min(own + common, self.left), 0)
 
-    @property
+    @cached_property
     def _common_left(self) -> int:
+        """Until anything is taken."""
         beyond = sum(max(n - self._parts.get(queue, 0), 0) for queue, n in self.taken.items())
         return self.size - sum(self._parts.values()) - beyond
 
