@@ -9,7 +9,7 @@ from extender.domain.explain.holders import Holder, StartChange, WaitingCase
 from extender.domain.explain.hypotheses import size_of
 from extender.domain.model.reasons import Verdict, sentence
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.memory import memory_of
+from extender.domain.scheduling.memory import notes_of
 from extender.domain.snapshot.decisions import Decisions, message_of
 
 _MOST_HOLDERS = 20
@@ -48,13 +48,13 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def work_of(decisions: Decisions) -> int:
     """What one round goes through: groups and nodes."""
-    memory = memory_of(decisions)
+    memory = notes_of(decisions)
     return size_of(memory.snapshot) if memory is not None else 0
 
 
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
     """None for a group without a decision. `work`: groups and nodes that all rounds may go through."""
-    decision, memory = decisions.groups.get(key), memory_of(decisions)
+    decision, memory = decisions.groups.get(key), notes_of(decisions)
     if decision is None:
         return None
     queue = decisions.queues.get(decision.queue)

@@ -1,23 +1,19 @@
 """Amounts left on the rows of nodes, and how many pods of a shape they hold.
 
-Counts are computed for all rows at once with numpy, and kept until room is taken. What all nodes together
-hold of a shape is kept from round to round."""
+Counts are computed for all rows at once with numpy, and kept until room is taken. Whatever is read is noted:
+what was decided on a group that waits rests on it."""
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
-from extender.domain.model.resources import Resources
+from extender.domain.model.resources import Resources, three_digits
 from extender.domain.model.shapes import Shape
+from extender.domain.placement.totals import FEW, PLACES, Left, Totals, alike
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
-FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
-
-Refused = Mapping[Shape, Iterable[int]]
-Count = Callable[[Shape, AmountRows, Rows], int]
-"""How many pods of a shape these rows of a matrix have room for."""
 _UNBOUNDED = np.iinfo(np.int64).max
 _NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
 _DEARER = 8  # times as much as one of all rows costs a row that is counted alone, twice
@@ -28,7 +24,7 @@ class CapacityCounts(NamedTuple):
 
     counts: dict[Shape, Rows]
     totals: MutableMapping[Shape, int]
-    sums: dict[frozenset[object], dict[str, int]]
+    sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]]
 
     def belongs_with(self, other: "CapacityCounts") -> bool:
         """Whether no room was taken or given back between both."""
@@ -37,7 +33,7 @@ class CapacityCounts(NamedTuple):
 
 class Capacity:
     """`left` is owned and changed in place. `refused`: rows where the scheduler refuses a shape. `totals`:
-    how many pods of each shape fit, as far as known. `kept`: such totals from before anything was taken."""
+    how many pods of each shape fit, as far as known. Whatever is read is noted with `note`."""
 
     def __init__(
         self,
@@ -46,10 +42,12 @@ class Capacity:
         left: AmountRows,
         refused: Mapping[Shape, Iterable[int]],
         totals: MutableMapping[Shape, int] | None = None,
-        kept: "KeptTotals | None" = None,
+        note: Callable[[Hashable], None] = lambda _: None,
     ) -> None:
-        self.kept = kept
-        self._taken: set[int] = set()  # rows; not kept complete beyond FEW, when it is no longer used
+        self._note = note
+        self.base: Totals | None = None
+        """What is known of all nodes together since the round has counted all that is on its way."""
+        self._taken: set[int] = set()  # rows, since then; not kept complete beyond FEW
         self.nodes = nodes
         self.left = left
         self._columns = {name: column for column, name in enumerate(dimensions)}
@@ -60,26 +58,36 @@ class Capacity:
         self._totals: MutableMapping[Shape, int] = (
             {} if totals is None else totals
         )  # valid until room is taken
-        self._sums: dict[frozenset[object], dict[str, int]] = {}
+        self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 
     def clone(self) -> "Capacity":
         totals = dict(self._totals)
-        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self.kept)
-        later._taken = set(self._taken)
+        later = Capacity(self.dimensions, self.nodes, self.left.copy(), self._refused, totals, self._note)
+        later.base, later._taken = self.base, set(self._taken)
         return later
+
+    def settle(self, before: Totals) -> None:
+        """All that is on its way is counted. `before`: the totals by which the groups that wait were judged
+        last."""
+        is_usable = before.belongs_to(self.dimensions, self.nodes) and not self.is_refused_anywhere
+        if base := before.after(self.left.copy()) if is_usable else None:
+            self.base, self._totals, self._sums = base, {}, {}
+            self._taken.clear()
+
+    def all_known(self) -> Totals | None:
+        """What is known of all nodes together; None where the scheduler refuses a shape."""
+        if self.is_refused_anywhere:
+            return None
+        if self.base is not None and not self._taken:
+            return self.base
+        known = Totals(self.left.copy(), self.dimensions, self.nodes)
+        known.pods.update(self._totals)
+        known.left.update((alike(shapes), (shapes, sums)) for shapes, sums in self._sums.values())
+        return known
 
     @property
     def dimensions(self) -> tuple[str, ...]:
         return tuple(self._columns)
-
-    def without_counts(self) -> "Capacity":
-        """Itself, to be kept: without the counts by row, which are as many as shapes times nodes."""
-        self._counts = {}
-        return self
-
-    def totals_of_all(self) -> "KeptTotals | None":
-        """The kept totals for the next round, after one that left groups out."""
-        return self.kept.with_those_left_out(self._count_on) if self.kept is not None else None
 
     @property
     def known(self) -> CapacityCounts:
@@ -93,6 +101,7 @@ class Capacity:
 
     def counts(self, shape: Shape) -> Rows:
         """How many pods of `shape` each row has room for, by amounts, labels, taints and refusals."""
+        self._note(PLACES)
         if shape not in self._counts:
             rows, fits = self._fits(shape, self.suitable(shape))
             self._counts[shape] = np.zeros(len(self.left), dtype=np.int64)
@@ -101,25 +110,26 @@ class Capacity:
 
     def total(self, shape: Shape) -> int:
         """How many pods of `shape` all rows have room for."""
+        self._note(shape)
         if shape not in self._totals:
-            known = self._from_kept(shape)
+            known = self._from_base(shape)
             if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
                 counts = self._counts.get(shape)
                 fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
                 known = int(fits.sum()) if len(fits) else 0
             self._totals[shape] = known
-            if self.kept is not None and not self._taken:
-                self.kept.known[shape] = self._totals[shape]
+            if self.base is not None and not self._taken:
+                self.base.pods[shape] = known
         return self._totals[shape]
 
-    def _from_kept(self, shape: Shape) -> int | None:
-        """The total at the beginning of the round, corrected by what was taken since."""
+    def _from_base(self, shape: Shape) -> int | None:
+        """What was known at first, corrected by what was taken since."""
         few = min(FEW, len(self.left) // _DEARER)
-        at_first = self.kept.of(shape, self._count_on) if self.kept and len(self._taken) <= few else None
-        if at_first is None or self.kept is None or not self._taken:
+        at_first = self.base.pods.get(shape) if self.base and len(self._taken) <= few else None
+        if at_first is None or self.base is None or not self._taken:
             return at_first
         rows = np.fromiter(self._taken, dtype=np.int64)
-        now, then = self._count_on(shape, self.left, rows), self._count_on(shape, self.kept.room, rows)
+        now, then = self._count_on(shape, self.left, rows), self._count_on(shape, self.base.room, rows)
         return at_first + now - then
 
     def _count_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> int:
@@ -137,15 +147,34 @@ class Capacity:
             is_short = is_short or n > self.total(shape)
         return is_short
 
-    def sum_for(self, shapes: Iterable[Shape]) -> dict[str, int]:
-        """The room on all nodes that suit any of `shapes`."""
+    def left_for(self, shapes: Iterable[Shape], resource: str) -> int:
+        """What is left of a resource on all nodes that suit any of `shapes`, with three digits: of many
+        thousands, each event changes the others."""
         shapes = tuple(shapes)
-        alike = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
-        if alike not in self._sums:
-            suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
-            rows = np.maximum(self.left[suitable], 0).sum(axis=0)
-            self._sums[alike] = {name: int(rows[column]) for name, column in self._columns.items()}
-        return self._sums[alike]
+        self._note(Left(alike(shapes), resource))
+        return three_digits(resource, self._sum_for(shapes).get(resource, 0))
+
+    def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
+        """The room on all nodes that suit any of `shapes`."""
+        self._note(PLACES)
+        return self._sum_for(tuple(shapes))
+
+    def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
+        key = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
+        if key not in self._sums:
+            self._sums[key] = shapes, self._sum_from_base(shapes)
+        return self._sums[key][1]
+
+    def _sum_from_base(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
+        is_as_at_first = self.base is not None and not self._taken
+        if self.base is not None and is_as_at_first and (known := self.base.left.get(alike(shapes))):
+            return known[1]
+        suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
+        rows = np.maximum(self.left[suitable], 0).sum(axis=0)
+        sums = {name: int(rows[column]) for name, column in self._columns.items()}
+        if self.base is not None and is_as_at_first:
+            self.base.left[alike(shapes)] = shapes, sums
+        return sums
 
     def refuses(self, shape: Shape) -> bool:
         """Whether the scheduler refuses `shape` anywhere."""
@@ -157,11 +186,13 @@ class Capacity:
         return any(self._refused.values())
 
     def could_hold_but_for_refusals(self, shape: Shape, pods: int) -> bool:
+        self._note(PLACES)
         _, fits = self._fits(shape, self.nodes.suitable(shape))
         return int(np.minimum(fits, pods).sum()) >= pods
 
     def admits(self, shape: Shape, row: int) -> bool:
         """Whether one more pod of `shape` fits on a row; cheap, since it counts no other rows."""
+        self._note(PLACES)
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
@@ -240,7 +271,7 @@ class Capacity:
     def forbid(self, shape: Shape, row: int) -> None:
         """The scheduler refuses `shape` on a row."""
         self._refused.setdefault(shape.anywhere, set()).add(row)
-        self.kept = None  # its totals do not account for this refusal
+        self.base = None  # its totals do not account for this refusal
         self._forget()
 
     # ---- inside
@@ -288,56 +319,3 @@ class Capacity:
 
     def _forget(self) -> None:
         self._counts, self._totals, self._sums = {}, {}, {}
-
-
-class KeptTotals:
-    """How many pods of each shape all nodes had room for when a round began, kept from round to round. An
-    event changes one row of many thousands: the totals of the previous round are corrected by the rows that
-    differ. `room` is a snapshot's, which is never changed."""
-
-    def __init__(
-        self, room: AmountRows, nodes: NodeTable, refused: Refused, before: "KeptTotals | None" = None
-    ) -> None:
-        self.room = room
-        self.known: dict[Shape, int] = {}
-        self._nodes = nodes
-        self._refused = refused
-        self._asked = 0  # how many totals the last round of all groups asked for
-        self._before: KeptTotals | None = None
-        self._rows: Rows = np.zeros(0, dtype=np.int64)
-        is_same = before is not None and before._nodes is nodes and before._refused == refused
-        if before is not None and is_same and before.room.shape == room.shape:
-            self._rows = np.flatnonzero((before.room != room).any(axis=1))
-            self._before = before if len(self._rows) <= FEW else None
-
-    def of(self, shape: Shape, count: Count) -> int | None:
-        """The total of a shape; None if all rows must be counted."""
-        if shape in self.known:
-            return self.known[shape]
-        if self._before is None or shape not in self._before.known:
-            return None
-        now, then = count(shape, self.room, self._rows), count(shape, self._before.room, self._rows)
-        self.known[shape] = self._before.known[shape] + now - then
-        return self.known[shape]
-
-    def after(self, room: AmountRows, more: Mapping[Shape, int]) -> "KeptTotals":
-        """The totals once the room is `room`, which holds so many `more` pods of each shape; totals of other
-        shapes are forgotten."""
-        later = KeptTotals(room, self._nodes, self._refused)
-        later.known = {shape: self.known[shape] + n for shape, n in more.items() if shape in self.known}
-        return later.without_history()
-
-    def without_history(self) -> "KeptTotals":
-        """Itself: totals that this round did not ask for are forgotten."""
-        self._before, self._asked = None, len(self.known)
-        return self
-
-    def with_those_left_out(self, count: Count) -> "KeptTotals":
-        """Itself, with the totals that only groups ask for which this round left out. With them stay those of
-        groups that are gone: once there may be as many of these, all but this round's are forgotten."""
-        if (before := self._before) is not None:
-            self._asked = before._asked
-            for shape in before.known if len(before.known) <= 2 * before._asked + FEW else ():
-                self.of(shape, count)
-        self._before = None
-        return self

@@ -5,17 +5,17 @@ Pods of one shape are placed in bulk. Pods whose constraints concern other pods,
 select, are placed one by one, since each changes where the next one may go."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property, partial, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, Term, requests_of
 from extender.domain.placement.affinity import AffinityCounts, Effort
-from extender.domain.placement.capacity import Capacity, KeptTotals
+from extender.domain.placement.capacity import Capacity
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
@@ -25,12 +25,73 @@ PlannedPod = tuple[PodRecord, str]
 _Taking = Callable[[int], None]
 
 
+# ---- What happens to the budget of a round: what is taken of it, so that it can be undone, and what is read.
+#
+# The parts of a budget note both themselves, and no rule has to think of it. What was decided on a group
+# that only waits rests on what was read for it, and stands until one of these answers would be another.
+
+Kind = Hashable
+"""Groups of one kind are decided on alike: what is read for one of them counts for all."""
+Topic = Hashable
+"""What is read: a shape, of which there is more or less room; a part of the budget and a queue."""
+
+
+class Question(NamedTuple):
+    """One that can be asked again, of the same part of a later budget."""
+
+    part: type
+    ask: Callable[..., object]
+    about: tuple[Any, ...]
+    answer: object
+
+    def is_answered_alike(self, part: object) -> bool:
+        return self.ask(part, *self.about) == self.answer
+
+
+Read = Mapping[Topic, Sequence[Question]]
+"""By topic the questions that were asked; none where any change of the topic matters."""
+
+
+class Reads:
+    def __init__(self) -> None:
+        self.by_kind: dict[Kind, dict[Topic, list[Question]]] = {}
+        self.kind_of: dict[GroupKey, Kind] = {}
+        """By group: one that is like no other is a kind of its own."""
+        self.now: dict[Topic, list[Question]] | None = None
+        """What is read for the group that is judged now; None: none is."""
+
+    def begin(self, group: GroupKey) -> None:
+        """From now on, reading is for this group."""
+        self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
+
+    def alike(self, group: GroupKey, kind: Kind) -> None:
+        """The group that is judged now turns out to be of a kind."""
+        own, self.kind_of[group] = self.now or {}, kind
+        self.now = self.by_kind.setdefault(kind, {})
+        if own is not self.now:
+            for topic, questions in own.items():
+                self.now.setdefault(topic, []).extend(questions)
+
+    def note(self, topic: Topic, question: Question | None = None) -> None:
+        if self.now is not None:
+            questions = self.now.setdefault(topic, [])
+            if question is not None:
+                questions.append(question)
+
+    def also(self, read: Read) -> None:
+        """What is known from another group rests on what of the room was read for that one."""
+        for topic, questions in read.items():
+            if not questions:
+                self.note(topic)
+
+
 class Journal:
-    """What was taken in a round, in order, so that it can be undone. One for all parts of a budget: a mark is
-    cheap, and stands for all of them."""
+    """What was taken in a round, in order. One for all parts of a budget: a mark is cheap, and stands for all
+    of them."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
+        self.reads = Reads()
 
     def note(self, undo: Callable[[], None]) -> None:
         """Something was taken or given back; `undo` does the opposite, and notes nothing."""
@@ -44,6 +105,27 @@ class Journal:
         """Undo all that was taken or given back since a mark."""
         while len(self._undo) > mark:
             self._undo.pop()()
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def read(method: Callable[P, R]) -> Callable[P, R]:
+    """A method of a part of the budget that answers a question about a queue, or a group of it."""
+
+    @wraps(method)
+    def ask(*args: P.args, **kwargs: P.kwargs) -> R:
+        answer, part, about = method(*args, **kwargs), cast(Any, args[0]), (*args[1:], *kwargs.values())
+        if part.reads.now is not None:
+            queue = about[0] if isinstance(about[0], str) else cast(Any, about[0]).queue
+            part.reads.note((type(part), queue), Question(type(part), method, about, answer))
+        return answer
+
+    return ask
+
+
+# ---- Placing
 
 
 class Holding:
@@ -101,13 +183,11 @@ class Planner:
         self._journal = Journal() if journal is None else journal
 
     @classmethod
-    def of(
-        cls, snapshot: Snapshot, before: KeptTotals | None = None, journal: Journal | None = None
-    ) -> "Planner":
-        """The room net of all pinned claims. `before`: the totals of the previous round."""
-        refused, nodes = by_domain(snapshot.refused, snapshot.nodes), snapshot.nodes
-        kept = KeptTotals(snapshot.room, nodes, refused, before)
-        capacity = Capacity(snapshot.dimensions, nodes, snapshot.room.copy(), refused, kept=kept)
+    def of(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
+        """The room net of all pinned claims."""
+        journal = Journal() if journal is None else journal
+        refused, room = by_domain(snapshot.refused, snapshot.nodes), snapshot.room.copy()
+        capacity = Capacity(snapshot.dimensions, snapshot.nodes, room, refused, note=journal.reads.note)
         return cls(capacity, snapshot.occupancy, journal)
 
     @classmethod

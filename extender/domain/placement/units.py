@@ -175,11 +175,6 @@ class Disruptions:
         self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self.take(going)
 
-    @property
-    def matter(self) -> bool:
-        """Whether a budget covers any pod that was asked about."""
-        return any(self._known.values())
-
     def clone(self) -> "Disruptions":
         """One that is used up apart; what is known about pods stays common to both."""
         other = Disruptions(self._budgets)

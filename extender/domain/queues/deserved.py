@@ -83,15 +83,19 @@ class Division:
         """What a node may hold by its own specification; inf: it has no limit."""
         return dict(zip(self.names, self.specified.most(node).tolist(), strict=True))
 
-    def is_alike(self, other: "Division") -> bool:
-        """Whether all may hold as much, in a tree that has not changed, of queues that say the same."""
-        rows = ("takes_part", "kept", "ceilings", "potential")
-        return self is other or (
-            self.tree is other.tree
-            and self.total == other.total
-            and self.names == other.names
-            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in rows)
-        )
+    def is_comparable_with(self, other: "Division") -> bool:
+        """Whether both divide the same, in the same tree."""
+        return self.tree is other.tree and self.total == other.total and self.names == other.names
+
+    def nodes_unlike(self, other: "Division") -> set[int]:
+        """The nodes that deserve or may hold something else than in a comparable division."""
+        if self is other:
+            return set()
+        unlike = self.takes_part != other.takes_part
+        for name in ("kept", "deserved", "ceilings", "potential"):
+            unlike |= (getattr(self, name) != getattr(other, name)).any(axis=1)
+        unlike |= (self.specified.most(slice(None)) != other.specified.most(slice(None))).any(axis=1)
+        return set(np.flatnonzero(unlike).tolist())
 
     # ---- working it out
 
@@ -286,9 +290,14 @@ class Holdings:
 
     # ---- looking
 
-    def are_alike(self, other: "Holdings") -> bool:
-        """Whether all hold as much, where what is kept for them is the same."""
-        return self._held == other._held and self._filled == other._filled
+    def nodes_unlike(self, other: "Holdings") -> set[int]:
+        """The nodes that hold something else than in the same tree before, or keep it for others."""
+        both = zip(self._held, other._held, self._filled, other._filled, strict=True)
+        return {
+            node
+            for node, (held, then, filled, before) in enumerate(both)
+            if (held is not then and held != then) or (filled is not before and filled != before)
+        }
 
     def held(self, node: int) -> Resources:
         """What the queue and those below it hold."""

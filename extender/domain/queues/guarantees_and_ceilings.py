@@ -91,7 +91,7 @@ class Specified(msgspec.Struct, eq=False):
     def copy(self) -> "Specified":
         return Specified(*(getattr(self, name).copy() for name in self.__struct_fields__))
 
-    def most(self, nodes: Nodes | int) -> PortionRows:
+    def most(self, nodes: Nodes | int | slice) -> PortionRows:
         """What they may hold by their own specification, with what may be oversold; inf: no limit."""
         factors: PortionRows = self.limits[nodes] * self.oversell[nodes][..., None]
         return factors

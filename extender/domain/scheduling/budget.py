@@ -13,8 +13,7 @@ from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import requests_of
-from extender.domain.placement.capacity import KeptTotals
-from extender.domain.placement.planner import Journal, Planner
+from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.share_tree import TOP, ShareTree
 from extender.domain.queues.spec import Limit, RunningLimits
 from extender.domain.scheduling.flavors import FlavorAmounts
@@ -27,13 +26,10 @@ UNKNOWN = "?"  # no user has this name
 
 
 class Budget:
-    def __init__(
-        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, shares: KeptShares | None = None) -> None:
         self.journal = Journal()
-        """Of all that is taken: a group whose judging fails takes nothing."""
-        self.planner = Planner.of(snapshot, totals, self.journal)
-        self.totals = self.planner.capacity.kept
+        """Of all that is taken: a group whose judging fails takes nothing. And of what is read."""
+        self.planner = Planner.of(snapshot, self.journal)
         self.shares = QueueShares(snapshot, shares, self.journal)
         self.flavors = FlavorAmounts(snapshot, self.journal)
         self.running = RunningCounts(snapshot, self.journal)
@@ -109,7 +105,9 @@ class Window:
     A gang that waits for places is overtaken by nothing in its own queue. The one that has waited longest
     collects them: the common ones are kept for it, while other queues go on within their parts. Whatever has
     waited for as long as a start may take goes first: only what has waited longer starts before it, and all
-    that has a place now has left it by then again."""
+    that has a place now has left it by then again.
+
+    Its answers need not be noted as read: who could start but for places waits for them."""
 
     def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
         self.size = self.left = snapshot.limits.window
@@ -252,6 +250,7 @@ class RunningCounts:
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
         self._journal = journal
+        self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
                 self._add(group, pods_of(group))
@@ -267,6 +266,7 @@ class RunningCounts:
         """Without what nothing runs of; never changed, if nothing is taken any more."""
         return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
+    @read
     def excess(self, group: GroupView, pods: int) -> Excess | None:
         """The limit that `pods` more members of a group would break; None: they may come."""
         if group.queue not in self._limits:
@@ -280,6 +280,7 @@ class RunningCounts:
                     return Excess(scope, text, more[kind] > most)
         return None
 
+    @read
     def headroom(self, group: GroupView) -> int:
         """How many more members of a group may come."""
         if self.excess(group, 0) is not None:

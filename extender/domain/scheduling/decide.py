@@ -1,25 +1,23 @@
 """decide(): which pods may start and where, and why each other group waits.
 
-A pure function of the snapshot; `previous` only saves work (incremental.py):
-
-    nothing has changed ──────────────────────────► the same
-    room changed, and nothing can start with it ──► the same, with other numbers
-    few groups changed ───────────────────────────► a round without those that only wait
-    all else ─────────────────────────────────────► a round
+A pure function of the snapshot. `previous` only saves work: groups that rest or wait sleep until something
+wakes them (sleepers.py), and a round judges those awake by the same rules as from nothing, when all are.
 """
+
+from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import elastic, gangs, reclaim, starting, victims
 from extender.domain.scheduling.backoff import undone
-from extender.domain.scheduling.incremental import decide_again
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.memory import Judged, Remaining, memory_of
+from extender.domain.scheduling.memory import Judged, notes_of
 from extender.domain.scheduling.obstacles import at_rest, obstacle, ready, runs_without_its_group, waits
 from extender.domain.scheduling.order import Strategies, advance_rotation
 from extender.domain.scheduling.plans import keep_all
 from extender.domain.scheduling.reservation import Reservations
-from extender.domain.scheduling.results import decisions_of, positions_of
+from extender.domain.scheduling.results import decisions_of
 from extender.domain.scheduling.round import Guard, Round
+from extender.domain.scheduling.sleepers import Sleepers
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import State, state_of
@@ -29,18 +27,18 @@ NO_MEMBERS = "the group needs one member to start, and none is there"
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
-    memory = memory_of(previous)
-    if previous is None or memory is None:
-        round_ = Round(snapshot)
-    elif (known := decide_again(snapshot, previous, memory, judge_all)) is not None:
-        return known
-    else:
-        round_ = Round(snapshot, memory.totals, memory.shares)
-    judged = judge_all(round_)
-    return decisions_of(judged, previous, positions_of(judged))
+    notes = None if previous is None else notes_of(previous)
+    if previous is not None and notes is not None and notes.is_current(snapshot, previous):
+        return replace(previous, serial=previous.serial + 1, turned=())
+    sleepers = Sleepers(snapshot, previous, notes)
+    while True:
+        round_ = Round(snapshot, sleepers.awake, sleepers.decisions, sleepers.shares)
+        judged = judge(round_, sleepers)
+        if not sleepers.wake_after(judged):
+            return decisions_of(judged, sleepers)
 
 
-def judge_all(round_: Round) -> Judged:
+def judge(round_: Round, sleepers: Sleepers) -> Judged:
     """The steps of a round, in their order. Each group is judged inside a guard: if judging it raises, it
     waits, and the others are not affected."""
     lending, reservations, strategies = Lending(round_), Reservations(round_), Strategies(round_)
@@ -54,7 +52,8 @@ def judge_all(round_: Round) -> Judged:
     starts = starting.keep_starts(round_, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_all(round_, replacing) if replacing else []
-    standing = keep_all(round_, groups[State.STANDING]) if groups[State.STANDING] else []
+    stands = sorted(groups[State.STANDING], key=lambda group: group.order)
+    standing = keep_all(round_, stands) if stands else []
     one_by_one = (kept.group for kept in (*replacements, *standing))
     round_.budget.window.begin(in_line, one_by_one, round_.is_due)
     waiting = reclaim.keep(round_, in_line) if round_.reclaims else in_line
@@ -67,6 +66,7 @@ def judge_all(round_: Round) -> Judged:
     # 4. On reserved nodes, room is kept for the groups that have waited too long.
     reservations.begin(waiting)
     takings = round_.budget.takings
+    in_line += sleepers.stir(round_, reservations.in_force)
 
     # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(in_line)
@@ -88,44 +88,33 @@ def judge_all(round_: Round) -> Judged:
 
     # 9. Of those that wait, the next one gets a reservation, and room is taken back for those that starve.
     reservations.make()
-    first = _take_back(round_, lending)
-
-    # These depend on room, too: then any change of it needs a round, and nothing is carried over.
-    if reservations.mattered or replacements or any(kept.unplanned for kept in (*starts, *standing)):
-        round_.shortages.are_all = False
-    is_same = round_.budget.takings == takings and not replacements and _is_calm(round_, lending)
-    return Judged(
-        round_,
-        strategies,
-        admission.lines,
-        Remaining.of(round_.budget, reservations.in_force) if is_same else None,
-        frozenset(group.key for group in (*first, *reservations.longest_waiting)),
-        reservations.same_until,
-    )
-
-
-def _take_back(round_: Round, lending: Lending) -> list[GroupView]:
-    """Begin reclaims, and evict groups of drained queues. Returns those that were asked for others."""
     does_any_wait = any(decision.verdict is Verdict.WAITING for decision in round_.decided.values())
-    first = reclaim.begin(round_, lending) if does_any_wait else []
+    may_any_starve = does_any_wait or sleepers.then is not None
+    starving = reclaim.begin(round_, lending) if may_any_starve else reclaim.NOBODY_STARVES
     if round_.draining:
         victims.drain(round_)
-    return first
+
+    has_taken = round_.budget.takings > takings or bool(replacements)
+    is_calm = not has_taken and _is_calm(round_, lending, reservations)
+    return Judged(round_, strategies, reservations, starving, admission.lines, is_calm)
 
 
-def _is_calm(round_: Round, lending: Lending) -> bool:
-    """Whether no gang that waits keeps anything from others: room that is taken back or kept for it, or
+def _is_calm(round_: Round, lending: Lending, reservations: Reservations) -> bool:
+    """Whether no group that waits keeps anything from others: room that is taken back or kept for it, or
     places in the window. And what one says of refusals, others of the same kind repeat."""
-    is_refused = round_.snapshot.refused or round_.budget.planner.capacity.is_refused_anywhere
-    takes_back = round_.has_begun_reclaim or round_.reclaims
-    return not (takes_back or is_refused or round_.budget.window.is_waited_for) and lending.keeps_nothing
+    capacity = round_.budget.planner.capacity
+    is_refused = round_.snapshot.refused or capacity.is_refused_anywhere
+    takes_back = round_.has_begun_reclaim or round_.reclaims or round_.draining
+    is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))  # room that is kept, too
+    is_kept = lending.keeps_any or round_.budget.window.is_waited_for
+    return not (takes_back or is_refused or is_claimed or is_kept)
 
 
 def _by_state(round_: Round) -> dict[State, list[GroupView]]:
     """The groups to be judged; the others are settled."""
     groups: dict[State, list[GroupView]] = {state: [] for state in State}
     are_any_evicted = bool(round_.draining or round_.promised)
-    for group in round_.snapshot.groups.values():
+    for group in round_.groups.values():
         with Guard(round_, group):
             decision = victims.evicted_whole(round_, group) if are_any_evicted else None
             decision = decision or at_rest(group) or _cannot_be_judged(round_, group)

@@ -99,6 +99,7 @@ class FlavorAmounts:
         return admitted
 
     def held(self, queue: str, flavor: Flavor) -> Resources:
+        self._journal.reads.note((FlavorAmounts, queue))
         return self._held.get((queue, flavor.name), {})
 
 
@@ -207,8 +208,6 @@ class Choice(msgspec.Struct, frozen=True):
     tried: tuple[Tried, ...] = ()
     is_above_share: bool = False
     """Whether another choice may be there once room is lent."""
-    depends_on_room: bool = False
-    """Whether another choice may be there with more room."""
 
     @property
     def exceeds_queue(self) -> bool:
@@ -281,9 +280,7 @@ class _Search:
 
     def failure(self) -> Choice:
         """What stood in the way."""
-        return replace(
-            self._dead_end, is_above_share=self._is_above_share, depends_on_room=self._attempts > 0
-        )
+        return replace(self._dead_end, is_above_share=self._is_above_share)
 
     def fill(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Flavors for `roles`, next to those `chosen` before; None where there are none."""

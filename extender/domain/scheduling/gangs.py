@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.placement.planner import Planner
+from extender.domain.placement.planner import Planner, Read
 from extender.domain.scheduling.backfill import KeptRoom
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
-from extender.domain.scheduling.flavors import Alike, by_role, choose, flavored, roles_of
+from extender.domain.scheduling.flavors import Alike, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.no_room import explain
 from extender.domain.scheduling.obstacles import exceeds_queue, waits
@@ -47,7 +47,8 @@ class Admission:
         self.lines: Mapping[str, Sequence[GroupView]] = {}
         """By queue all groups that were to be judged, in their order."""
         self._heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
-        self._unplaceable: dict[Signature | None, tuple[Reason, str]] = {}  # in this pass
+        # In this pass: why members of a signature find no room, and what was read to say so.
+        self._unplaceable: dict[Signature | None, tuple[tuple[Reason, str], Read]] = {}
         self._equals: dict[Equals, GroupDecision | None] = {}  # what was said of such groups in this turn
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
@@ -111,8 +112,6 @@ class Admission:
         wanted, lacks_room = missing(group), decision.reason in LACKS_ROOM
         if lacks_room and self._budget.flavors.of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
-        elif lacks_room:
-            self._round.shortages.add(wanted.signature, group.key)
         has_reservation, reason = self._reservations.has_one(group), decision.reason
         claims_room = not has_reservation and self._lending.has_claim(group, wanted, reason)
         decision = self._reservations.note(group, decision)
@@ -127,6 +126,7 @@ class Admission:
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
             alike = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
             equals = alike, len(passed), self._budget.running.whose(group)
+            self._round.reads.alike(group.key, (group.queue, equals))
             if equals in self._equals:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
@@ -164,15 +164,15 @@ class Admission:
                 return chosen
             wanted = chosen
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
-        if signature in self._unplaceable:
-            return waits(group, *self._unplaceable[signature])
+        if (known := self._known_unplaceable(signature)) is not None:
+            return waits(group, *known)
         is_short = budget.planner.capacity.is_short_for(wanted.shapes)
         if not is_short and budget.window.has_places_for(group, size):
             if (plan := budget.place(group, wanted.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
             return waits(group, Reason.WINDOW_FULL, budget.window.lack(group, size))
-        return waits(group, *self._no_placement(group, wanted, signature, is_short))
+        return waits(group, *self._no_placement(group, wanted, signature))
 
     def _choose_flavors(self, group: GroupView, wanted: Missing) -> Missing | GroupDecision | None:
         """The members, bound to the nodes of a flavor each; or what is decided where some have none."""
@@ -183,8 +183,6 @@ class Admission:
             return choice.wanted
         if choice.is_above_share:
             return None
-        if choice.depends_on_room and len(by_role(group, wanted.members)) > 1:
-            self._round.shortages.are_all = False  # roles that did find room
         decision = waits(group, *choice.why())
         return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
 
@@ -193,7 +191,6 @@ class Admission:
         wanted, planner = missing(group), self._budget.planner
         if not group.once(may_choose) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
-        self._round.shortages.are_all = False
         return missing_of(group, planner.fitting(group.waiting))
 
     def _limited(self, group: GroupView, wanted: Missing) -> GroupDecision | None:
@@ -216,20 +213,26 @@ class Admission:
         """Why members find no room on the nodes of a flavor; None if they do."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
-        if signature in self._unplaceable:
-            return self._unplaceable[signature]
+        if (known := self._known_unplaceable(signature)) is not None:
+            return known
         is_short = planner.capacity.is_short_for(wanted.shapes)
         if not is_short and planner.could_place(wanted.members, wanted.shapes):
             return None
-        return self._no_placement(group, wanted, signature, is_short, is_quoted=True)
+        return self._no_placement(group, wanted, signature)
+
+    def _known_unplaceable(self, signature: Signature | None) -> tuple[Reason, str] | None:
+        """Why members of a signature find no room, if that was said in this pass."""
+        if signature not in self._unplaceable:
+            return None
+        why, read = self._unplaceable[signature]
+        self._round.reads.also(read)
+        return why
 
     def _no_placement(
         self,
         group: GroupView,
         wanted: Missing,
         signature: Signature | None,
-        is_short: bool,
-        is_quoted: bool = False,
     ) -> tuple[Reason, str]:
         """Why members find no room; nor do any of the same signature until the next pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
@@ -237,11 +240,8 @@ class Admission:
             why = Reason.QUEUE_SHARE, self._lending.text()
         else:
             why = explain(self._round, unclaimed or planner, group, wanted)
-        is_counted = is_short and not any(planner.capacity.refuses(shape) for shape in wanted.shapes)
-        counted = signature if is_counted else None
-        self._round.shortages.note(counted, wanted.shapes, why, self._budget.takings, is_quoted)
         if signature is not None:
-            self._unplaceable[signature] = why
+            self._unplaceable[signature] = why, self._round.reads.now or {}
         return why
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
+from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions
 from extender.domain.scheduling.round import Guard, Round
@@ -77,9 +78,6 @@ class Lending:
                 has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
                 if plan := planner.place(wanted.members, partly=True) if has_room else None:
                     self._kept.append((group.key, wanted, plan))
-        shortages = self._round.shortages
-        shortages.are_all = shortages.are_all and not self._kept
-        shortages.keeps_first_room = bool(self._claimants)
 
     def suspend(self) -> None:
         """Until it begins again nothing is lent, and nothing is kept."""
@@ -93,13 +91,14 @@ class Lending:
         return next((plan for key, _, plan in self._kept if key == group.key), {})
 
     @property
-    def keeps_nothing(self) -> bool:
-        """Whether nothing is kept for any claimant, nor would be if room were lent."""
-        claims = {wanted.signature: wanted for _, wanted in self._claimants}.values()
-        capacity = self._round.budget.planner.capacity
-        return not self._kept and not any(
-            capacity.total(shape) for wanted in claims for shape in wanted.shapes
-        )
+    def keeps_any(self) -> bool:
+        """Whether room is kept for any claimant."""
+        return bool(self._kept)
+
+    @property
+    def claims(self) -> frozenset[Shape]:
+        """What claimants lack."""
+        return frozenset(shape for _, wanted in self._claimants for shape in wanted.shapes)
 
     def text(self) -> str:
         """The queues whose groups have a claim, as text."""

@@ -1,77 +1,36 @@
-"""What one round hands to the next to save work. It says nothing: with or without it, the same is decided."""
+"""What one round hands to the next: who sleeps, and on what grounds (sleepers.py). It says nothing: with or
+without it, the same is decided."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from math import inf
+from typing import TypeVar
 
 import msgspec
-import numpy as np
-from msgspec.structs import replace
 
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.placement.capacity import Capacity, KeptTotals
-from extender.domain.scheduling.budget import Budget, Sums
+from extender.domain.model.run_history import RunHistory
+from extender.domain.model.shapes import Shape
+from extender.domain.placement.planner import Kind, Read, Reads, Topic
+from extender.domain.placement.totals import FEW, Totals
+from extender.domain.scheduling.budget import Sums
 from extender.domain.scheduling.flavors import Amounts
 from extender.domain.scheduling.gangs import may_choose
-from extender.domain.scheduling.no_room import Tally
+from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.order import Strategies, lets_all_pass
-from extender.domain.scheduling.reservation import InForce
-from extender.domain.scheduling.round import Round, Shortages
-from extender.domain.scheduling.shares import KeptShares, Standing
+from extender.domain.scheduling.reclaim import Starving
+from extender.domain.scheduling.reservation import InForce, Reservations
+from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.shares import Standing
+from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.nodes import AmountRows, Mask, Rows
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-
-class Remaining(msgspec.Struct, frozen=True, eq=False):
-    """What groups are judged by besides themselves, once all are judged. Never changed.
-
-    Where two rounds took nothing of it and it is alike in both, they say the same of the same group, as long
-    as that is on the same side of what its queue deserves."""
-
-    room: AmountRows
-    """What is left on nodes."""
-    shares: Standing
-    """What queues deserve, may hold and hold."""
-    flavors: Amounts
-    """What they hold of their flavors."""
-    running: Sums
-    """What runs of that on which they have limits."""
-    places: Mapping[str, int]
-    """By queue those that are taken in the window."""
-    in_force: InForce
-    """The reservations."""
-
-    @classmethod
-    def of(cls, budget: Budget, in_force: InForce) -> "Remaining":
-        return cls(
-            budget.planner.capacity.left,
-            budget.shares.standing,
-            budget.flavors.amounts,
-            budget.running.sums,
-            +budget.window.taken,
-            in_force,
-        )
-
-    def is_alike(self, other: "Remaining") -> bool:
-        """Whether all is the same but for what queues deserve."""
-        return (
-            self.places == other.places
-            and self.flavors == other.flavors
-            and self.running == other.running
-            and self.in_force == other.in_force
-            and np.array_equal(self.room, other.room)
-            and self.shares.is_alike(other.shares)
-        )
-
-    def with_room(self, rows: Rows, more: AmountRows) -> "Remaining":
-        """The same with `more` room on some rows."""
-        room = self.room.copy()
-        room[rows] += more
-        return replace(self, room=room)
+T = TypeVar("T")
+_FEW_SHAPES = 4  # that the groups of a bucket miss
 
 
 class Judged(msgspec.Struct, frozen=True, eq=False):
@@ -79,197 +38,181 @@ class Judged(msgspec.Struct, frozen=True, eq=False):
 
     round_: Round
     strategies: Strategies
+    reservations: Reservations
+    starving: Starving
     lines: Mapping[str, Sequence[GroupView]]
     """By queue all groups that were to be judged, in their order."""
-    remaining: Remaining | None
-    """What was left when gangs were judged, to the last of them as to the first; None where one of them took
-    something, or where what one does may matter to others in another way."""
-    foremost: frozenset[GroupKey]
-    """Groups that were asked for others: for a reservation the one of their queue that has waited the
-    longest, for victims the first of their kind."""
-    same_until: float
-    """Until when all groups may pass the same reservations."""
+    is_calm: bool
+    """Whether nothing was taken, and no group that waits keeps anything from others."""
 
 
-class Inadmissible(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Groups that only wait, have nothing, and are asked nothing for others: all of a snapshot but those that
-    are active.
+class Buckets:
+    """Groups that sleep, by kind, and what was read for one of each. Never changed."""
 
-    What is said of them depends on what remains of the round's budget alone. As long as nobody takes anything
-    of that, what others do is no matter to them, nor is it to others that they are there."""
-
-    snapshot: Snapshot
-    """That of the groups that were judged; all others were inadmissible before."""
-    decided: Mapping[GroupKey, GroupDecision]
-    """What was decided on these."""
-    remaining: Remaining
-    """What they were judged by."""
-    foremost: frozenset[GroupKey]
-    """Groups that were asked for others."""
-    lines: Mapping[str, Sequence[GroupView]]
-    """By queue all groups in line, in their order."""
-    same_until: float
-    """Until when all of them pass the same reservations."""
-
-    @classmethod
-    def of(
-        cls,
-        judged: Judged,
-        decided: Mapping[GroupKey, GroupDecision],
-        lines: Mapping[str, Sequence[GroupView]],
-    ) -> "Inadmissible | None":
-        if judged.remaining is None:
-            return None
-        snapshot, until = judged.round_.snapshot, judged.same_until
-        return cls(snapshot, decided, judged.remaining, judged.foremost, lines, until)
-
-    def no_longer_than(self, until: float) -> "Inadmissible":
-        """The same, for no longer than others of them pass the same reservations."""
-        return replace(self, same_until=min(until, self.same_until))
-
-    def after(self, then: AmountRows, now: AmountRows) -> "Inadmissible":
-        """The same with other room on nodes, which changes nothing for any of them."""
-        rows = np.flatnonzero((then != now).any(axis=1))
-        later = replace(self, remaining=self.remaining.with_room(rows, now[rows] - then[rows]))
-        later.__dict__.update(self.__dict__)  # who is active, if that was looked up
-        return later
+    def __init__(self, kind_of: Mapping[GroupKey, Kind], read: Mapping[Kind, Read]) -> None:
+        self.read = read
+        self._kind_of = kind_of
 
     @cached_property
-    def active(self) -> frozenset[GroupKey]:
-        """Those that have to take part in the next round, too. Looked up when it is first asked for."""
-        groups = self.snapshot.groups
-        return frozenset(key for key, made in self.decided.items() if not self._only_waits(groups[key], made))
+    def groups(self) -> Mapping[Kind, Sequence[GroupKey]]:
+        groups: dict[Kind, list[GroupKey]] = {}
+        for key, kind in self._kind_of.items():
+            groups.setdefault(kind, []).append(key)
+        return groups
 
-    def _only_waits(self, group: GroupView, decision: GroupDecision) -> bool:
-        queue = self.snapshot.queues.get(group.queue)
-        has_room = group.placed or group.pinned or group.planned or group.departing
-        was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared
-        changes = decision.undo or decision.failed or decision.moved or decision.fault
-        return (
-            decision.verdict is Verdict.WAITING
-            and state_of(group) is State.WAITING
-            and group.key not in self.foremost
-            and queue is not None
-            and lets_all_pass(queue.record)
-            and not (has_room or group.start.reservation or group.start.reclaim)
-            and not (was_given or changes)
-            and not group.job.least  # it would be judged by several sizes
-            and not group.once(may_choose)
-            # others of its kind may outrun it
-            and not (self.remaining.in_force and group.spec.run_time is not None)
+    @cached_property
+    def by_topic(self) -> Mapping[Topic, Sequence[Kind]]:
+        """The kinds for which a topic was read."""
+        kinds: dict[Topic, list[Kind]] = {}
+        for kind, read in self.read.items():
+            for topic in read:
+                kinds.setdefault(topic, []).append(kind)
+        return kinds
+
+    def after(self, lie_in: Mapping[GroupKey, Kind], left: Collection[GroupKey], reads: Reads) -> "Buckets":
+        """`left`: groups that were judged, or are gone. `lie_in`: those of them that sleep again."""
+        if not lie_in and self._kind_of.keys().isdisjoint(left):
+            return self
+        kind_of = {**dict.fromkeys(left, None), **lie_in}
+        still = {key: kind for key, kind in {**self._kind_of, **kind_of}.items() if kind is not None}
+        return Buckets(
+            still, {kind: reads.by_kind.get(kind) or self.read[kind] for kind in set(still.values())}
         )
 
 
-class Waiting:
-    """The shortages at the end of a round, and the room that was counted for them, net of all that is on its
-    way. Worked out when it is first asked for."""
+class Grounds(msgspec.Struct, frozen=True, eq=False):
+    """What of the budget groups are judged by. Never changed."""
 
-    def __init__(self, shortages: Shortages, capacity: Capacity, snapshot: Snapshot) -> None:
-        self.shortages = shortages
-        self._capacity = capacity.without_counts()
-        self._room = snapshot.room
+    totals: Totals
+    shares: Standing
+    flavors: Amounts
+    running: Sums
+    in_force: InForce
+    """The reservations."""
+    history: RunHistory
+    """By which it is known who passes them."""
 
-    @cached_property
-    def tally(self) -> Tally:
-        return Tally.of(self._capacity, (shortage.shapes for shortage in self.shortages.known.values()))
-
-    @cached_property
-    def taken(self) -> Mask:
-        """Rows where anything is on its way."""
-        return np.asarray((self._capacity.left != self._room).any(axis=1), np.bool_)
-
-    def after(self, shortages: Shortages, tally: Tally, snapshot: Snapshot) -> "Waiting":
-        """The same with other numbers."""
-        later = Waiting(shortages, self._capacity, snapshot)
-        later.tally, later.taken = tally, self.taken
-        return later
+    @classmethod
+    def of(cls, round_: Round, in_force: InForce, totals: Totals) -> "Grounds":
+        """`totals`: of the room that is left."""
+        budget, history = round_.budget, round_.snapshot.history
+        amounts, sums = budget.flavors.amounts, budget.running.sums
+        return cls(totals, budget.shares.standing, amounts, sums, in_force, history)
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
-    """What one round hands to the next. All memories are equal, since no decision depends on them."""
+    """What is known of the groups that need not be judged."""
 
     snapshot: Snapshot
-    totals: KeptTotals | None
-    shares: KeptShares
-    waiting: Waiting | None
-    """None where something else depended on how much room there is."""
-    inadmissible: Inadmissible | None
-    """None where groups mattered to each other."""
+    totals: Totals | None
+    grounds: Grounds | None
+    """What all groups were judged by; None where one of them mattered to others: then nobody sleeps."""
+    awake: frozenset[GroupKey]
+    """Groups that take part in the next round in any case: all others sleep."""
+    buckets: Buckets
+    longest_waiting: Mapping[str, GroupView]
+    """By queue the group that is asked first whether it gets a reservation."""
+    first_starving: Mapping[object, GroupView]
+    """By kind the first that looks for victims."""
+    idly_starving: Mapping[tuple[str, int], GroupView]
+    """By queue and priority a group for which nothing runs that might be one."""
+
+
+class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
+    """What one round hands to the next. All are equal, since no decision depends on them."""
+
+    judged: Judged
+    then: Memory | None
+    """What was known of those who slept in it; None: nobody did."""
+    groups: Mapping[GroupKey, GroupDecision]
+    """What is decided on all groups."""
+    lines: Mapping[str, Sequence[GroupView]]
+    """By queue the groups that are in line."""
     moments: Mapping[GroupKey, float]
     """By group when time alone could next change what is decided on it."""
 
-    @classmethod
-    def of(
-        cls,
-        judged: Judged,
-        groups: Mapping[GroupKey, GroupDecision],
-        lines: Mapping[str, Sequence[GroupView]],
-    ) -> "Memory":
-        round_ = judged.round_
-        budget, shortages = round_.budget, round_.shortages
-        totals = budget.totals.without_history() if budget.totals is not None else None
-        holds = shortages.hold_after(budget.takings)
-        waiting = Waiting(shortages, budget.planner.capacity, round_.snapshot) if holds else None
-        inadmissible = Inadmissible.of(judged, groups, lines)
-        return cls(round_.snapshot, totals, budget.shares.kept, waiting, inadmissible, round_.moments)
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.judged.round_.snapshot
 
-    def after(self, snapshot: Snapshot, waiting: Waiting) -> "Memory":
-        """The memory once nothing but room has changed."""
-        assert self.waiting is not None
-        more = self.waiting.tally.difference(waiting.tally)
-        totals = self.totals.after(snapshot.room, more) if self.totals is not None else None
-        inadmissible = self.inadmissible and self.inadmissible.after(self.snapshot.room, snapshot.room)
-        return Memory(snapshot, totals, self.shares, waiting, inadmissible, self.moments)
-
-    def after_partial(
-        self,
-        snapshot: Snapshot,
-        judged: Judged,
-        inadmissible: Inadmissible | None,
-        others: Mapping[GroupKey, object],
-    ) -> "Memory":
-        """The memory once a round without the groups of `others` has been added to it."""
-        assert self.inadmissible is not None
-        assert inadmissible is not None
-        budget, now = judged.round_.budget, judged.round_.shortages
-        totals = budget.planner.capacity.totals_of_all()
-        waiting = None
-        if self.waiting is not None and now.hold_after(budget.takings):
-            shortages = self.waiting.shortages.together_with(now, others)
-            waiting = Waiting(shortages, budget.planner.capacity, snapshot)
-        return Memory(
-            snapshot,
-            totals,
-            budget.shares.kept,
-            waiting,
-            inadmissible.no_longer_than(self.inadmissible.same_until),
-            {key: at for key, at in self.moments.items() if key in others} | judged.round_.moments,
-        )
-
-    def holds(self, snapshot: Snapshot, previous: Decisions) -> bool:
+    def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
         """Whether nothing has changed since, and no time has come that would change a decision."""
+        wake_at = inf if previous.wake_at is None else previous.wake_at
         return (
             snapshot.version == previous.version
             and not snapshot.touched
             and snapshot.groups is self.snapshot.groups
-            and self.is_same_time(snapshot, previous)
-        )
-
-    def is_same_time(self, snapshot: Snapshot, previous: Decisions) -> bool:
-        """Whether all that hangs on time, limits and the scheduler's attention is as it was."""
-        wake_at = inf if previous.wake_at is None else previous.wake_at
-        return (
-            self.snapshot.now <= snapshot.now < wake_at
+            and self.snapshot.now <= snapshot.now < wake_at
             and snapshot.limits is self.snapshot.limits
             and snapshot.attention == self.snapshot.attention
         )
 
+    @cached_property
+    def memory(self) -> Memory:
+        return _remembered(self)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Memory)
+        return isinstance(other, Notes)
 
     def __hash__(self) -> int:
         return 0
 
 
-def memory_of(previous: Decisions | None) -> Memory | None:
-    return previous.memory if previous is not None and isinstance(previous.memory, Memory) else None
+def notes_of(previous: Decisions | None) -> Notes | None:
+    return previous.memory if previous is not None and isinstance(previous.memory, Notes) else None
+
+
+def _remembered(notes: Notes) -> Memory:
+    judged, then, round_ = notes.judged, notes.then, notes.judged.round_
+    ours, snapshot, reservations, starving = (
+        round_.decided,
+        round_.snapshot,
+        judged.reservations,
+        judged.starving,
+    )
+    gone = [key for key in snapshot.touched if key not in snapshot.groups]
+    awake = {group.key for group in (*reservations.due, *starving.first.values())}
+    awake |= {key for key in ours if not _may_sleep(judged, snapshot.groups[key], notes.groups[key])}
+    reads, base = round_.reads, round_.budget.planner.capacity.all_known()
+    lie_in = {key: kind for key in ours if key not in awake and (kind := reads.kind_of.get(key)) is not None}
+    lie_in = {key: kind for key, kind in lie_in.items() if reads.by_kind[kind]}
+    buckets = (Buckets({}, {}) if then is None else then.buckets).after(lie_in, (*ours, *gone), reads)
+    longest, idle = reservations.longest_waiting, starving.idle
+    if then is not None:
+        asleep = {queue: group for queue, group in then.longest_waiting.items() if group.key not in ours}
+        longest = {**longest, **asleep}
+        rest = [group for group in then.first_starving.values() if not starving.may_find(group, ALL_CAUSES)]
+        idle = {**then.idly_starving, **{(group.queue, group.priority): group for group in rest}, **idle}
+    if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(buckets.read):
+        read = (
+            *buckets.read.values(),
+            *reads.by_kind.values(),
+        )  # most of these shapes are of groups long gone
+        base = base.only({topic for topics in read for topic in topics if isinstance(topic, Shape)})
+    is_calm = judged.is_calm and base is not None
+    grounds = Grounds.of(round_, reservations.in_force, base) if is_calm and base is not None else None
+    return Memory(snapshot, base, grounds, frozenset(awake), buckets, longest, starving.first, idle)
+
+
+def _may_sleep(judged: Judged, group: GroupView, decision: GroupDecision) -> bool:
+    """Whether a group rests or only waits, has nothing, and is asked nothing for others."""
+    if decision.fault or at_rest(group) is not None:
+        return not decision.fault
+    queue = judged.round_.snapshot.queues.get(group.queue)
+    has_room = group.placed or group.pinned or group.planned or group.departing
+    was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared
+    changes = decision.undo or decision.failed or decision.moved
+    return (
+        decision.verdict is Verdict.WAITING
+        and state_of(group) is State.WAITING
+        and queue is not None
+        and lets_all_pass(queue.record)
+        and not (has_room or group.start.reservation or group.start.reclaim)
+        and not (was_given or changes)
+        and group.start.places_since is None
+        and not group.job.least  # it would be judged by several sizes
+        and not group.once(may_choose)
+        and group.key not in judged.round_.costly  # without it, others of its namespace could cost more
+        # others of its kind may outrun it
+        and not (judged.reservations.in_force and group.spec.run_time is not None)
+    )

@@ -106,7 +106,6 @@ class StrictPriority(Traverse):
     def backs_off(self, group: GroupView) -> bool:
         if group.is_on_nodes or group.start.failure == TOO_DEAR or not super().backs_off(group):
             return super().backs_off(group)
-        self._round.shortages.are_all = False  # any event that frees something needs a round
         freed_at = self._round.snapshot.freed.for_group(group.key)
         return freed_at <= failed_at(group, self._round.limits)
 
@@ -175,7 +174,7 @@ class Strategies:
     def _newest_rotations(self) -> dict[str, int]:
         """By queue, of the groups that wait."""
         newest: dict[str, int] = {}
-        for group in self._round.snapshot.groups.values():
+        for group in self._round.groups.values():
             own = group.start.rotation
             if own is not None and own > newest.get(group.queue, 0) and state_of(group) is State.WAITING:
                 newest[group.queue] = own

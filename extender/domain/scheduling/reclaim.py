@@ -7,7 +7,8 @@ when it needs no room any more, or when nobody is left to make way or the time i
 start."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -54,7 +55,6 @@ def keep(round_: Round, waiting: Iterable[GroupView]) -> list[GroupView]:
     """Hold the room that is being taken back, and start the groups that have it by now. Returns the others,
     which are still to be judged."""
     groups, budget = list(waiting), round_.budget
-    round_.shortages.are_all = False
     kept: list[GroupView] = []
     for group in groups:
         if group.key in round_.reclaims:
@@ -159,29 +159,33 @@ def is_limited(round_: Round, group: GroupView) -> bool:
 # ---- beginning
 
 
-def begin(round_: Round, lending: Lending) -> list[GroupView]:
-    """Find victims for groups that starve, in their order; a bounded number of searches. Returns the first of
-    each kind of them: what they do not find, no other of their kind does."""
+class Starving(NamedTuple):
+    """Groups that look for victims. What the first of a kind does not find, no other of its kind does."""
+
+    first: Mapping[object, GroupView]
+    """By kind its first group, of those for which anything runs that might be a victim."""
+    idle: Mapping[tuple[str, int], GroupView]
+    """By queue and priority a group for which nothing does."""
+    may_find: Callable[[GroupView, tuple[EvictionCause, ...]], bool]
+    """Whether anything runs that might be a victim, by some rules."""
+
+
+NOBODY_STARVES = Starving({}, {}, lambda *_: False)
+
+
+def begin(round_: Round, lending: Lending) -> Starving:
+    """Find victims for groups that starve, in their order; a bounded number of searches."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
-    queues, starving = round_.snapshot.queues, _starving(round_)
-    # Whether a pod that is not ours would be a victim if one of priority 0 came.
-    round_.shortages.minds_others = any(
-        group.priority > 0 and group.preempts and queues[group.queue].record.preemption.unmanaged
-        for group in starving
-    )
-    seeking, first = _in_order(round_, filter(candidates.may_exist_for, starving)), _first(round_, starving)
-    if not seeking or places <= 0:
-        return first
-    mark = round_.budget.journal.mark()
-    _Searches(round_, lending, candidates).begin(seeking, places)
-    round_.budget.journal.roll_back(mark)
-    round_.shortages.minds_disruptions = candidates.disruptions.matter
-    return first
-
-
-def next_turn(now: float) -> float:
-    """When others have their turn to look for victims: with the next second."""
-    return int(now) + 1.0
+    starving = _starving(round_)
+    idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
+    may_find = [group for group in starving if (group.queue, group.priority) not in idle]
+    found = Starving(_first(round_, may_find), idle, candidates.may_exist_for)
+    seeking = _in_order(round_, may_find)
+    if seeking and places > 0:
+        mark = round_.budget.journal.mark()
+        _Searches(round_, lending, candidates).begin(seeking, places)
+        round_.budget.journal.roll_back(mark)
+    return found
 
 
 def _starving(round_: Round) -> list[GroupView]:
@@ -199,7 +203,7 @@ def _starving(round_: Round) -> list[GroupView]:
     return starving
 
 
-def _first(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
+def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView]:
     """The first of each kind: of one queue and priority, that miss the same for the same reason. A group that
     has taken room from others is of its own kind, since these do not give to it again."""
     first: dict[object, GroupView] = {}
@@ -209,7 +213,7 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
         kind = group.key if group.history.took_from else alike
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
-    return list(first.values())
+    return first
 
 
 def _in_order(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
@@ -261,7 +265,7 @@ class _Searches:
             with Guard(self._round, group):
                 if self._may_find(group):
                     starving.append(group)
-        first = {group.key for group in _first(self._round, starving)}
+        first = {group.key for group in _first(self._round, starving).values()}
         kinds = [group for group in starving if group.key in first]  # the first of each kind, in their order
         if len(kinds) > _SEARCHES:  # the first ones first; the others get their searches in turn
             head, rest = kinds[:_IN_TURN], kinds[_IN_TURN:]
@@ -284,10 +288,9 @@ class _Searches:
 
     def _come_back(self, kinds: int) -> None:
         """With each second others have their turn, until all have had one since anything changed."""
-        self._round.shortages.seek_in_turn = True
         snapshot = self._round.snapshot
         if (int(snapshot.now) - int(snapshot.changed_at)) * _IN_TURN < kinds - _IN_TURN:
-            self._round.look_again_at(next_turn(snapshot.now))
+            self._round.look_again_at(int(snapshot.now) + 1.0)
 
     def _try(self, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""
@@ -352,7 +355,6 @@ class _Searches:
         detail = _detail(round_, victims, until)
         reclaim = Reclaim(victims, found.plan, since, until, detail)
         round_.is_due(until)
-        round_.shortages.are_all = False
         round_.has_begun_reclaim = True
         round_.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(round_, group, reclaim)

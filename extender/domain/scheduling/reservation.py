@@ -14,10 +14,10 @@ A group that would bring its queue above its share reserves nothing against grou
 within theirs."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import AbstractContextManager
 from functools import cached_property
-from math import floor, inf, log2
+from math import floor, inf, log2, nextafter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -38,6 +38,8 @@ _FAR = 6.0  # times as long as room is kept: in front of starts so far away, unk
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
 _MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
+RESERVED = "reserved"
+"""The topic of what is read of the reservations."""
 InForce = Mapping[GroupKey, tuple[Reservation, bytes, bool]]
 """By group its reservation, the amounts that are kept for it, and whether it is above its queue's share."""
 
@@ -55,12 +57,10 @@ class Reservations:
         self._given_back: GivenBackCounts = {}
         # without reservations, while room is as then
         self._free: tuple[CapacityCounts, Planner] | None = None
-        self.mattered = False
-        """Whether a reservation, or that none could be made, was part of what has been decided."""
-        self.longest_waiting: list[GroupView] = []
+        self.longest_waiting: Mapping[str, GroupView] = {}
         """By queue the group that is asked first whether it gets a reservation, once all are judged."""
-        self.same_until = inf
-        """Until when each group may pass the same reservations as now."""
+        self.due: list[GroupView] = []
+        """Of these, those that have waited too long."""
 
     # ---- the reservations there are
 
@@ -71,7 +71,6 @@ class Reservations:
     def begin(self, waiting: Iterable[GroupView]) -> None:
         """Keep the room of those of `waiting` that have a reservation."""
         holders = [_as_reserved(group) for group in waiting if group.start.reservation is not None]
-        self.mattered = bool(holders)
         for group in sorted(holders, key=_oldest_first)[: self._round.limits.reservations]:
             with Guard(self._round, group):
                 reservation = self._renewed(group)
@@ -153,6 +152,7 @@ class Reservations:
     def may_backfill(self, group: GroupView) -> list[KeptRoom]:
         """The reservations in front of which a group may start: since it ends before that, or because it is
         within its share and they are not."""
+        self._round.reads.note(RESERVED)
         if not self._kept:
             return []
         seconds, now = self._forecast.times.of(group), self._round.snapshot.now
@@ -161,7 +161,7 @@ class Reservations:
         for kept in self._kept.values():
             until = kept.reservation.passable_until
             if until is not None and end <= until:
-                self.same_until = min(self.same_until, now + until - end)
+                self._round.look_again_at(nextafter(now + until - end, inf))
                 passed.append(kept)
             elif (
                 not self._is_lent and kept.group.key in self._above_share and kept.group.queue != group.queue
@@ -182,6 +182,7 @@ class Reservations:
     def holding_up(self, wanted: Missing) -> str:
         """Whose reservations keep members from starting, as text; empty where they would find no room without
         them either."""
+        self._round.reads.note(RESERVED)
         if not self._kept:
             return ""
         fits = self._fits_without.get(wanted.signature)  # room only shrinks in a round: once not, never
@@ -219,26 +220,29 @@ class Reservations:
             self._lacking[group.queue].append(group)
         return decision
 
+    @property
+    def lacking(self) -> Set[tuple[str, GroupKey]]:
+        """Those that might get one, with their queue."""
+        return {(queue, group.key) for queue, line in self._lacking.items() for group in line}
+
     def make(self) -> None:
         """At the end of a round one more reservation is made, which counts from the next one on."""
         round_, queues = self._round, self._round.snapshot.queues
         served = {group.queue for group, _ in self._reserved.values()}
-        self.longest_waiting = [min(line, key=_longest_wait_first) for line in self._lacking.values()]
-        due: list[GroupView] = []
-        for group in self.longest_waiting:
+        self.longest_waiting = {
+            queue: min(line, key=_longest_wait_first) for queue, line in self._lacking.items()
+        }
+        for group in self.longest_waiting.values():
             with Guard(round_, group):  # whether it has waited for longer than its queue lets a group wait
                 since = round_.snapshot.moment(ready_since(group))
-                if (
-                    round_.is_due(since + queues[group.queue].record.reserve_after)
-                    and group.queue not in served
-                ):
-                    due.append(group)
-        if not due or len(self._reserved) >= round_.limits.reservations:
+                until = since + queues[group.queue].record.reserve_after
+                if group.queue not in served and round_.is_due(until):
+                    self.due.append(group)
+        if not self.due or len(self._reserved) >= round_.limits.reservations:
             return
-        self.mattered = True
         if self._must_wait():
             return
-        for group in sorted(due, key=_longest_wait_first):
+        for group in sorted(self.due, key=_longest_wait_first):
             with Guard(round_, group):
                 if not round_.could_stand_alone(missing(group)):
                     continue

@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -11,9 +11,9 @@ from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.states import wish
-from extender.domain.scheduling.memory import Judged, Memory
-from extender.domain.scheduling.order import Rank
-from extender.domain.scheduling.round import Round, broken
+from extender.domain.scheduling.memory import Judged, Notes
+from extender.domain.scheduling.round import NOBODY, Round, broken
+from extender.domain.scheduling.sleepers import Sleepers
 from extender.domain.snapshot.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import Life, Phase, life_of
@@ -108,12 +108,44 @@ _NOT_IN_LINE = (
 
 class Positions(NamedTuple):
     of: Mapping[GroupKey, int]
-    """By group its place, 1 for the next one."""
+    """By group its place, 1 for the next one; in lines that have not changed, only of those that were
+    judged."""
     lines: Mapping[str, Sequence[GroupView]]
     """By queue the groups that are in line, in their order."""
 
 
-def positions_of(judged: Judged) -> Positions:
+def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
+    """Sleepers keep their place among those that were judged. A line in which none of these has changed stays
+    the same object."""
+    notes, now = sleepers.notes, _lines_of(judged)
+    if notes is None or sleepers.then is None:
+        return Positions(_places(now.values()), now)
+    before, ours = sleepers.before.groups, judged.round_.decided
+    were_in: dict[str, list[GroupView]] = {}
+    for key in {*ours, *sleepers.snapshot.touched}:
+        if (was := before.get(key)) is not None and was.position:
+            were_in.setdefault(was.queue, []).append(notes.snapshot.groups[key])
+    lines: Mapping[str, Sequence[GroupView]] = notes.lines
+    renewed: dict[GroupKey, int] = {}
+    for queue in now.keys() | were_in.keys():
+        line, judged_now, judged_then = lines.get(queue, ()), now.get(queue, ()), were_in.get(queue, ())
+        is_same = set(judged_now) == set(judged_then)
+        if len(judged_then) < len(line) and is_same:
+            renewed |= {group.key: before[group.key].position for group in judged_now}
+            continue
+        gone = {group.key for group in judged_then}
+        both = [group for group in line if group.key not in gone]
+        if not both:
+            both = list(judged_now)
+        else:
+            for group in judged_now:
+                insort(both, group, key=judged.strategies.rank)
+        lines = {**lines, queue: both}
+        renewed |= _places([both])
+    return Positions(renewed, lines)
+
+
+def _lines_of(judged: Judged) -> dict[str, Sequence[GroupView]]:
     """Those that back off were not judged, unless they let none pass; they are put in between."""
     round_, rank = judged.round_, judged.strategies.rank
     backing_off: dict[str, list[GroupView]] = {}
@@ -126,29 +158,7 @@ def positions_of(judged: Judged) -> Positions:
         if queue in backing_off:
             line = sorted({*line, *backing_off[queue]}, key=rank)
         lines[queue] = [group for group in line if _is_in_line(round_.decided[group.key])]
-    return Positions(_places(lines.values()), lines)
-
-
-def merged(
-    now: Positions,
-    before: Mapping[str, Sequence[GroupView]],
-    not_judged: Container[GroupKey],
-    rank: Callable[[GroupView], Rank],
-) -> Positions:
-    """The same with the groups that were not judged, in the lines of `before`. A line in which nobody else
-    has changed stays the same object; only in others there are new places."""
-    lines: dict[str, Sequence[GroupView]] = {}
-    for queue in now.lines.keys() | before.keys():
-        line, ours = before.get(queue, ()), now.lines.get(queue, ())
-        if [group for group in line if group.key not in not_judged] == list(ours):
-            lines[queue] = line
-            continue
-        both = [group for group in line if group.key in not_judged]
-        for group in ours:
-            insort(both, group, key=rank)
-        lines[queue] = both
-    renewed = (line for queue, line in lines.items() if line is not before.get(queue))
-    return Positions(_places(renewed), lines)
+    return lines
 
 
 def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:
@@ -173,49 +183,63 @@ T = TypeVar("T")
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
 
 
-def decisions_of(judged: Judged, previous: Decisions | None, positions: Positions) -> Decisions:
-    """Decisions that say the same as before are the same objects, so that readers can skip them."""
-    before, round_ = previous or Decisions(), judged.round_
-    groups = completed(round_, before, positions.of)
-    return assembled(round_, before, groups, positions, Memory.of(judged, groups, positions.lines))
-
-
-def completed(
-    round_: Round, before: Decisions, places: Mapping[GroupKey, int]
-) -> dict[GroupKey, GroupDecision]:
-    """What was decided in a round, with what belongs to it."""
-    groups = round_.snapshot.groups
-    return {
-        key: _same(before.groups.get(key), _completed(groups[key], decision, places.get(key, 0)))
-        for key, decision in round_.decided.items()
-    }
-
-
-def assembled(
-    round_: Round,
-    before: Decisions,
-    groups: Mapping[GroupKey, GroupDecision],
-    positions: Positions,
-    memory: Memory,
-) -> Decisions:
-    """`groups`: of all groups, whether they were judged in this round or not."""
-    snapshot, known, touched = round_.snapshot, before.groups, round_.snapshot.touched
-    there = [key for key, decision in groups.items() if key in touched or known.get(key) is not decision]
-    turned = there + sorted((known.keys() | touched) - groups.keys())  # depends on nothing but the decisions
-    counts = recount(before.counts, before.groups, groups, turned, in_queue)
+def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
+    """What was decided in a round, and before on those who slept. Where it says the same as before, it is the
+    same object, so that readers can skip them."""
+    round_, before, snapshot = judged.round_, sleepers.before, sleepers.snapshot
+    positions, touched = positions_of(judged, sleepers), snapshot.touched
+    known = before.groups
+    now: dict[GroupKey, GroupDecision] = {}  # on whom anything may be decided otherwise than before
+    if sleepers.then is not None:
+        now = {decision.key: decision for decision in sleepers.told(round_.decided)}
+        for key, place in positions.of.items():
+            decision = now.get(key) or known.get(key)
+            if decision is not None and key not in round_.decided and place != decision.position:
+                now[key] = replace(decision, position=place)
+    for key, decision in round_.decided.items():
+        completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
+        now[key] = _same(known.get(key), completed)
+    gone = {key for key in (known if sleepers.then is None else touched) if key not in snapshot.groups}
+    changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
+    groups: Mapping[GroupKey, GroupDecision] = now
+    if sleepers.then is not None:
+        left = {key: decision for key, decision in known.items() if key not in gone} if gone else known
+        groups = {**left, **changed} if changed else left
+    turned = [key for key in now if key in touched or key in changed]
+    turned += sorted(gone | (touched - now.keys()))  # depends on nothing but the decisions
+    counts = recount(before.counts, known, groups, turned, in_queue)
+    moments, wake_at = _moments(round_, sleepers, gone)
     return Decisions(
         version=snapshot.version,
         groups=groups,
-        queues=_queues(round_, counts, before.queues, positions),
-        wake_at=min(memory.moments.values(), default=None),
+        queues=_queues(sleepers, round_, counts, positions),
+        wake_at=wake_at,
         orphans=snapshot.orphans,
         evictions=round_.evictions,
         counts=counts,
-        local_counts=recount(before.local_counts, before.groups, groups, turned, in_local_queue),
+        local_counts=recount(before.local_counts, known, groups, turned, in_local_queue),
         serial=before.serial + 1,
         turned=turned,
-        memory=memory,
+        memory=Notes(judged, sleepers.then, groups, positions.lines, moments),
     )
+
+
+def _moments(
+    round_: Round, sleepers: Sleepers, gone: Set[GroupKey]
+) -> tuple[Mapping[GroupKey, float], float | None]:
+    """When time alone could next change what is decided on each group, and the first of these moments."""
+    moments, notes = round_.moments, sleepers.notes
+    if notes is None or sleepers.then is None:
+        return moments, min(moments.values(), default=None)
+    known, first = notes.moments, sleepers.before.wake_at
+    over = {key: known[key] for key in (*round_.decided, *gone, NOBODY) if key in known}
+    if over == moments:
+        return known, first
+    left = {key: at for key, at in known.items() if key not in over} if over.keys() - moments else known
+    now = {**left, **moments}
+    if first is None or first in over.values():  # it is looked for among thousands only then
+        return now, min(now.values(), default=None)
+    return now, min((first, *moments.values()))
 
 
 def _completed(group: GroupView, decision: GroupDecision, position: int) -> GroupDecision:
@@ -234,13 +258,17 @@ def _same(before: T | None, now: T) -> T:
 
 
 def _queues(
-    round_: Round,
-    counts: Mapping[Place, int],
-    before: Mapping[str, QueueDecision],
-    positions: Positions,
-) -> dict[str, QueueDecision]:
-    queues, shares = round_.snapshot.queues, round_.budget.shares
+    sleepers: Sleepers, round_: Round, counts: Mapping[Place, int], positions: Positions
+) -> Mapping[str, QueueDecision]:
+    queues, shares, before = round_.snapshot.queues, round_.budget.shares, sleepers.before.queues
     reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
+    then, notes = sleepers.then, sleepers.notes
+    is_any_reserved = reserved or any(made.reservation for made in before.values())
+    if then is not None and then.grounds is not None and notes is not None and not is_any_reserved:
+        is_alike = queues == then.snapshot.queues and counts == sleepers.before.counts
+        is_alike = is_alike and positions.lines == notes.lines
+        if is_alike and not any(shares.standing.queues_unlike(then.grounds.shares)):
+            return before
     columns = columns_by_queue(counts, queues, shares.tree.ancestry)
     requested = summed_up(shares.tree, {name: queue.requested for name, queue in queues.items()})
     decided: dict[str, QueueDecision] = {}

@@ -1,31 +1,27 @@
 """One round of decisions: the snapshot, the budget that is used up, and what has been decided so far."""
 
-from collections import Counter, defaultdict
-from collections.abc import Container, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePath
 from traceback import extract_tb
 from zlib import crc32
 
-import msgspec
-from msgspec.structs import replace
-
 from extender.api.keys import STOP_DRAIN
 from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.model.shapes import Shape
 from extender.domain.placement.affinity import TooDear
-from extender.domain.placement.capacity import KeptTotals
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.shares import KeptShares
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.domain.snapshot.wholeness import Missing, Signature
+from extender.domain.snapshot.wholeness import Missing
 
 _NOTHING: Mapping[Uid, str] = {}
+_NOBODY: Mapping[GroupKey, GroupDecision] = {}
 NOBODY = GroupKey("")
 # What judging may cost in one round, in looks at a node for a term: about 15 million a second.
 _MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 2e6, 4e6, 10e6
@@ -38,18 +34,27 @@ TOO_DEAR = (
 
 class Round:
     def __init__(
-        self, snapshot: Snapshot, totals: KeptTotals | None = None, shares: KeptShares | None = None
+        self,
+        snapshot: Snapshot,
+        groups: Mapping[GroupKey, GroupView] | None = None,
+        asleep: Mapping[GroupKey, GroupDecision] = _NOBODY,
+        shares: KeptShares | None = None,
     ) -> None:
-        """`totals` and `shares`: of an earlier round, to save work."""
+        """`groups`: those that take part, if not all; the others rest or only wait, and what was decided on
+        them is in `asleep`. `shares`: of an earlier round, to save work."""
         self.snapshot = snapshot
+        self.groups = snapshot.groups if groups is None else groups
         self.limits = snapshot.limits
-        self.budget = Budget(snapshot, totals, shares)
+        self.budget = Budget(snapshot, shares)
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.effort_left: defaultdict[str, float] = defaultdict(lambda: _MOST_OF_A_NAMESPACE)
         """By namespace what judging its groups may still cost in this round."""
-        self.shortages = Shortages()
+        self.costly: set[GroupKey] = set()
+        """Groups whose judging cost any of that."""
+        self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
+        self._asleep = asleep
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False
         """Whether room is being taken back for one more group."""
@@ -60,6 +65,10 @@ class Round:
         """The group that is judged now."""
         if snapshot.expires_at is not None:
             self.look_again_at(snapshot.expires_at)
+
+    def decision_on(self, group: GroupKey) -> GroupDecision | None:
+        """By now; that on a group which does not take part is known from before."""
+        return self.decided.get(group) or self._asleep.get(group)
 
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
@@ -82,7 +91,7 @@ class Round:
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
         """Room that is being taken back since an earlier round, by the group that it is for."""
-        found = ((key, getattr(group.start, "reclaim", None)) for key, group in self.snapshot.groups.items())
+        found = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
         return {key: reclaim for key, reclaim in found if reclaim is not None}
 
     @cached_property
@@ -104,14 +113,14 @@ class Round:
         drained = self.drained
         return {
             key: group
-            for key, group in self.snapshot.groups.items()
+            for key, group in self.groups.items()
             if group.queue in drained or (group.local_queue is not None and group.is_drained)
         }
 
     @cached_property
     def in_flight(self) -> int:
         """Pods that the scheduler has, or soon will have, on its hands for us."""
-        return sum(len(group.planned) + len(group.pinned) for group in self.snapshot.groups.values())
+        return sum(len(group.planned) + len(group.pinned) for group in self.groups.values())
 
     @cached_property
     def largest_offers(self) -> Mapping[str, int]:
@@ -149,7 +158,7 @@ class Guard:
     exceeded, the group backs off as after a failed start, with the reason TooComplex, and has more when its
     turn comes. The groups of a namespace share what may be spent in a round."""
 
-    __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_outer", "_round")
+    __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_outer", "_read", "_round")
 
     def __init__(self, round_: Round, group: GroupView, held: Mapping[Uid, str] = _NOTHING) -> None:
         self._round, self._group, self._held = round_, group, held
@@ -157,17 +166,20 @@ class Guard:
     def __enter__(self) -> None:
         round_ = self._round
         self._mark, self._outer = round_.journal.mark(), round_.judged
-        round_.judged = self._group.key
+        round_.judged, self._read = self._group.key, round_.reads.now
+        round_.reads.begin(self._group.key)
         shared = round_.effort_left[self._namespace]
         is_dear = getattr(self._group.start, "failure", "") == TOO_DEAR  # whatever is wrong with the group
         self._allowed = _MOST_ALONE if is_dear else min(_MOST, shared)
         self._left = round_.effort.allow(self._allowed)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
-        self._round.effort_left[self._namespace] -= self._allowed - self._round.effort.allow(self._left)
+        if spent := self._allowed - self._round.effort.allow(self._left):
+            self._round.effort_left[self._namespace] -= spent
+            self._round.costly.add(self._group.key)
         if isinstance(fault, TooDear):
             self._round.look_again_at(seldom(self._round, self._group))
-        self._round.judged = self._outer
+        self._round.judged, self._round.reads.now = self._outer, self._read
         if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
             return False
         round_, group, journal = self._round, self._group, self._round.journal
@@ -211,94 +223,3 @@ def broken(group: GroupView, fault: Exception) -> GroupDecision:
         detail,
         fault=f"{name}: {fault}{place}",
     )
-
-
-class Shortage(msgspec.Struct, frozen=True):
-    """What gangs that miss the same lack."""
-
-    shapes: Counter[Shape]
-    """What they miss."""
-    why: tuple[Reason, str]
-    """The reason, and the numbers behind it."""
-    groups: list[GroupKey]
-    """Those that wait with just these words."""
-    is_quoted: bool = False
-    """Whether others wait, too, whose words contain these: they are those of one flavor of several."""
-
-    def only(self, groups: Container[GroupKey]) -> "Shortage":
-        """The same for no others than `groups`."""
-        return replace(self, groups=[key for key in self.groups if key in groups])
-
-    def and_of(self, other: "Shortage | None") -> "Shortage":
-        """The same for the groups of `other`, too."""
-        if other is None:
-            return self
-        quoted = self.is_quoted or other.is_quoted
-        return replace(self, groups=[*other.groups, *self.groups], is_quoted=quoted)
-
-
-class Shortages:
-    """Gangs that wait because all nodes have room for fewer members of some shape than they miss.
-
-    On a full cluster that is nearly all that waits. What is decided on them stands until there is more room
-    for these shapes, so that it can be carried over when room comes or goes elsewhere."""
-
-    def __init__(self) -> None:
-        self.known: dict[Signature, Shortage] = {}
-        self.are_all = True
-        """Whether nothing else depended on how much room there is."""
-        self.keeps_first_room = False
-        """Whether there was no room to keep for groups that have a claim on it: the first that comes would be
-        kept, not lent."""
-        self.minds_others = False
-        """Whether a group that starves may take the room of pods that are not ours."""
-        self.minds_disruptions = False
-        """Whether a group that starves may take the room of pods that disruption budgets cover."""
-        self.seek_in_turn = False
-        """Whether more groups look for victims than can in one round: after any change all of them have their
-        turn once more."""
-        self._takings: int | None = None
-
-    def note(
-        self,
-        signature: Signature | None,
-        shapes: Counter[Shape],
-        why: tuple[Reason, str],
-        takings: int,
-        is_quoted: bool = False,
-    ) -> None:
-        """Gangs of a signature lack room, after room was taken so often in this round."""
-        if signature is None or self._takings not in (None, takings):
-            self.are_all = False
-            return
-        self._takings = takings
-        self.known.setdefault(signature, Shortage(shapes, why, [], is_quoted))
-
-    def add(self, signature: Signature, group: GroupKey) -> None:
-        """A group waits for room."""
-        shortage = self.known.get(signature)
-        if shortage is None:
-            self.are_all = False
-        else:
-            shortage.groups.append(group)
-
-    def hold_after(self, takings: int) -> bool:
-        """Whether they still stood when the round ended, when room had been taken so often."""
-        return self.are_all and self._takings in (None, takings)
-
-    def together_with(self, now: "Shortages", others: Container[GroupKey]) -> "Shortages":
-        """Those of a round in which `others` of these groups were not judged, together with theirs."""
-        both = {signature: shortage.only(others) for signature, shortage in self.known.items()}
-        for signature, shortage in now.known.items():
-            both[signature] = shortage.and_of(both.get(signature))
-        later = now.with_numbers({key: of for key, of in both.items() if of.groups or of.is_quoted})
-        later.keeps_first_room |= self.keeps_first_room
-        return later
-
-    def with_numbers(self, known: dict[Signature, Shortage]) -> "Shortages":
-        """The same gangs with other numbers."""
-        later = Shortages()
-        later.known, later.keeps_first_room, later._takings = known, self.keeps_first_room, self._takings
-        later.minds_others, later.minds_disruptions = self.minds_others, self.minds_disruptions
-        later.seek_in_turn = self.seek_in_turn
-        return later

@@ -4,16 +4,15 @@ Amounts of a queue are sums over it and the queues below it. A queue that has ot
 groups at a seat among them; a group is judged there by its share, and on the whole way up to root by
 ceilings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from extender.domain.model.resources import PODS, Resources, show
-from extender.domain.placement.planner import Journal
+from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Division, Holdings
 from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions, exceeded, share
 from extender.domain.queues.share_tree import TOP, QueueDemand
@@ -31,16 +30,13 @@ class Standing(NamedTuple):
     division: Division
     holdings: Holdings
 
-    def is_alike(self, other: "Standing") -> bool:
-        """Whether all is the same but for what queues deserve."""
-        return self.division.is_alike(other.division) and self.holdings.are_alike(other.holdings)
-
-    def deserving_otherwise(self, other: "Standing") -> Iterator[str]:
-        """The queues whose own groups deserve more or less than there of what is shared."""
-        shared = [column for column, name in enumerate(self.division.names) if name not in _NOT_SHARED]
-        deserved, then = self.division.deserved[:, shared], other.division.deserved[:, shared]
-        differs = np.any(deserved != then, axis=1)
-        return (queue for queue, seat in self.division.tree.seat.items() if differs[seat])
+    def queues_unlike(self, before: "Standing") -> Iterable[str]:
+        """The queues that deserve, may hold or hold something else than `before`, or below others that do."""
+        tree, division = self.division.tree, self.division
+        if not division.is_comparable_with(before.division):
+            return tree.seat
+        unlike = division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
+        return [queue for queue in tree.seat if not unlike.isdisjoint(tree.path(queue))] if unlike else ()
 
     def is_above_share(self, queue: str, asked: Resources) -> bool:
         seat = self.division.tree.seat[queue]
@@ -69,11 +65,12 @@ class QueueShares:
         self._division = self.kept.division
         self._holdings = self.kept.holdings.copy()
         self.standing = Standing(self._division, self._holdings)
-        """By now; never changed, if nothing is taken any more."""
+        """By now."""
         self._ceilings: dict[int, Portions] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
         self._slacks: dict[str, dict[str, float]] = {}
         self._journal = Journal() if journal is None else journal
+        self.reads = self._journal.reads
 
     # ---- taking
 
@@ -89,6 +86,7 @@ class QueueShares:
 
     # ---- looking
 
+    @read
     def held(self, queue: str) -> Resources:
         """What a queue and those below it hold by now."""
         return self._holdings.held(self.tree.node[queue]) if queue in self.tree.node else {}
@@ -97,6 +95,7 @@ class QueueShares:
         """What a queue and those below it held when the round began."""
         return self.kept.holdings.held(self.tree.node[queue])
 
+    @read
     def of(self, queue: str) -> float:
         """How much of what it deserves a queue holds."""
         return self.of_node(self.tree.node[queue])
@@ -106,6 +105,7 @@ class QueueShares:
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
 
+    @read
     def deserved(self, queue: str) -> Portions:
         """What a queue deserves: nothing where there is no such queue."""
         return self.standing.deserved_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
@@ -124,6 +124,7 @@ class QueueShares:
 
     # ---- the share gate
 
+    @read
     def is_above_share(self, queue: str, asked: Resources) -> bool:
         return self.standing.is_above_share(queue, asked)
 
@@ -138,6 +139,7 @@ class QueueShares:
 
     # ---- ceilings, all the way up
 
+    @read
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """How many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
@@ -154,12 +156,14 @@ class QueueShares:
                 unused += self._holdings.unused(node, name)
         return int(most)
 
+    @read
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
         """Whether `asked` is above the ceiling even if no queue held anything."""
         seat = self.tree.seat[queue]
         potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
         return bool(exceeded(self.standing.there(asked), {}, potential))
 
+    @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
         would not."""

@@ -23,7 +23,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import runs
 from extender.domain.snapshot.wholeness import whole
 
-_ALL = tuple(EvictionCause)
+ALL_CAUSES = tuple(EvictionCause)
 
 # ---- groups that are evicted whole
 
@@ -69,7 +69,6 @@ def drain(round_: Round) -> None:
     by_queue: dict[str, list[GroupView]] = {}
     for group in round_.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
-    round_.shortages.are_all = False  # the next ones go in another round
     for groups in by_queue.values():
         groups.sort(key=_first_to_go)
         may_go = round_.limits.drain - sum(group.leaving for group in groups)
@@ -178,7 +177,7 @@ class Candidates:
         budgets = self._round.snapshot.disruption_budgets
         return Disruptions(budgets, to_be_evicted(self._round) if budgets else ())
 
-    def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = _ALL) -> bool:
+    def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
         """False: nothing runs that any of these rules could find. Cheap, since it is asked of all groups that
         wait."""
         alike = group.queue, group.priority, causes
@@ -194,14 +193,9 @@ class Candidates:
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
             case EvictionCause.UNMANAGED:
-                return rules.unmanaged and group.priority > self._lowest
+                return rules.unmanaged and group.priority > self._round.snapshot.others.lowest_priority
             case _:
                 return False
-
-    @cached_property
-    def _lowest(self) -> float:
-        """The lowest priority of pods that are not ours."""
-        return min(self._others, default=inf)
 
     def _lowest_in(self, queue: str) -> float:
         """The lowest priority of the groups of a queue that run and allow to be evicted."""
@@ -307,7 +301,7 @@ class Candidates:
         return by_queue
 
     def _may_be_victim(self, group: GroupView) -> bool:
-        decision = self._round.decided.get(group.key)
+        decision = self._round.decision_on(group.key)
         if decision is None or decision.plan or decision.fault:
             return False
         has_room = runs(group) and bool(group.once(standing))

@@ -2,7 +2,9 @@
 several times a second."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import chain
+from math import inf
 from zlib import crc32
 
 from extender.domain.model.records import PodRecord, Uid
@@ -18,6 +20,7 @@ class OtherPods:
         self.leaving: Mapping[Uid, PodRecord] = _NONE
         """Those that are being deleted."""
         self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NONE,) * _PARTS
+        self._lowest: tuple[float, ...] = (inf,) * _PARTS
 
     def with_changes(self, changes: Mapping[Uid, PodRecord | None]) -> "OtherPods":
         """The same with other records of some pods; None for one that is gone."""
@@ -33,8 +36,17 @@ class OtherPods:
                 copied[number][uid] = pod
             if pod is not None and pod.deleting:
                 leaving[uid] = pod
-        later.leaving, later._parts = leaving, tuple(parts)
+        lowest = list(self._lowest)
+        for number, part in copied.items():
+            movable = (pod for pod in part.values() if pod.may_be_evicted and not pod.deleting)
+            lowest[number] = min((pod.priority for pod in movable), default=inf)
+        later.leaving, later._parts, later._lowest = leaving, tuple(parts), tuple(lowest)
         return later
+
+    @cached_property
+    def lowest_priority(self) -> float:
+        """Of those that may be evicted; inf: there are none."""
+        return min(self._lowest)
 
     def get(self, uid: Uid) -> PodRecord | None:
         return self._parts[_part_of(uid)].get(uid)

@@ -1,0 +1,143 @@
+"""How many pods of each shape all nodes have room for, and how much is left on them together, kept from round
+to round: an event changes one row of many thousands, and the totals by that. Only for shapes that the
+scheduler refuses nowhere."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from extender.domain.model.resources import three_digits
+from extender.domain.model.shapes import Shape
+from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
+
+FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
+_UNBOUNDED = np.iinfo(np.int64).max
+PLACES = "places"
+"""The topic of what is read of single nodes."""
+Alike = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
+
+
+class Left(NamedTuple):
+    """What is read of a resource, with three digits, on all nodes that suit any of some shapes."""
+
+    alike: Alike
+    resource: str
+
+
+def alike(shapes: Iterable[Shape]) -> Alike:
+    return frozenset(shape.suits.key for shape in shapes)
+
+
+class Totals:
+    """`room` is never changed; a round adds what it counts by that room to `pods` and `left`."""
+
+    def __init__(self, room: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
+        self.room = room
+        self.pods: dict[Shape, int] = {}
+        """How many pods of a shape there is room for."""
+        self.left: dict[Alike, tuple[Sequence[Shape], Mapping[str, int]]] = {}
+        """What is left on the nodes that suit any of these shapes."""
+        self.changed: Sequence[Hashable] | None = None
+        """What is read otherwise than by the totals of which these are the next ones; None where they were
+        counted anew."""
+        self._table = _ShapeTable((), dimensions, nodes)
+
+    def belongs_to(self, dimensions: Sequence[str], nodes: NodeTable) -> bool:
+        return self._table.nodes is nodes and self._table.dimensions == tuple(dimensions)
+
+    def rows_unlike(self, room: AmountRows) -> Rows:
+        return np.flatnonzero((self.room != room).any(axis=1))
+
+    def after(self, room: AmountRows) -> "Totals | None":
+        """The totals of another room, in the same dimensions of the same nodes; None where they are to be
+        counted anew."""
+        rows = self.rows_unlike(room)
+        if len(rows) > min(FEW, len(room)):
+            return None
+        later, table = Totals(room, (), self._table.nodes), self._table.with_all(self.pods)
+        later._table = table
+        then, now = self.room[rows], room[rows]
+        later.pods = dict(self.pods)
+        more = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
+        recounted = [shape for n in np.flatnonzero(more).tolist() if (shape := table.shapes[n]) in self.pods]
+        later.pods.update((shape, self.pods[shape] + int(more[table.number[shape]])) for shape in recounted)
+        later.left = dict(self.left)
+        for key, (shapes, amounts) in self.left.items() if len(rows) else ():
+            difference = np.maximum(now, 0) - np.maximum(then, 0)
+            later.left[key] = shapes, table.add(amounts, shapes, rows, difference)
+        later.changed = (*recounted, *later._read_otherwise(self), *(PLACES,) * bool(len(rows)))
+        return later
+
+    def _read_otherwise(self, before: "Totals") -> Iterator[Hashable]:
+        for key, (_, amounts) in self.left.items():
+            if amounts is not (then := before.left[key][1]):
+                for name, amount in amounts.items():
+                    if three_digits(name, amount) != three_digits(name, then[name]):
+                        yield Left(key, name)
+
+    def only(self, shapes: Iterable[Shape]) -> "Totals":
+        """The same without what is known of other shapes."""
+        later = Totals(self.room, self._table.dimensions, self._table.nodes)
+        later.pods = {shape: self.pods[shape] for shape in shapes if shape in self.pods}
+        return later
+
+
+class _ShapeTable:
+    """The requests of shapes, one row per shape, so that all of them are counted at once. Never changed."""
+
+    def __init__(self, shapes: Sequence[Shape], dimensions: Sequence[str], nodes: NodeTable) -> None:
+        self.shapes = tuple(shapes)
+        self.number = {shape: number for number, shape in enumerate(shapes)}
+        self.dimensions = tuple(dimensions)
+        self.nodes = nodes
+        self._columns = {name: column for column, name in enumerate(dimensions)}
+        self._asked = np.zeros((len(shapes), len(dimensions)), dtype=np.int64)
+        self._is_offered = np.ones(len(shapes), np.bool_)
+        for row, shape in enumerate(shapes):
+            self._is_offered[row] = shape.requests.keys() <= self._columns.keys()
+            for name, amount in shape.requests.items() if self._is_offered[row] else ():
+                self._asked[row, self._columns[name]] = amount
+        kinds: dict[object, int] = {}  # shapes of a kind suit the same nodes
+        self._kinds = np.array([kinds.setdefault(shape.suits.key, len(kinds)) for shape in shapes], np.intp)
+        self._examples = [shapes[row] for row in np.unique(self._kinds, return_index=True)[1].tolist()]
+
+    def with_all(self, shapes: Mapping[Shape, object]) -> "_ShapeTable":
+        """A table of these shapes, too."""
+        more = shapes.keys() - self.number.keys()
+        if not more:
+            return self
+        added = _ShapeTable(tuple(more), self.dimensions, self.nodes)
+        later = _ShapeTable((), self.dimensions, self.nodes)
+        later.shapes = self.shapes + added.shapes
+        later.number = self.number | {
+            shape: len(self.number) + number for shape, number in added.number.items()
+        }
+        later._asked = np.concatenate([self._asked, added._asked])
+        later._is_offered = np.concatenate([self._is_offered, added._is_offered])
+        later._kinds = np.concatenate([self._kinds, added._kinds + len(self._examples)])
+        later._examples = self._examples + added._examples
+        return later
+
+    def count(self, rows: Rows, left: AmountRows) -> Rows:
+        """How many pods of each shape fit on `rows`, with the amounts `left` on them."""
+        asked, sums = self._asked, np.zeros(len(self.shapes), dtype=np.int64)
+        masks = [self.nodes.suitable(shape) for shape in self._examples]
+        for number, row in enumerate(rows.tolist()):
+            fits = np.where(asked > 0, left[number] // np.maximum(asked, 1), _UNBOUNDED).min(
+                axis=1, initial=_UNBOUNDED
+            )
+            suits = np.array([mask[row] for mask in masks], np.bool_)[self._kinds]
+            sums += np.where(self._is_offered & suits, np.maximum(fits, 0), 0)
+        return sums
+
+    def add(
+        self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, difference: AmountRows
+    ) -> Mapping[str, int]:
+        """`sums`, which are left on the nodes that suit any of `shapes`, with `difference` added on
+        `rows`."""
+        suitable = np.logical_or.reduce([self.nodes.suitable(shape)[rows] for shape in shapes])
+        more = difference[suitable].sum(axis=0)
+        if not more.any():
+            return sums
+        return {name: n + int(more[self._columns[name]]) for name, n in sums.items()}

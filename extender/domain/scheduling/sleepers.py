@@ -1,0 +1,261 @@
+"""Who sleeps: groups that a round need not judge, and what wakes them.
+
+Most groups rest, or only wait. Those that wait lie in buckets: groups of one queue that miss the same are
+decided on alike, by what was read of the budget for one of them (`Reads`). They sleep as long as all of that
+would be read alike. An event stirs the buckets that it touches, and of each of these a round judges one
+group, by the same rules as from nothing. The others repeat what it is told if only the numbers differ; where
+it is decided on otherwise, all of them wake and the round is repeated. Where anything is taken, everybody
+wakes.
+
+No rule knows of it: with or without sleepers, the same is decided."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import TypeVar
+
+import numpy as np
+from msgspec.structs import replace
+
+from extender.domain.model.evictions import EvictionCause
+from extender.domain.model.records import GroupKey
+from extender.domain.model.shapes import Shape
+from extender.domain.placement.planner import Kind, Question, Topic
+from extender.domain.placement.totals import PLACES, Left
+from extender.domain.scheduling.budget import Budget, RunningCounts
+from extender.domain.scheduling.flavors import FlavorAmounts
+from extender.domain.scheduling.memory import Buckets, Grounds, Judged, Memory, Notes
+from extender.domain.scheduling.reservation import RESERVED, InForce
+from extender.domain.scheduling.round import Round
+from extender.domain.scheduling.shares import KeptShares, QueueShares
+from extender.domain.scheduling.victims import ALL_CAUSES
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.snapshot import Snapshot
+
+T = TypeVar("T")
+
+
+class Sleepers:
+    """Those of one decision; fewer with each round that is repeated for it."""
+
+    def __init__(self, snapshot: Snapshot, previous: Decisions | None, notes: Notes | None) -> None:
+        self.snapshot = snapshot
+        self.before = Decisions() if previous is None else previous
+        self.notes = notes
+        self.then: Memory | None = None
+        """What is known of the sleepers; None where nobody sleeps."""
+        self.awake: Mapping[GroupKey, GroupView] = snapshot.groups
+        self.stirred: dict[Kind, GroupKey] = {}
+        """By bucket that an event touched, the one of its groups that is judged."""
+        self.is_touched_all_over = False
+        """Whether more has changed than it is worth to look for."""
+        if notes is not None and notes.memory.grounds is not None:
+            self.then, self.awake = notes.memory, {}
+            self._wake(BEFORE, self, notes)
+            self._wake([lambda: notes.memory.awake])
+
+    @property
+    def shares(self) -> KeptShares | None:
+        return self.notes.judged.round_.budget.shares.kept if self.notes is not None else None
+
+    @property
+    def decisions(self) -> Mapping[GroupKey, GroupDecision]:
+        """Those on the sleepers, and on others before."""
+        return self.before.groups if self.then is not None else {}
+
+    def stir(self, round_: Round, in_force: InForce) -> list[GroupView]:
+        """One group of each bucket that an event has touched, now that the budget is what those that wait are
+        judged by."""
+        self.stirred, capacity = {}, round_.budget.planner.capacity
+        if self.notes is not None and self.notes.memory.totals is not None:
+            capacity.settle(self.notes.memory.totals)
+        if self.then is None or self.then.grounds is None:
+            return []
+        self.is_touched_all_over = capacity.base is None
+        if capacity.base is not None:
+            now = Grounds.of(round_, in_force, capacity.base)
+            for touches in WITHIN:
+                topics = touches(self.then.grounds, now)
+                self.is_touched_all_over |= topics is None
+                for topic in topics or ():
+                    self._stir(self.then.buckets, topic, round_.budget)
+        return [self.snapshot.groups[key] for key in self.stirred.values()]
+
+    def _stir(self, buckets: Buckets, topic: Topic, budget: Budget) -> None:
+        for kind in buckets.by_topic.get(topic, ()):
+            if kind not in self.stirred and not _is_read_alike(buckets.read[kind][topic], budget):
+                asleep = next((key for key in buckets.groups[kind] if self.sleeps(key)), None)
+                if asleep is not None:
+                    self.stirred[kind] = asleep
+
+    def sleeps(self, group: GroupKey) -> bool:
+        return group not in self.awake
+
+    def those_in(self, queues: Set[str]) -> Iterator[GroupKey]:
+        """The sleepers of some queues."""
+        groups = self.snapshot.groups.items() if queues else ()
+        return (key for key, group in groups if group.queue in queues and self.sleeps(key))
+
+    def wake_after(self, judged: Judged) -> bool:
+        """Whether anybody wakes by what was decided, so that the round has to be repeated."""
+        return self._wake(AFTER, self, self.then, judged)
+
+    def _wake(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *about: object) -> bool:
+        before, groups = len(self.awake), self.snapshot.groups
+        woken: set[GroupKey] = set(self.awake) if self.then is not None else set()
+        for cause in causes if self.then is not None else ():
+            more = cause(*about)
+            if more is None:
+                self.then, self.awake = None, groups
+                return True
+            woken.update(more)
+        if self.then is not None:
+            self.awake = {key: groups[key] for key in sorted(woken) if key in groups}
+        return len(self.awake) > before
+
+    def told(self, decided: Mapping[GroupKey, GroupDecision]) -> Iterator[GroupDecision]:
+        """What sleepers repeat: the numbers that were told to one of their bucket."""
+        for kind, key in self.stirred.items() if self.then is not None else ():
+            detail = decided[key].detail
+            if self.then is not None and detail != self.before.groups[key].detail:
+                for other in self.then.buckets.groups[kind]:
+                    if other != key and self.sleeps(other):
+                        yield replace(self.before.groups[other], detail=detail)
+
+
+def _is_read_alike(questions: Sequence[Question], budget: Budget) -> bool:
+    """Whether all of them are answered as before; where there are none, whatever was read has changed."""
+    parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
+    try:
+        return bool(questions) and all(asked.is_answered_alike(parts[asked.part]) for asked in questions)
+    except Exception:  # whatever is wrong with a group: it is judged again, inside a guard
+        return False
+
+
+# ---- What wakes groups before a round: None where everybody wakes.
+
+
+def cluster(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey] | None:
+    """What everybody is judged by besides the budget."""
+    before, now = notes.snapshot, sleepers.snapshot
+    is_alike = (
+        before.now <= now.now
+        and now.limits is before.limits
+        and now.nodes is before.nodes
+        and now.dimensions == before.dimensions
+        and now.refused == before.refused
+        and now.queues.keys() == before.queues.keys()
+        and now.occupancy.is_alike(before.occupancy)
+        and np.array_equal(now.allocatable, before.allocatable)
+    )
+    return () if is_alike else None
+
+
+def objects(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
+    """The group itself, its members, its queue or one above it, or what is known of it."""
+    return sleepers.snapshot.touched
+
+
+def moments(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
+    """Time alone could change what is decided on it."""
+    now, wake_at = sleepers.snapshot.now, sleepers.before.wake_at
+    is_due = wake_at is not None and wake_at <= now
+    return [key for key, at in notes.moments.items() if at <= now] if is_due else ()
+
+
+# ---- What of the budget is not as it was: topics, by which buckets are found; None for all.
+
+
+def room_for_pods(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+    """How many pods of a shape all nodes have room for."""
+    changed = now.totals.changed
+    return None if changed is None else [topic for topic in changed if isinstance(topic, Shape)]
+
+
+def amounts_left(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """What is left of a resource, as it is told."""
+    return [topic for topic in now.totals.changed or () if isinstance(topic, Left)]
+
+
+def places(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """What is left on any node."""
+    return [topic for topic in now.totals.changed or () if topic == PLACES]
+
+
+def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+    """What is reserved: whose turn it is to get a reservation may depend on it, too. And who passes it, or
+    would have room without it."""
+    if then.in_force != now.in_force:
+        return None
+    is_alike = not now.in_force or (now.history is then.history and not any(places(then, now)))
+    return () if is_alike else (RESERVED,)
+
+
+def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """What a queue, or one above it, deserves, may hold and holds."""
+    return [(QueueShares, queue) for queue in now.shares.queues_unlike(then.shares)]
+
+
+def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """What runs of a queue that has limits on it."""
+    scopes = [scope for scope in {**then.running, **now.running} if _differ(then.running, now.running, scope)]
+    return [(RunningCounts, queue) for queue in dict.fromkeys(scope.queue for scope in scopes)]
+
+
+def flavors(then: Grounds, now: Grounds) -> Iterable[Topic]:
+    """What a queue holds of its flavors."""
+    names = [name for name in {**then.flavors, **now.flavors} if _differ(then.flavors, now.flavors, name)]
+    return [(FlavorAmounts, queue) for queue in dict.fromkeys(queue for queue, _ in names)]
+
+
+def _differ(one: Mapping[T, object], other: Mapping[T, object], key: T) -> bool:
+    return one.get(key) != other.get(key)
+
+
+# ---- What wakes groups after a round, which is then repeated: None where everybody wakes.
+
+
+def takings(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey] | None:
+    """Anything was taken or kept: whoever comes after that is judged by less."""
+    is_touched = sleepers.is_touched_all_over
+    return None if is_touched or not judged.is_calm else ()
+
+
+def decisions(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
+    """One group of a bucket is decided on otherwise, in more than numbers."""
+    for kind, key in sleepers.stirred.items():
+        before, now = sleepers.before.groups[key], judged.round_.decided[key]
+        if replace(now, detail=before.detail, life=before.life, position=before.position) != before:
+            yield from then.buckets.groups[kind]
+
+
+def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
+    """Whoever was first to get a reservation, or to look for victims, is not any more: others may be."""
+    lacking, first = judged.reservations.lacking, judged.starving
+    waiting = {
+        queue
+        for queue, group in then.longest_waiting.items()
+        if (queue, group.key) not in lacking
+        and (group.key in judged.round_.decided or group.key not in sleepers.snapshot.groups)
+    }
+    starving = (
+        group.queue
+        for kind, group in then.first_starving.items()
+        if kind not in first.first and first.may_find(group, ALL_CAUSES)
+    )
+    return sleepers.those_in(waiting.union(starving))
+
+
+def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
+    """Anything runs that might make way."""
+    round_, idle, causes = judged.round_, then.idly_starving.values(), ALL_CAUSES
+    before, now = then.snapshot.groups, round_.snapshot
+    moved = (groups.get(key) for key in {*round_.groups, *now.touched} for groups in (before, now.groups))
+    is_calm = then.grounds and not any(round_.budget.shares.standing.queues_unlike(then.grounds.shares))
+    if is_calm and not any(group is not None and group.placed for group in moved):
+        causes = (EvictionCause.UNMANAGED,)  # of ours, nothing runs that did not before
+    return sleepers.those_in({group.queue for group in idle if judged.starving.may_find(group, causes)})
+
+
+BEFORE = (cluster, objects, moments)
+WITHIN = (room_for_pods, amounts_left, places, reservations, shares, running, flavors)
+AFTER = (takings, decisions, turns, victims)

@@ -1,0 +1,49 @@
+"""Worlds in which most groups wait."""
+
+from typing import Any
+
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.world import World, gang, timestamp
+
+WAITING = 24
+QUEUES = ("pa", "pb", "q")
+RUNNING = tuple(f"r{n}" for n in range(3))
+NODES = tuple(f"n{n}" for n in range(3))
+FLAVORS = (flavor("spot", {"cpu": "20"}), flavor("ondemand"))
+
+
+def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
+    """Two full nodes of three queues, two of them below one, and many gangs that wait; `ages`: for so many
+    seconds at least. `queues`: fields of their specs."""
+    world = World(node("n0", cpu="4"), node("n1", cpu="4"), queue("p"))
+    for name in QUEUES:
+        world.add(queue(name, parent="p" if name.startswith("p") else "", **queues.get(name, {})))
+    for number, name in enumerate(RUNNING):
+        world.add(gang(name, 1, queue=QUEUES[number], cpu="2", created=timestamp(0))).settle().start(name)
+    world.add(stranger("s", on="n1", cpu="1.7"))
+    for number in range(WAITING):
+        born = timestamp(1000 - ages - number)
+        world.add(gang(f"w{number}", 1 + number % 2, queue=QUEUES[number % 3], cpu="1", created=born))
+    for _ in range(20):  # as many reservations are made as there may be, one in a second
+        world.settle().advance(1.0)
+    return world.settle()
+
+
+def full_cluster() -> World:
+    """Nodes of 4 cpu with 1 left on each; a gang at rest, and gangs of one and of two shapes that wait."""
+    world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
+    then: dict[str, Any] = {"created": timestamp(1000)}
+    world.add([gang("done", 1, queue="q", cpu="100m", **then)]).settle().start("done")
+    world.add([stranger(f"old-{name}", on=name, cpu="2900m") for name in NODES])
+    world.add(gang("one", 2, queue="q", cpu="2", **then), gang("same", 2, queue="r", cpu="2", **then))
+    world.add(group("two", 3, queue="r", **then), pod("driver", "two", cpu="500m", **then))
+    world.add([pod(f"worker-{n}", "two", cpu="2500m", **then) for n in range(2)])
+    return world.settle().settle()
+
+
+def divided_cluster() -> World:
+    """A full node of each flavor, with half a cpu left, and a gang of two that finds room on neither."""
+    world = World(queue("q", flavors=FLAVORS), node("old", cpu="4"))
+    for kind in ("spot", "ondemand"):
+        world.add(node(kind, cpu="400", labels=on_flavor(kind)), stranger(f"s-{kind}", on=kind, cpu="398.5"))
+    return world.add(gang("g", 2, queue="q")).settle()

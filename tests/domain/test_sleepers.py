@@ -1,0 +1,278 @@
+"""Who sleeps, and what wakes them: with or without sleepers, the same is decided, and an event costs no look
+at those that it does not concern."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from extender.api import keys
+from extender.api.objects.queues import QueueLimits, QueuePreemption
+from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupKey
+from extender.domain.scheduling import sleepers
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.memory import notes_of
+from extender.domain.snapshot.snapshot import Limits
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.sleeping import crowd, divided_cluster, full_cluster
+from tests.domain.world import LIMITS, World, comparable, gang, key, timestamp
+
+Event = Callable[[World], object]
+
+
+def judged(world: World) -> set[GroupKey]:
+    """Those that are judged now."""
+    notes = notes_of(world.decide())
+    assert notes is not None
+    return set(notes.judged.round_.decided)
+
+
+def is_as_from_nothing(world: World) -> bool:
+    snapshot = world.ledger.snapshot()
+    return comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))
+
+
+EVENTS: dict[str, Callable[[World], object]] = {
+    "one comes": lambda world: world.add(gang("new", 2, queue="pa", created=timestamp(990))),
+    "one goes": lambda world: world.delete("w8-0").ledger.intake.drop_group(key("w8")),
+    "one loses a member": lambda world: world.delete("w7-1"),
+    "one wants less": lambda world: world.add(group("w7", 1, queue="pb", created=timestamp(893))),
+    "one is held": lambda world: world.add(
+        group("w8", 1, queue="q", created=timestamp(892), annotations={keys.HOLD: "true"})
+    ),
+    "one changes its queue": lambda world: world.add(group("w8", 1, queue="pa", created=timestamp(892))),
+}
+
+
+@pytest.mark.parametrize("ages", [100.0, 10_000.0], ids=["young", "reserving"])
+@pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
+def test_one_of_many_changes_and_most_sleep_on(event: Event, ages: float) -> None:
+    world = crowd(ages)
+    event(world)
+    assert len(judged(world)) < len(world.decisions.groups) / 2
+    assert is_as_from_nothing(world)
+    before, now = world.decisions, world.decide()
+    moved = [each for each in now.groups.values() if each != before.groups.get(each.key)]
+    assert set(now.turned) >= {each.key for each in moved}
+
+
+@pytest.mark.parametrize(
+    ("event", "most"),
+    [
+        (lambda world: world.add(stranger("s", on="n0", cpu="100m")), 3),
+        (lambda world: world.add(stranger("s", on="n0", cpu="900m")), 3),
+        (lambda world: world.add(stranger("s", on="n0", cpu="3")), 3),
+        (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),
+        (lambda world: world.mark_deleted("done-0"), 1),
+    ],
+    ids=[
+        "a little less room",
+        "less room for some",
+        "no room at all",
+        "more room",
+        "a member at rest is going",
+    ],
+)
+def test_an_event_wakes_only_whom_it_touches(event: Event, most: int) -> None:
+    world = full_cluster()
+    event(world)
+    assert len(judged(world)) <= most
+    assert is_as_from_nothing(world)
+
+
+def test_of_many_that_miss_the_same_one_is_judged() -> None:
+    world = World(node("n", cpu="4"), stranger("s", on="n", cpu="3"))
+    then = timestamp(1000)
+    world.add(*(gang(f"g{n}", 2, cpu="2", created=then) for n in range(20))).settle().settle()
+    told = world.detail("g7")
+    world.add(stranger("s2", on="n", cpu="900m"))
+    assert len(judged(world)) == 1
+    assert is_as_from_nothing(world)
+    assert world.settle().detail("g7") != told
+
+
+def test_a_gang_of_one_flavor_minds_no_node_of_none() -> None:
+    world = divided_cluster()
+    assert world.reason("g") is Reason.NO_ROOM
+    world.add(stranger("s", on="old", cpu="1"))
+    assert not judged(world)
+    assert is_as_from_nothing(world)
+
+
+def test_numbers_follow_a_chain_of_events() -> None:
+    """The totals that one hands on are those that the next starts from."""
+    world = full_cluster()
+    for number in range(5):
+        world.add(stranger(f"s{number}", on=f"n{number % 3}", cpu="200m"))
+        assert is_as_from_nothing(world)
+        world.settle()
+    world.delete(*(f"s{number}" for number in range(5))).delete("old-n0", "old-n1")
+    assert is_as_from_nothing(world)
+    assert world.settle().plan("same")
+
+
+def test_those_behind_move_up() -> None:
+    world = crowd()
+    there = [each for each in world.decisions.groups.values() if each.queue == "q" and each.position]
+    line = sorted(there, key=lambda each: each.position)
+    gone = line[2].key
+    world.delete(*(name for name in world.pods if name.startswith(f"{gone.partition('/')[2]}-")))
+    world.ledger.intake.drop_group(gone)
+    world.settle()
+    now = [world.decisions.groups[each.key].position for each in line if each.key != gone]
+    assert now == list(range(1, len(line)))
+    assert world.queue("q").waiting == len(now)
+
+
+def test_totals_of_shapes_that_are_gone_are_forgotten() -> None:
+    world = World(node("n", cpu="4"), gang("stays", 1, cpu="5")).settle()
+    for number in range(300):
+        world.add(gang("new", 1, cpu=f"{5000 + number}m")).settle().settle()
+        world.delete("new-0").ledger.intake.drop_group(key("new"))
+    notes = notes_of(world.settle().decisions)
+    assert notes is not None
+    assert notes.memory.totals is not None
+    assert len(notes.memory.totals.pods) < 100
+
+
+# ---- Each cause, removed in turn, is missed: what is decided then is stale.
+
+
+class Case(NamedTuple):
+    world: Callable[[], World]
+    event: Event
+
+
+def short(*more: Any, members: int = 2, room: str = "1", **kind: Any) -> World:
+    """One node with so much room left, and two gangs that wait."""
+    used = f"{4000 - int(float(room) * 1000)}m"
+    world = World(node("n", cpu="4"), queue("q"), stranger("s", on="n", cpu=used), *more)
+    then = {"queue": "q", "cpu": "2", "created": timestamp(1000), **kind}
+    return world.add(gang("a", members, **then), gang("b", members, **then)).settle().settle()
+
+
+def in_pieces() -> World:
+    """Two shapes that find room each, and not at once: each wants the same half of a node."""
+    world = World(*(node(f"n{n}", cpu="4", memory="4Gi") for n in range(2)), queue("q"))
+    world.add(stranger("s0", on="n0", cpu="2", more={"memory": "2Gi"}))
+    world.add(stranger("s1", on="n1", cpu="3", more={"memory": "3Gi"}))
+    world.add(group("g", 2, queue="q"))
+    world.add(pod("wide", "g", cpu="2", more={"memory": "1Gi"}), pod("high", "g", more={"memory": "2Gi"}))
+    return world.settle().settle()
+
+
+def shared(**spec: Any) -> World:
+    """A gang of queue q runs and others wait, on a node with room for all."""
+    world = World(node("n", cpu="8", labels=on_flavor("spot")), queue("q", **spec))
+    world.add(gang("runs", 1, queue="q", cpu="2", priority=9, created=timestamp(0))).settle().start("runs")
+    return world.add(gang("waits", 1, queue="q", cpu="2", created=timestamp(1000))).settle().settle()
+
+
+def backing_off() -> World:
+    world = crowd()
+    world.ledger.give_up_start(key("w7"), "too late")
+    return world.settle()
+
+
+def set_limits(world: World, **limits: Any) -> None:
+    given = {name: getattr(LIMITS, name) for name in LIMITS.__struct_fields__}
+    world.ledger.limits = Limits(**{**given, **limits})
+
+
+def outranking() -> World:
+    """Groups of priority 5 lack room, and what runs has no lower one."""
+    rules = QueuePreemption("LowerPriority", "LowerPriority")
+    world = World(
+        node("n", cpu="4"), queue("q", preemption=rules), stranger("s", on="n", cpu="3", priority=9)
+    )
+    return world.add(gang("a", 1, queue="q", cpu="2", priority=5)).settle().settle()
+
+
+def halves(members: int, first: str = "1") -> World:
+    """Half of what a member needs is left on each of so many times two nodes, if not less on the first; two
+    gangs wait."""
+    world = World(queue("q"), *(node(f"n{n}", cpu="2") for n in range(2 * members)))
+    world.add(
+        stranger("s0", on="n0", cpu=first), *(stranger(f"s{n}", on=f"n{n}") for n in range(1, 2 * members))
+    )
+    for name in ("a", "b"):
+        world.add(gang(name, members, queue="q", cpu="2", created=timestamp(1000)))
+    return world.settle().settle()
+
+
+def one_after_the_other() -> World:
+    """Two groups that wait, of which the first will get a reservation in 400 s, and the other in 500."""
+    world = World(node("n", cpu="4"), queue("q"), stranger("s", on="n", cpu="3"))
+    for name, born in (("a", 800), ("b", 900)):
+        world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(born)))
+    return world.settle().settle()
+
+
+def reserved() -> World:
+    """Room that is reserved for `big` keeps out `late`, of a queue within its share: so is that of `big`."""
+    world = World(*(node(f"n{n}", cpu="4") for n in range(3)), *(queue(name) for name in ("r", "s")))
+    for number in range(4):
+        small = gang(f"small{number}", 1, cpu="2", run_time="1h", created=timestamp(world.now))
+        world.add(small).settle().start(f"small{number}")
+    world.add(stranger("x", on="n2", cpu="4"), gang("big", 2, cpu="4", created=timestamp(world.now)))
+    world.pass_time(601.0)
+    world.finish("small0-0").settle()
+    world.add(gang("late", 1, queue="r", cpu="2", created=timestamp(world.now))).settle().settle()
+    assert world.reason("late") is Reason.RESERVED
+    return world
+
+
+CASES: dict[str, Case] = {
+    "cluster": Case(short, lambda world: set_limits(world, window=1)),
+    "objects": Case(crowd, lambda world: world.delete("w7-1")),
+    "moments": Case(backing_off, lambda world: world.advance(3600.0)),
+    "room_for_pods": Case(
+        lambda: halves(1), lambda world: world.delete("s0").add(stranger("s9", on="n1", cpu="1"))
+    ),
+    "amounts_left": Case(short, lambda world: world.add(stranger("s2", on="n", cpu="100m"))),
+    "places": Case(
+        in_pieces,
+        lambda world: world.delete("s0", "s1").add(
+            stranger("s2", on="n0", cpu="2", more={"memory": "3Gi"}),
+            stranger("s3", on="n1", cpu="3", more={"memory": "2Gi"}),
+        ),
+    ),
+    "reservations": Case(
+        reserved, lambda world: world.add(gang("others", 1, queue="s", cpu="8", created=timestamp(world.now)))
+    ),
+    "shares": Case(lambda: shared(capability={"cpu": "2"}), lambda world: world.finish("runs-0")),
+    "running": Case(lambda: shared(limits=QueueLimits(groups=1)), lambda world: world.finish("runs-0")),
+    "flavors": Case(
+        lambda: shared(flavors=[flavor("spot", {"cpu": "2"})]), lambda world: world.finish("runs-0")
+    ),
+    "takings": Case(short, lambda world: world.add(gang("first", 1, queue="q", cpu="0.5", priority=9))),
+    "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
+    "turns": Case(one_after_the_other, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
+    "victims": Case(
+        outranking, lambda world: world.delete("s").add(stranger("s2", on="n", cpu="3", priority=-1))
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_wakes_is_told_from_nothing(case: Case) -> None:
+    world = case.world()
+    case.event(world)
+    assert is_as_from_nothing(world)
+
+
+CAUSES = [
+    (when, cause.__name__) for when in ("BEFORE", "WITHIN", "AFTER") for cause in getattr(sleepers, when)
+]
+
+
+@pytest.mark.parametrize(("when", "cause"), CAUSES, ids=[name for _, name in CAUSES])
+def test_without_a_cause_what_is_decided_is_stale(
+    when: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = CASES[cause].world()
+    CASES[cause].event(world)
+    left = tuple(each for each in getattr(sleepers, when) if each.__name__ != cause)
+    monkeypatch.setattr(sleepers, when, left)
+    assert not is_as_from_nothing(world)
