@@ -37,6 +37,7 @@ from extender.api.objects.queues import (
 )
 from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
+from extender.api.workloads.table import WORKLOADS
 from extender.controllers.provisioning import MANAGED_BY
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Origin
@@ -216,7 +217,8 @@ class Feed:
             *(removable(kind, Workload, sinks.owners()) for kind in _OWNERS if auto_groups),
             *makers,
         )
-        read = (provisioning, *runtimes, *quotas.values(), *makers)
+        further = (job for row, job in zip(maker_kinds, makers, strict=True) if row.key not in WORKLOADS)
+        read = (provisioning, *runtimes, *quotas.values(), *further)
         apart = dict.fromkeys(read, "watch") | dict.fromkeys(jobs, "patch")
         self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
 

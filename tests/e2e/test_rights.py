@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from extender.api.keys import QUEUE_UID, STOOD_WHOLE_NOTE
+from extender.api.workloads.table import WORKLOADS
 from tests.e2e.harness import manifests, objects, rights
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
@@ -42,7 +43,7 @@ OPTIONAL = (
     "replicasets",
     "statefulsets",
     "daemonsets",
-    "jobs",
+    *(row.plural for row in WORKLOADS.values() if row.makes_groups),
     "podgroups.scheduling.x-k8s.io",
 )
 PLUGINS = Path(__file__).parent / "data" / "scheduler-plugins-podgroups.yaml"
