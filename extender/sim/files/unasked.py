@@ -14,8 +14,8 @@ from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree
 from extender.api.objects.queues import LocalQueue
 from extender.api.workloads.children import MALFORMED, kind_of
 from extender.api.workloads.gangs import Defaults
-from extender.api.workloads.pod_sets import annotation_paths
-from extender.api.workloads.shape import POD, Json, Path, WorkloadRow, is_suspended
+from extender.api.workloads.pod_sets import annotation_paths, pod_sets
+from extender.api.workloads.shape import POD, Json, WorkloadRow, is_suspended
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.shapes import Shapes
@@ -129,17 +129,10 @@ def unasked(objects: Iterable[Created], queues: QueuesOfJobs) -> Iterator[Unaske
 
 
 def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJobs) -> Iterator[str]:
-    if row is None:
-        paths: list[Path] = [("spec",)] if (obj["apiVersion"], obj["kind"]) == POD else []
-    else:
-        paths = [(*path[:-2], "spec") for path in annotation_paths(row, obj)]
-    named = {path: (_in(obj, path) or {}).get("schedulerName") or DEFAULT_SCHEDULER for path in paths}
-    if wrong := [path for path, scheduler in named.items() if scheduler not in SCHEDULERS]:
-        first = named[wrong[0]]
-        instead = "" if first == DEFAULT_SCHEDULER else f" instead of {first}"
-        yield f"add schedulerName: muster{instead} to {' and '.join(map('.'.join, wrong[:3]))}"
-    elif row is not None and row.runtime and not record_of(obj).ours:
-        yield "add schedulerName: muster to the pod templates of its runtime"
+    named = _schedulers(obj, row)
+    if wrong := [scheduler for scheduler in named if scheduler not in SCHEDULERS]:
+        instead = "" if wrong[0] == DEFAULT_SCHEDULER else f" instead of {wrong[0]}"
+        yield f"add schedulerName: muster{instead} to {_where(obj, row)}"
     if row is None or not waits:
         return
     if not row.manageable:
@@ -147,13 +140,26 @@ def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJo
         return
     record = record_of(obj)
     queue = queues.of(record)
-    if not queue:
+    if (obj["apiVersion"], obj["kind"]) not in kinds.BY_NAME:
+        yield "suspended jobs of this version are not played here"
+    elif not queue:
         yield f"add the annotation {QUEUE}: {DEFAULT_QUEUE}, or that of another queue, to its metadata"
     elif not wrong and not record.fault and not JobRules().manage(record, queue):
         yield "its pods name a PodGroup, so they wait in that once spec.suspend is false"
 
 
-def _in(obj: Any, path: Path) -> Any:
-    for name in path:
-        obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
-    return obj
+def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
+    """Those that its pods name."""
+    if row is None:
+        specs = [obj["spec"]] if (obj["apiVersion"], obj["kind"]) == POD else []
+    else:
+        specs = [each.template["spec"] for each in pod_sets(obj)]
+    return [spec.get("schedulerName") or DEFAULT_SCHEDULER for spec in specs]
+
+
+def _where(obj: Json, row: WorkloadRow | None) -> str:
+    """The specs of its pods, as far as they stand in it."""
+    templates = annotation_paths(row, obj) if row else [("metadata", "annotations")]
+    paths = [(*path[:-2], "spec") for path in templates if path[-2] == "metadata"]
+    instead = "the pod templates of its runtime" if row and row.runtime else "the spec of its pods"
+    return " and ".join(map(".".join, paths[:3])) or instead
