@@ -55,7 +55,7 @@ def test_many_gangs_fill_the_room() -> None:
 
 
 def test_very_many_are_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = simulate(SimulationOptions(synthetic=300, nodes=4, node_cpu="16"))
+    result = simulate(SimulationOptions(synthetic=300, nodes=4, node_cpu="32"))
     bars = chart(result)
     monkeypatch.setattr(charts, "_MOST_BARS", 10)
     sums = chart(result)

@@ -37,7 +37,7 @@ def test_a_trace_to_the_number(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_report() -> None:
     first, again, other = (
-        simulate(SimulationOptions(synthetic=200, nodes=4, node_cpu="16", seed=seed)).report
+        simulate(SimulationOptions(synthetic=100, nodes=4, node_cpu="16", seed=seed)).report
         for seed in (7, 7, 8)
     )
     assert first == again != other
@@ -51,9 +51,9 @@ def test_a_higher_priority_takes_the_room_and_who_had_it_runs_again() -> None:
 
 
 def test_five_queues_contend_to_the_end() -> None:
-    result = simulate(SimulationOptions(synthetic=1000, nodes=3, node_cpu="32", node_memory="128Gi"))
+    result = simulate(SimulationOptions(synthetic=300, nodes=3, node_cpu="32", node_memory="128Gi"))
     report = result.report
-    assert (report.pods, report.done, len(report.queues)) == (1000, report.groups, 5)
+    assert (report.pods, report.done, len(report.queues)) == (300, report.groups, 5)
     assert report.utilisation["cpu"] > 0.7
     assert sum(timeline.wait != 0 for timeline in result.measured.timelines.values()) > report.groups / 3
 
