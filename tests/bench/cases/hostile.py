@@ -21,6 +21,7 @@ _APART, _TERMS = 100, 300
 _SELECTORS = (2500, 7000)
 _OTHERS = 120_000
 _LARGE, _VALUES = 100, 25_000  # as many values as 1.2 MB have room for
+_NAMES, _NAME = 300, 250_000
 _REPEATS = 5
 
 
@@ -32,6 +33,7 @@ def hostile(bench: Bench) -> Iterator[Row]:
         yield node_selectors(round(pods * part), nodes)
     yield pods_of_others(round(_OTHERS * part), nodes)
     yield large_affinities(round(_LARGE * part))
+    yield long_names(round(_NAMES * part))
 
 
 def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) -> Row:
@@ -98,6 +100,18 @@ def large_affinities(pods: int) -> Row:
 def _large(number: int) -> bytes:
     values = (f"{number}-{n}-{'x' * 40}" for n in range(_VALUES))
     return msgspec.json.encode(builders.pod(f"p{number}", affinity=builders.on_nodes("own", "In", *values)))
+
+
+def long_names(pods: int) -> Row:
+    """Each has a group of its own that cannot exist; what is said of them is logged."""
+    what = "250 KB of a group's name each"
+    show(f"hostile: {pods} pods, {what}")
+    world = World(builders.node("n0"))
+    for number in range(pods):
+        world.ledger.pods.set(builders.pod(f"p{number}", f"{number}-{'x' * _NAME}"))
+    decisions = world.settle().decisions.groups.values()
+    said = sum(len(made.key) + len(made.detail) for made in decisions)
+    return {"what": what, "pods": pods, "said MB": said / 1e6}
 
 
 def _traced() -> int:
