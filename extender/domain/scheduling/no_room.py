@@ -62,16 +62,15 @@ def _no_node(round_: Round, shape: Shape) -> str:
 
 def _unsuitable(nodes: NodeTable, asked: Constraints) -> str:
     """Which of the demands that no node meets together no node meets even alone."""
-    labels = {
-        f"the label {key}={value} that nodeSelector names": Constraints(((key, value),), b"", _ALL_TAINTS)
+    demands = {
+        f"the label {key}={value} that nodeSelector names": nodes.has(key, value)
         for key, value in asked.node_labels
     }
-    affinity = f"what the required node affinity asks for ({_in_words(asked.node_terms)})"
-    demands = labels | (
-        {affinity: Constraints((), asked.node_terms, _ALL_TAINTS)} if asked.node_terms else {}
-    )
-    unmet = [text for text, alone in demands.items() if not nodes.suitable(Shape({}, alone)).any()]
-    if unmet:
+    if asked.node_terms:
+        alone = Shape({}, Constraints((), asked.node_terms, _ALL_TAINTS))
+        affinity = f"what the required node affinity asks for ({_in_words(asked.node_terms)})"
+        demands[affinity] = bool(nodes.suitable(alone).any())
+    if unmet := [text for text, is_met in demands.items() if not is_met]:
         return f"no node has {_first_few(unmet, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}

@@ -158,7 +158,7 @@ class Guard:
     exceeded, the group backs off as after a failed start, with the reason TooComplex, and has more when its
     turn comes. The groups of a namespace share what may be spent in a round."""
 
-    __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_outer", "_read", "_round")
+    __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_namespace", "_outer", "_read", "_round")
 
     def __init__(self, round_: Round, group: GroupView, held: Mapping[Uid, str] = _NOTHING) -> None:
         self._round, self._group, self._held = round_, group, held
@@ -168,6 +168,7 @@ class Guard:
         self._mark, self._outer = round_.journal.mark(), round_.judged
         round_.judged, self._read = self._group.key, round_.reads.now
         round_.reads.begin(self._group.key)
+        self._namespace = self._group.key.partition("/")[0]
         shared = round_.effort_left[self._namespace]
         is_dear = getattr(self._group.start, "failure", "") == TOO_DEAR  # whatever is wrong with the group
         self._allowed = _MOST_ALONE if is_dear else min(_MOST, shared)
@@ -192,10 +193,6 @@ class Guard:
         except Exception:  # the round is poorer by what cannot be counted
             journal.roll_back(mark)
         return True
-
-    @property
-    def _namespace(self) -> str:
-        return self._group.key.partition("/")[0]
 
 
 def seldom(round_: Round, group: GroupView) -> float:

@@ -99,6 +99,10 @@ class NodeIndex:
             mask &= reduce(np.logical_or, map(self._meeting, terms), np.zeros_like(mask))
         return mask
 
+    def has(self, key: str, value: str) -> bool:
+        """Whether any node has the label."""
+        return value in self._by_label.get(key, ())
+
     def domains(self, key: str) -> Rows:
         """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
         if key not in self._domains:
@@ -234,6 +238,11 @@ class NodeTable:
         for oldest in tuple(islice(self._standing_alone, max(len(self._standing_alone) - _MOST_GANGS, 0))):
             del self._standing_alone[oldest]
         return self._standing_alone
+
+    def has(self, key: str, value: str) -> bool:
+        """Whether any node has the label."""
+        self._index = self._index or NodeIndex(self.nodes)
+        return self._index.has(key, value)
 
     def domains(self, topology_key: str) -> Rows:
         """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
