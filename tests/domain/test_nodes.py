@@ -139,6 +139,7 @@ def test_what_pods_asked_for_is_forgotten_with_them() -> None:
     world.settle()
     assert len(world.ledger.pods.shapes) == 20
     world.delete(*(f"p{n}" for n in range(20))).settle()
+    world.add(node("n1")).settle()  # what rounds remember to save work goes with the nodes
     gc.collect()
     assert len(world.ledger.pods.shapes) == 0
 

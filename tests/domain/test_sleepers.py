@@ -276,3 +276,10 @@ def test_without_a_cause_what_is_decided_is_stale(
     left = tuple(each for each in getattr(sleepers, when) if each.__name__ != cause)
     monkeypatch.setattr(sleepers, when, left)
     assert not is_as_from_nothing(world)
+
+
+def test_those_that_are_gone_are_not_stirred() -> None:
+    """All of a bucket went while they slept, and what they had waited for has changed."""
+    world = World(node("n0"), [pod(f"p{n}", selector={"own": f"{n}"}, cpu=f"{n + 1}m") for n in range(20)])
+    assert is_as_from_nothing(world.settle().delete(*(f"p{n}" for n in range(20))))
+    assert not world.settle().decisions.groups

@@ -88,7 +88,7 @@ class Sleepers:
                     self.stirred[kind] = asleep
 
     def sleeps(self, group: GroupKey) -> bool:
-        return group not in self.awake
+        return group not in self.awake and group in self.snapshot.groups  # it may be gone
 
     def those_in(self, queues: Set[str]) -> Iterator[GroupKey]:
         """The sleepers of some queues."""
