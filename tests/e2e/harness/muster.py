@@ -150,7 +150,10 @@ class Muster:
             found = self.decision(namespace, group)
             return found if wanted.items() <= found.items() else None
 
-        found = wait_for(decided, what=f"group {group} {wanted}")
+        try:
+            found = wait_for(decided, what=f"group {group} {wanted}")
+        except TimeoutError as fault:
+            raise TimeoutError(f"{fault}; decided is {self.decision(namespace, group)}") from None
         assert found is not None
         return found
 
