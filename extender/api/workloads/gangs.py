@@ -57,10 +57,10 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
 
 def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
     """The fields `asked` and `volcano`."""
-    text = annotations.get(keys.VOLCANO_MIN_MEMBER)
-    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 10
-    volcano = int(text) if text is not None and is_number else None if text is None else 1
-    return annotations.get(keys.MIN_MEMBER, ""), volcano
+    asked, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
+    if text is None:
+        return asked, None
+    return asked, int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1
 
 
 def size_of(gang: MadePods | None, template: str, defaults: Defaults, waits: bool) -> GangSize:
