@@ -1,6 +1,7 @@
 """Which nodes suit a shape: by index and from table to table the same as by looking at each node."""
 
 import gc
+import tracemalloc
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -17,14 +18,16 @@ from extender.api.objects.pods import (
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
+    Pod,
     PodSpec,
     Requirement,
     Toleration,
 )
+from extender.domain.model.records import Uid
 from extender.domain.model.selectors import parts_of
 from extender.domain.model.shapes import NodeTest, Shape, Shapes
 from extender.domain.snapshot.nodes import NodeRecord, NodeTable
-from tests.domain.builders import node, on_nodes, pod
+from tests.domain.builders import node, on_nodes, pod, stranger
 from tests.domain.world import World, gang, key, single
 
 KEYS, VALUES, NAMES = ("disk", "cores", "metadata.name"), ("ssd", "8", "16", "", "9" * 30), ("n0", "n1")
@@ -178,3 +181,32 @@ def test_nothing_keeps_the_names_of_nodes_that_are_gone(viewed: bool) -> None:
     world.add(node("later")).pass_time(400.0)
     gc.collect()
     assert names_in(world.ledger, "gone-") == set()
+
+
+def test_a_large_affinity_is_kept_once_and_given_back() -> None:
+    world, values = World(node("n0")), [f"{n:048}" for n in range(600)]
+    affinities = [on_nodes("own", "In", f"{n}", *values) for n in range(150)]
+    texts = [msgspec.json.encode(pod(f"p{n}", affinity=each)) for n, each in enumerate(affinities)]
+    size = sum(map(len, texts))
+    world.settle()
+    tracemalloc.start()
+    try:
+        for text in texts:
+            world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
+        kept = traced(world.settle)
+        for number in range(150):
+            world.ledger.pods.drop(Uid(f"uid-p{number}"))
+        for number in range(2):  # the last rounds are remembered, and a few shapes
+            world.settle().add(stranger(f"s{number}", on="n0", cpu="10m"))
+        left = traced(world.settle)
+    finally:
+        tracemalloc.stop()
+    assert size > 150 * 30_000
+    assert kept < 2 * size
+    assert left < size / 4
+
+
+def traced(work: Callable[[], object]) -> int:
+    work()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]

@@ -91,6 +91,8 @@ def large_affinities(pods: int) -> Row:
     world.settle()
     for number in range(pods):
         world.ledger.pods.drop(Uid(f"uid-p{number}"))
+    for number in range(2):  # of what is decided, the last round is remembered, and the one before
+        world.settle().add(builders.stranger(f"event{number}", on="n0", cpu="10m"))
     world.settle()
     left = _traced() - before
     tracemalloc.stop()
