@@ -59,7 +59,7 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
         value = {"spec": {}, **value}
     if relation := relations.get(schema.type_name) or _RELATIONS.get(schema.type_name):
         yield from relation(value, at)
-    rules = _table().get(schema.type_name, {})
+    rules = _table().get(schema.type_name or _kind_of(schema), {})
     yield from _missing(value, rules, schema, at)
     if "" in rules:
         yield from _one_of(value, rules[""]["one_of"], at, schema.type_name)
@@ -68,6 +68,12 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
             path = _path_of(schema, at, name)
             yield from _field_errors(part, rules.get(name, {}), schema, at, name)
             yield from rule_errors(part, schema.field(name), path, relations)
+
+
+def _kind_of(schema: FieldSchema) -> str:
+    """Of a whole object."""
+    named = schema.published.get("x-kubernetes-group-version-kind") or [{"kind": ""}]
+    return str(named[0]["kind"])
 
 
 def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
