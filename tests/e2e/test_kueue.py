@@ -104,9 +104,8 @@ def test_its_jobs_are_left_alone_and_check_names_them(stage: Stage, kueue: None,
 
 def test_check_names_a_local_queue_of_both(stage: Stage, kueue: None) -> None:
     their_local_queue(stage, "door")
-    assert "kind: LocalQueue\nmetadata:\n  name: door\n" in Shell(stage.cluster, ADMIN).output(
-        "migrate", "kueue"
-    )
+    printed = Shell(stage.cluster, ADMIN, stage.namespace).output("migrate", "kueue")
+    assert "kind: LocalQueue\nmetadata:\n  name: door\n" in printed
     stage.api.create(LOCAL_QUEUES, objects.local_queue("door", namespace=stage.namespace, queue="default"))
     message = (
         f"{stage.namespace}/door: LocalQueues of both, so both start and suspend the jobs that name them"
