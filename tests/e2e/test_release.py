@@ -116,28 +116,35 @@ def apply(cluster: ControlPlane, file: Path, home: Path) -> str:
     return done.stdout
 
 
-def test_the_suspended_job_of_the_pages_starts(own: ControlPlane, dist: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def alone() -> Iterator[ControlPlane]:
+    """One on which nothing else was installed: the other install marks pods for a scheduler of its own."""
+    with ControlPlane(kubernetes=KUBERNETES) as started:
+        yield started
+
+
+def test_the_suspended_job_of_the_pages_starts(alone: ControlPlane, dist: Path, tmp_path: Path) -> None:
     """With what one file installs and no more: Muster and its scheduler show the token of their account, and
     the webhooks judge what Muster writes."""
     (file,) = [each.name for each in SERVED if each.install == "sidecar"]
-    apply(own, dist / file, tmp_path)
-    port, account = Port(), issued(own.admin, "kube-muster", "muster")
+    apply(alone, dist / file, tmp_path)
+    port, account = Port(), issued(alone.admin, "kube-muster", "muster")
     flags = port.flags("self-signed", "--webhook-secret=kube-muster/muster-webhook-certificate")
-    webhooks.move_to_loopback(own.admin, port)
-    own.start_controller_manager()
+    webhooks.move_to_loopback(alone.admin, port)
+    alone.start_controller_manager()
     with ExitStack() as stack:
         options: dict[str, Any] = {"arguments": flags, "leader_elect": "follow", "view": True}
-        muster = stack.enter_context(Muster(own, own.kubeconfig(account), **options))
+        muster = stack.enter_context(Muster(alone, alone.kubeconfig(account), **options))
         options = {**beside(muster), "user": account, "leader_elect": True}
-        stack.enter_context(KubeScheduler(own, **options))
-        stack.enter_context(Kubelet(own.admin))
-        webhooks.wait_in_force(own.admin)
-        own.admin.create(QUEUES, objects.queue("research"))
-        own.admin.create(NODES, objects.node("n0", cpu="32", memory="64Gi"))
+        stack.enter_context(KubeScheduler(alone, **options))
+        stack.enter_context(Kubelet(alone.admin))
+        webhooks.wait_in_force(alone.admin)
+        alone.admin.create(QUEUES, objects.queue("research"))
+        alone.admin.create(NODES, objects.node("n0", cpu="32", memory="64Gi"))
         job = yaml.safe_load(next(text for _, text in fences(JOBS_PAGE) if "suspend: true" in text))
         assert (job["spec"]["suspend"], job["metadata"]["annotations"]) == (True, {QUEUE: "research"})
-        own.admin.create(JOBS, job | {"metadata": {**job["metadata"], "namespace": "default"}})
-        wait_for(lambda: running(own) == job["spec"]["parallelism"], what="all pods of the job run")
+        alone.admin.create(JOBS, job | {"metadata": {**job["metadata"], "namespace": "default"}})
+        wait_for(lambda: running(alone) == job["spec"]["parallelism"], what="all pods of the job run")
 
 
 def running(cluster: ControlPlane) -> int:
