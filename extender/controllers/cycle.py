@@ -146,7 +146,11 @@ class Cycle:
         if not (self._ready() and is_due):
             return
         snapshot = self._ledger.snapshot()
-        decisions = decide(snapshot, before)
+        try:
+            decisions = decide(snapshot, before)
+        except Exception:  # what was remembered saves work, and nothing hangs on it
+            self._guard.note("remembered decisions")
+            decisions = decide(snapshot)
         self._ledger.publish(decisions)
         for key in decisions.turned:  # groups whose judging raised, which therefore wait; each fault once
             was, now = before.groups.get(key), decisions.groups.get(key)

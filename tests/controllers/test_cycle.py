@@ -170,9 +170,9 @@ def test_a_listener_that_raises_neither_ends_it_nor_keeps_others_from_looking() 
 
 
 def test_a_decision_that_raises_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    failures = [RuntimeError("ouch")]
+    failures = [RuntimeError("ouch"), RuntimeError("from nothing, too")]
 
-    def decide(snapshot: Snapshot, previous: Decisions) -> Decisions:
+    def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         if failures:
             raise failures.pop()
         return decide_truly(snapshot, previous)
@@ -183,7 +183,26 @@ def test_a_decision_that_raises_is_made_again(monkeypatch: pytest.MonkeyPatch) -
     with capture_logs() as logs:
         assert wheel.once().groups == {}
         assert key("pod:p") in wheel.once().groups
-    assert [line["event"] for line in logs] == ["an object could not be reconciled"]
+    assert [line["object"] for line in logs] == ["remembered decisions", "decide"]
+
+
+def test_what_is_remembered_of_decisions_stops_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It saves work only: where it cannot be used, all is decided from nothing, at once."""
+
+    def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
+        if previous is not None:
+            raise KeyError("a group that is gone")
+        return decide_truly(snapshot)
+
+    monkeypatch.setattr("extender.controllers.cycle.decide", decide)
+    wheel = Wheel()
+    with capture_logs() as logs:
+        for number in range(3):
+            wheel.ledger.pods.set(pod(f"p{number}"))
+            wheel.now += 1
+            assert key(f"pod:p{number}") in wheel.once().groups
+    assert [line["object"] for line in logs] == ["remembered decisions"]
+    assert wheel.cycle.last_run == wheel.now
 
 
 def test_a_listener_that_raises_does_not_have_the_process_taken_for_dead() -> None:
@@ -196,7 +215,7 @@ def test_a_listener_that_raises_does_not_have_the_process_taken_for_dead() -> No
 
 
 def test_a_cycle_that_cannot_decide_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decide(snapshot: Snapshot, previous: Decisions) -> Decisions:
+    def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         raise RuntimeError("ouch")
 
     monkeypatch.setattr("extender.controllers.cycle.decide", decide)
