@@ -3,9 +3,7 @@ from nothing. Both say the same."""
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.domain.scheduling.decide import decide, decided_with
-from extender.domain.scheduling.memory import notes_of
-from extender.domain.scheduling.sleepers import Sleepers
+from extender.domain.scheduling.decide import decide
 from tests.domain.world import World, comparable
 
 
@@ -20,8 +18,5 @@ class DecidedTwice(RuleBasedStateMachine):
 
     @invariant()
     def decided_as_from_nothing(self) -> None:
-        snapshot, before = self.world.ledger.snapshot(), self.world.decisions
-        from_nothing = comparable(decide(snapshot))
-        assert comparable(decide(snapshot, before)) == from_nothing
-        if (notes := notes_of(before)) is not None:  # with no second way, if anything is wrong with them
-            assert comparable(decided_with(Sleepers(snapshot, before, notes))) == from_nothing
+        snapshot = self.world.ledger.snapshot()
+        assert comparable(decide(snapshot, self.world.decisions)) == comparable(decide(snapshot))

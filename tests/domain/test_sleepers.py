@@ -11,9 +11,8 @@ from extender.api.objects.queues import QueueLimits, QueuePreemption
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling import sleepers
-from extender.domain.scheduling.decide import decide, decided_with
+from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import notes_of
-from extender.domain.scheduling.sleepers import Sleepers
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
@@ -30,10 +29,8 @@ def judged(world: World) -> set[GroupKey]:
 
 
 def is_as_from_nothing(world: World) -> bool:
-    snapshot, before = world.ledger.snapshot(), world.decisions
-    notes = notes_of(before)
-    assert notes is not None
-    return comparable(decided_with(Sleepers(snapshot, before, notes))) == comparable(decide(snapshot))
+    snapshot = world.ledger.snapshot()
+    return comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))
 
 
 EVENTS: dict[str, Callable[[World], object]] = {
@@ -113,13 +110,6 @@ def test_numbers_follow_a_chain_of_events() -> None:
     world.delete(*(f"s{number}" for number in range(5))).delete("old-n0", "old-n1")
     assert is_as_from_nothing(world)
     assert world.settle().plan("same")
-
-
-def test_whatever_is_wrong_with_what_is_remembered_it_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = full_cluster().add(stranger("s", on="n0", cpu="100m"))
-    monkeypatch.setattr(sleepers, "BEFORE", (lambda *_: next(iter(())),))
-    snapshot = world.ledger.snapshot()
-    assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))
 
 
 def test_those_behind_move_up() -> None:

@@ -4,8 +4,6 @@ A pure function of the snapshot. `previous` only saves work: groups that rest or
 wakes them (sleepers.py), and a round judges those awake by the same rules as from nothing, when all are.
 """
 
-from contextlib import suppress
-
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
@@ -32,19 +30,12 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     notes = None if previous is None else notes_of(previous)
     if previous is not None and notes is not None and notes.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, turned=())
-    if notes is not None:
-        with suppress(Exception):  # whatever is wrong with what is remembered: it can be decided from nothing
-            return decided_with(Sleepers(snapshot, previous, notes))
-    nobody = Sleepers(snapshot, previous, None)
-    return decisions_of(judge(Round(snapshot), nobody), nobody)
-
-
-def decided_with(sleepers: Sleepers) -> Decisions:
-    """Rounds of those who are awake, until nobody wakes by what was decided."""
-    judged = judge(sleepers.round(), sleepers)
-    while sleepers.wake_after(judged):
-        judged = judge(sleepers.round(), sleepers)
-    return decisions_of(judged, sleepers)
+    sleepers = Sleepers(snapshot, previous, notes)
+    while True:
+        round_ = Round(snapshot, sleepers.awake, sleepers.decisions, sleepers.shares)
+        judged = judge(round_, sleepers)
+        if not sleepers.wake_after(judged):
+            return decisions_of(judged, sleepers)
 
 
 def judge(round_: Round, sleepers: Sleepers) -> Judged:

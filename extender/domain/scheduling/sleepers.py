@@ -25,7 +25,7 @@ from extender.domain.scheduling.flavors import FlavorAmounts
 from extender.domain.scheduling.memory import Buckets, Grounds, Judged, Memory, Notes
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.shares import QueueShares
+from extender.domain.scheduling.shares import KeptShares, QueueShares
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
@@ -53,11 +53,14 @@ class Sleepers:
             self._wake(BEFORE, self, notes)
             self._wake([lambda: notes.memory.awake])
 
-    def round(self) -> Round:
-        """A round of those who are awake."""
-        asleep = self.before.groups if self.then is not None else {}
-        shares = self.notes.judged.round_.budget.shares.kept if self.notes is not None else None
-        return Round(self.snapshot, self.awake, asleep, shares)
+    @property
+    def shares(self) -> KeptShares | None:
+        return self.notes.judged.round_.budget.shares.kept if self.notes is not None else None
+
+    @property
+    def decisions(self) -> Mapping[GroupKey, GroupDecision]:
+        """Those on the sleepers, and on others before."""
+        return self.before.groups if self.then is not None else {}
 
     def stir(self, round_: Round, in_force: InForce) -> list[GroupView]:
         """One group of each bucket that an event has touched, now that the budget is what those that wait are
