@@ -281,6 +281,14 @@ def test_pods_of_another_scheduler_are_no_members(service: Service) -> None:
     assert "Did you mean muster?" in text
 
 
+def test_where_no_queue_is_there_none_is_headed(service: Service) -> None:
+    alone = objects.pod("p", namespace="default", scheduler="default-scheduler")
+    service.create(PODS, "", alone)
+    text = summary(seen(service))
+    assert "default/p: has not started" in text
+    assert "Used of what it deserves" not in text
+
+
 def test_pods_of_another_namespace_are_no_members(service: Service) -> None:
     service.create(NAMESPACES, "", objects.namespace("lab"))
     gang(service, "train", 0, "Inqueue", ("NotEnoughMembers", "0 of 1 members exist"), min_member=1)

@@ -138,6 +138,18 @@ def test_a_gang_that_runs_without_end_from_the_last_moment_on_has_run(tmp_path: 
     assert "utilisation  not measured: no time passed\n" in result.output
 
 
+def test_pods_that_request_nothing_leave_the_utilisation_unmeasured(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    containers = "[{name: c, image: x}]"
+    path.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+        f"spec: {{schedulerName: muster, containers: {containers}}}\n"
+    )
+    result = muster("-f", path, "--run-seconds", "60")
+    assert "makespan     1m00s\n" in result.output
+    assert "utilisation  not measured: no resources were held for any time\n" in result.output
+
+
 PLAIN = """\
 apiVersion: batch/v1
 kind: Job

@@ -59,7 +59,7 @@ def closing_summary(
     if not cluster.gangs and not cluster.loose and not unasked:
         lines.append("  There are no gangs and no pods.")
     lines += ["", cpu_in_use(cluster)]
-    if not cluster.everything_ended:
+    if cluster.report.queues and not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in queue_lines(cluster, canvas)]
     # What would show something new, as commands, which are never folded.
     same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]

@@ -72,8 +72,9 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     yield f"makespan     {two_units(report.makespan)}"
     yield f"started      {report.started:,} of {many(report.groups, 'gang')}, {report.done:,} done"
     used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
-    if not used:  # all that runs may have begun at the last moment of the simulation, and run without end
-        used = "nothing ran" if not report.started else "not measured: no time passed"
+    if not used:  # what ran requested nothing, or began at the last moment of the simulation, without end
+        held = "no resources were held for any time" if report.makespan else "no time passed"
+        used = f"not measured: {held}" if report.started else "nothing ran"
     yield f"utilisation  {used}"
     if report.fairness:
         levels = (f"level {level.level} {level.jain:.2f}" for level in report.fairness)
