@@ -154,7 +154,7 @@ class StartChanges:
     It is worked out once for what is said of the group otherwise, only for groups that are due to be written,
     and within a small budget. On clusters that are too large for that it is left to /debug/why.
 
-    `work`: how many groups and nodes the rounds for one group may go through."""
+    `work`: what the rounds for one group may go through, as `work_of` counts it."""
 
     def __init__(self, work: int = _WORK) -> None:
         self._work = work

@@ -7,13 +7,14 @@ from unittest.mock import patch
 
 import pytest
 
+from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger import affinity
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.placement.affinity import Effort, TooDear
 from extender.domain.scheduling import round as rounds
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import apart, queue, stranger
-from tests.domain.world import World, comparable, gang, nodes
+from tests.domain.world import World, comparable, gang, key, nodes
 
 NAMES = tuple(f"n{n}" for n in range(12))
 
@@ -103,6 +104,21 @@ def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: 
     here.delete("g0-0", "g0-1").settle()
     assert here.verdicts("g2", "g3") == [Verdict.STARTING, Verdict.WAITING]
     assert here.reason("g3") is Reason.TOO_COMPLEX
+
+
+def test_what_is_dear_to_judge_is_left_unexplained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tried out judges all of them again; what is cheap has its change."""
+    monkeypatch.setattr(rounds, "_MOST", 1e4)
+    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 1e5)
+    few, many = (world(*(dear(f"g{n}", 13) for n in range(count))).settle() for count in (1, 20))
+
+    def explained(here: World) -> WhyGroup | None:
+        return explain_group(here.decisions, key("g0"), work=100)
+
+    found = explained(few)
+    assert found is not None
+    assert found.change is not None
+    assert looks(lambda: explained(many)) <= 2 * looks(lambda: explained(few))
 
 
 def test_it_is_decided_the_same_from_nothing() -> None:

@@ -6,7 +6,6 @@ import msgspec
 
 from extender.domain.explain.changes import smallest_change
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase
-from extender.domain.explain.hypotheses import size_of
 from extender.domain.model.reasons import Verdict, sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.memory import notes_of
@@ -15,6 +14,7 @@ from extender.domain.snapshot.decisions import Decisions, message_of
 _MOST_HOLDERS = 20
 _MOST_AHEAD = 5
 _WORK = 40_000  # one to two seconds on the largest clusters
+_LOOKS = 20  # at a node for a term of affinity take about as long as all that is done for one node
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,13 +47,16 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def work_of(decisions: Decisions) -> int:
-    """What one round goes through: groups and nodes."""
-    memory = notes_of(decisions)
-    return size_of(memory.snapshot) if memory is not None else 0
+    """What one round goes through: groups and nodes, and what judging those with affinity takes. That is what
+    it took in the last round, in which all of them were judged."""
+    if (memory := notes_of(decisions)) is None:
+        return 0
+    snapshot, looks = memory.snapshot, memory.judged.round_.effort_spent
+    return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS)
 
 
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
-    """None for a group without a decision. `work`: groups and nodes that all rounds may go through."""
+    """None for a group without a decision. `work`: what all rounds may go through, as `work_of` counts it."""
     decision, memory = decisions.groups.get(key), notes_of(decisions)
     if decision is None:
         return None
@@ -72,7 +75,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     group = memory.snapshot.groups.get(key) if memory is not None else None
     if memory is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
         return why
-    case = WaitingCase(memory.snapshot, decisions, group, work)
+    case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.lookup.holders(reason)
     change: StartChange | None = None
     with suppress(Exception):  # whatever a group says: it is only left without an explanation

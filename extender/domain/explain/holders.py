@@ -176,14 +176,14 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
 class WaitingCase:
     """One group that waits, with all that is needed to try out what would start it."""
 
-    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView, work: int) -> None:
+    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView, rounds: int) -> None:
         self.snapshot = snapshot
         self.decisions = decisions
         self.group = group
         self.decision = decisions.groups[group.key]
         self.queue = snapshot.queues[group.queue].record if group.queue in snapshot.queues else None
         self.lookup = Lookup(snapshot, decisions, group)
-        self.trial = Trial(snapshot, group.key, work)
+        self.trial = Trial(group.key, rounds)
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
         """A change, with what the group would wait for then, if it would."""

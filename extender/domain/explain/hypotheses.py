@@ -145,17 +145,12 @@ def _room_with(snapshot: Snapshot, pods: Collection[tuple[PodRecord, str]]) -> A
     return room
 
 
-def size_of(snapshot: Snapshot) -> int:
-    """What one round goes through: groups and nodes."""
-    return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1
-
-
 class Trial:
-    """Of one group. `work`: how many groups and nodes all rounds together may go through."""
+    """Of one group. `rounds`: how many may be spent on it."""
 
-    def __init__(self, snapshot: Snapshot, key: GroupKey, work: int) -> None:
+    def __init__(self, key: GroupKey, rounds: int) -> None:
         self._key = key
-        self._left = min(_MOST, work // size_of(snapshot))
+        self._left = min(_MOST, rounds)
 
     def starts(self, snapshot: Snapshot) -> bool:
         """Whether the group would start at once; False as well where no round is left to find out."""

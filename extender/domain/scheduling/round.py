@@ -66,6 +66,11 @@ class Round:
         if snapshot.expires_at is not None:
             self.look_again_at(snapshot.expires_at)
 
+    @property
+    def effort_spent(self) -> float:
+        """What judging its groups has cost, in looks at a node for a term."""
+        return sum(_MOST_OF_A_NAMESPACE - left for left in self.effort_left.values())
+
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
         """By now; that on a group which does not take part is known from before."""
         return self.decided.get(group) or self._asleep.get(group)
