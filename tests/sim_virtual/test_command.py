@@ -138,6 +138,23 @@ def test_a_gang_that_runs_without_end_from_the_last_moment_on_has_run(tmp_path: 
     assert "utilisation  not measured: no time passed\n" in result.output
 
 
+@pytest.mark.parametrize("suspended", ["false", "true"])
+def test_a_jobset_is_named_and_not_one_of_its_jobs(tmp_path: Path, suspended: str) -> None:
+    container = "{name: c, image: x, resources: {requests: {cpu: 3}}}"
+    pods = f"{{spec: {{schedulerName: muster, restartPolicy: Never, containers: [{container}]}}}}"
+    path = tmp_path / "set.yaml"
+    path.write_text(
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n"
+        "metadata: {name: js, annotations: {scheduling.volcano.sh/queue-name: default}}\n"
+        f"spec:\n  suspend: {suspended}\n  replicatedJobs:\n"
+        f"  - {{name: leader, replicas: 1, template: {{spec: {{template: {pods}}}}}}}\n"
+        f"  - {{name: workers, replicas: 2, template: {{spec: {{template: {pods}}}}}}}\n"
+    )
+    result = muster("-f", path, "--nodes", "2")
+    assert result.exit_code == 3
+    assert "  default/jobset/js: NeverFits: " in result.output
+
+
 def test_pods_that_request_nothing_leave_the_utilisation_unmeasured(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     containers = "[{name: c, image: x}]"

@@ -134,6 +134,11 @@ class Measurements(Observer):
         self._names = {
             key_of_group(member.pod): f"{member.pod.metadata.namespace}/{spoken_group_name(member.pod)}"
             for member in workload.all_members
+        } | {
+            group_made_by(
+                kind, job.metadata
+            ): f"{job.metadata.namespace}/{kind.kind.lower()}/{job.metadata.name}"
+            for kind, job in workload.makers  # their pods may be owned by one of several Jobs
         }
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
