@@ -82,9 +82,9 @@ def test_a_submitter_is_told_why(stage: Stage, scheduler: KubeScheduler, submitt
     assert f"podgroup/{stage.namespace}/fit runs, 3 pods on nodes: cpu 3" in output
     assert "The pod waits with its whole group." in submitter.output("why", "sweep-0")
     rows = submitter.output("podgroup", "get", "sweep", "fit").splitlines()[1:]
-    assert [row.split()[:5] for row in rows] == [
-        ["sweep", "q", "Pending", "2", "NoRoom"],
-        ["fit", "q", "Running", "3", "-"],
+    assert [row.split()[:6] for row in rows] == [
+        ["sweep", "q", "Pending", "2", "1", "NoRoom"],
+        ["fit", "q", "Running", "3", "-", "-"],
     ]
     assert "sweep-0" in submitter.output("podgroup", "describe", "sweep")
 
