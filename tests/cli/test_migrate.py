@@ -12,7 +12,7 @@ from extender.sim.files.manifests import load
 from tests.cli.desk import Desk
 
 Json = dict[str, Any]
-CASES = yaml.safe_load(Path(__file__).with_name("migrations.yaml").read_text())
+CASES = yaml.safe_load((Path(__file__).parents[1] / "domain/data/migrations.yaml").read_text())
 
 
 def printed(folder: Path, text: str) -> Result:
