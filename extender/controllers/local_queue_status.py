@@ -34,7 +34,7 @@ class LocalQueueReport(msgspec.Struct, frozen=True):
     reserved: Resources  # what its groups hold
 
 
-def report_of(ledger: Ledger, key: str) -> LocalQueueReport | None:
+def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
     """None where there is no such LocalQueue."""
     activity = ledger.queues.local_queue_activity(key)
     if activity is None:
@@ -107,12 +107,12 @@ class LocalQueueStatusController(PacedController[str]):
                 if (decision := either.groups.get(group)) is not None and decision.life.local_queue:
                     turned.add(decision.life.local_queue)
         for key in turned:
-            report = report_of(self._ledger, key)
+            report = local_queue_report(self._ledger, key)
             if report is not None and not self._is_parked(key, report.activity):
                 yield key
 
     def reconcile(self, key: str) -> None:
-        copy, report = self._copies.get(key), report_of(self._ledger, key)
+        copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
         if copy is None or report is None or not report_changes(copy, report):
             return
         pause = self._next.get(key, 0.0) - self._clock()
@@ -126,7 +126,7 @@ class LocalQueueStatusController(PacedController[str]):
 
     def _write(self, key: str) -> None:
         """Write what is true now on the newest copy, whatever both were when the write was submitted."""
-        copy, report = self._copies.get(key), report_of(self._ledger, key)
+        copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
         changes = report_changes(copy, report) if copy is not None and report is not None else {}
         if copy is not None and changes:
             meta = copy.metadata

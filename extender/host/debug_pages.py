@@ -7,7 +7,7 @@ import msgspec
 
 from extender.api.configuration import Configuration, as_document
 from extender.controllers.decision_log import DecisionLog
-from extender.controllers.local_queue_status import report_of
+from extender.controllers.local_queue_status import local_queue_report
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger.claims import Claim
@@ -61,7 +61,7 @@ class Views:
     def local_queues(self) -> list[dict[str, Any]]:
         queues, found = self._ledger.queues, []
         for key in sorted(queues.local_queue_keys()):
-            record, report = queues.local_queue(key), report_of(self._ledger, key)
+            record, report = queues.local_queue(key), local_queue_report(self._ledger, key)
             if record is not None and report is not None:
                 shown = {**msgspec.to_builtins(report), "activity": report.activity._asdict()}
                 found.append({"localQueue": key, "queue": record.queue, **shown})
