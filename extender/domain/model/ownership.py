@@ -126,18 +126,15 @@ class Ownership(msgspec.Struct, frozen=True):
         scheduler = pod.spec.scheduler_name
         if scheduler not in self.schedulers:
             return False
-        if scheduler != keys.DEFAULT_SCHEDULER or _is_marked(pod):
+        if scheduler != keys.DEFAULT_SCHEDULER:
+            return True
+        # The admission policy has put our gate or marks on the pod: nothing else would open its gate.
+        first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
+        is_marked = first is not None and not keys.MARKS.isdisjoint(first)
+        if is_marked or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
             return True
         names_local_queue = (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE)
         return bool(group_name(pod) or own_queue(pod) or names_local_queue or namespace_queue)
-
-
-def _is_marked(pod: Pod) -> bool:
-    """Whether the admission policy has put our gate or marks on the pod: nothing else would open its gate."""
-    if any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
-        return True
-    first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
-    return first is not None and not keys.MARKS.isdisjoint(first)
 
 
 def group_name(pod: Pod) -> str:

@@ -45,11 +45,6 @@ def noted_queue(group: Meta) -> str:
     return queue_uid if group_uid == group.uid else ""
 
 
-# ---- Which queue a group has: the one that its PodGroup names, or without a PodGroup its pods;
-# otherwise that of the LocalQueue that it names by a label; otherwise that of its namespace; otherwise
-# `default`.
-
-
 def queue_of_podgroup(named: str, namespace_queue: str, local: str = "") -> str:
     """`named`: in spec.queue. `namespace_queue`: by the namespace's annotation or its quota, or empty.
     `local`: the queue that its LocalQueue leads to; empty if it names none."""

@@ -29,8 +29,6 @@ class Needs(NamedTuple):
         return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})
 
 
-# ---- What the ledger remembers of pods and groups: small frozen records.
-
 Uid = NewType("Uid", str)
 # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod that is a group of its own.
 GroupKey = NewType("GroupKey", str)

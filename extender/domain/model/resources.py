@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from extender.api.keys import MARKS
-from extender.api.objects.base import Quantities
+from extender.api.objects.base import condition
 from extender.api.objects.pods import Container, ContainerStatus, Pod, PodSpec
 from extender.api.quantities import Quantity, at_least, at_most
 
@@ -40,11 +40,6 @@ def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]
     """The same for a node: never negative, and always less than MOST, the cap of a pod's request, so that a
     pod whose request was capped fits nowhere. Raises BadQuantity."""
     return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
-
-
-def capped(amounts: Resources) -> dict[str, int]:
-    """The amounts that one pod asks for, each at most MOST."""
-    return {name: min(amount, MOST) for name, amount in amounts.items()}
 
 
 def counts(name: str) -> bool:
@@ -97,9 +92,13 @@ def show(name: str, amount: float) -> str:
     """An amount for people to read: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
     if name == CPU:
         return f"{amount / _MILLI:g}"
-    if _is_bytes(name):
-        return _bytes(amount)
-    return f"{amount:g}"
+    if not _is_bytes(name):
+        return f"{amount:g}"
+    for suffix in ("", "Ki", "Mi", "Gi"):
+        if abs(amount) < 1024:
+            return f"{amount:.4g}{suffix}"
+        amount /= 1024
+    return f"{amount:.4g}Ti"
 
 
 def three_digits(name: str, amount: int) -> int:
@@ -117,14 +116,6 @@ def _is_bytes(name: str) -> bool:
     return name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage"
 
 
-def _bytes(amount: float) -> str:
-    for suffix in ("", "Ki", "Mi", "Gi"):
-        if abs(amount) < 1024:
-            return f"{amount:.4g}{suffix}"
-        amount /= 1024
-    return f"{amount:.4g}Ti"
-
-
 # ---- What a pod requests of a node, counted as the scheduler counts it.
 #
 # Rule: kube-scheduler `resourcehelper.PodRequests`: the sum of containers and sidecars, or the peak of
@@ -137,25 +128,21 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     sums: dict[str, int] = {}
     for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
         add(sums, asked(container.resources.requests))
-    sums = largest(sums, _initialisation(spec.init_containers or []))
-    given = asked(spec.resources.requests) if spec.resources else {}
-    sums |= {name: n for name, n in given.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
-    add(sums, asked(spec.overhead))
-    sums[PODS] = 1
-    return capped(sums)
-
-
-def _initialisation(containers: list[Container]) -> dict[str, int]:
-    """The peak while init containers run in turn, together with the sidecars started so far."""
+    # The peak while init containers run in turn, together with the sidecars started so far.
     peak: dict[str, int] = {}
     sidecars: dict[str, int] = {}
-    for container in containers:
+    for container in spec.init_containers or ():
         running = dict(sidecars)
         add(running, asked(container.resources.requests))
         peak = largest(peak, running)
         if container.is_sidecar:
             sidecars = running
-    return peak
+    sums = largest(sums, peak)
+    given = asked(spec.resources.requests) if spec.resources else {}
+    sums |= {name: n for name, n in given.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
+    add(sums, asked(spec.overhead))
+    sums[PODS] = 1
+    return {name: min(amount, MOST) for name, amount in sums.items()}
 
 
 # ---- In-place resizes: what a container counts for while its new size is not yet in force.
@@ -174,16 +161,11 @@ def counted_spec(pod: Pod) -> PodSpec:
     statuses = {status.name: status for status in given if status.resources is not None}
     if not statuses:
         return spec
-    conditions = pod.status.conditions or ()
-    infeasible = any(
-        condition.type == "PodResizePending" and condition.reason == "Infeasible" for condition in conditions
-    )
+    pending = condition(status.conditions, "PodResizePending")
+    infeasible = pending is not None and pending.reason == "Infeasible"
     containers = [_counted(container, statuses, infeasible) for container in spec.containers]
     before = spec.init_containers or []
-    sidecars = [
-        _counted(container, statuses, infeasible) if container.is_sidecar else container
-        for container in before
-    ]
+    sidecars = [_counted(each, statuses, infeasible) if each.is_sidecar else each for each in before]
     if containers == spec.containers and sidecars == before:
         return spec
     return replace(spec, containers=containers, init_containers=sidecars or None)
@@ -193,18 +175,12 @@ def _counted(container: Container, statuses: Mapping[str, ContainerStatus], infe
     status = statuses.get(container.name)
     if status is None or status.resources is None:
         return container
-    asked = None if infeasible else container.resources.requests
-    requests = _largest(asked, status.resources.requests, status.allocated_resources)
+    now = None if infeasible else container.resources.requests
+    requests: dict[str, Quantity] = {}  # of equal quantities the first, in its own notation
+    for amounts in (now, status.resources.requests, status.allocated_resources):
+        for name, quantity in (amounts or {}).items():
+            if name not in requests or at_least(quantity, _SCALE) > at_least(requests[name], _SCALE):
+                requests[name] = quantity
     if requests == (container.resources.requests or {}):
         return container
     return replace(container, resources=replace(container.resources, requests=requests))
-
-
-def _largest(*several: Quantities | None) -> dict[str, Quantity]:
-    """The largest quantity of each resource; of equal ones the first, in its own notation."""
-    largest: dict[str, Quantity] = {}
-    for quantities in several:
-        for name, quantity in (quantities or {}).items():
-            if name not in largest or at_least(quantity, _SCALE) > at_least(largest[name], _SCALE):
-                largest[name] = quantity
-    return largest

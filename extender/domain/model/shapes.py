@@ -53,10 +53,7 @@ class SharedLabels:
         return new
 
 
-# ---- Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable
-# for the planner.
-#
-# A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
+# ---- A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
 # failures to fit are computed once per shape, not once per pod. It is freed with the last of them.
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -266,18 +263,9 @@ def _digest(parts: object) -> bytes:
 
 def _written(spec: PodSpec, namespace: str) -> bytes:
     """A digest of the parts of a pod's specification that determine its shape."""
-    parts = (
-        namespace,
-        spec.containers,
-        spec.init_containers,
-        spec.overhead,
-        spec.resources,
-        spec.node_selector,
-        spec.affinity,
-        spec.tolerations,
-        _unplanned(spec),
-    )
-    return _digest(parts)
+    amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+    demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
+    return _digest((namespace, *amounts, *demands))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
@@ -289,19 +277,16 @@ def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint,
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
     if excess := _excess(spec):
         return Constraints(node_terms=_NOWHERE, excess=excess)
-    affinity = spec.affinity
-    node_affinity = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    affinity = spec.affinity or Affinity()
+    node_affinity = affinity.node_affinity.required if affinity.node_affinity else None
+    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     return Constraints(
         node_labels=tuple(sorted((spec.node_selector or {}).items())),
         node_terms=msgspec.json.encode(node_affinity.node_selector_terms) if node_affinity else b"",
         tolerations=tuple(spec.tolerations or ()),
         ports=_host_ports(spec),
-        affinity=_terms(affinity.pod_affinity.required, namespace)
-        if affinity and affinity.pod_affinity
-        else (),
-        anti_affinity=_terms(affinity.pod_anti_affinity.required, namespace)
-        if affinity and affinity.pod_anti_affinity
-        else (),
+        affinity=_terms(near.required, namespace) if near else (),
+        anti_affinity=_terms(apart.required, namespace) if apart else (),
         unplanned=_unplanned(spec),
     )
 
@@ -341,8 +326,13 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def _terms(terms: list[PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
+    """A selector of namespaces is read as all: no fewer."""
     return tuple(
-        Term(term.topology_key, _namespaces(term, namespace), msgspec.json.encode(term.label_selector))
+        Term(
+            term.topology_key,
+            None if term.namespace_selector is not None else frozenset(term.namespaces or [namespace]),
+            msgspec.json.encode(term.label_selector),
+        )
         for term in terms or ()
     )
 
@@ -355,13 +345,6 @@ def _kept_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     required = spec.affinity.pod_anti_affinity.required or ()
     known = [term for term in required if term.namespace_selector in (None, _ANY_NAMESPACE)]
     return _terms(known[:_MOST_OF_OTHERS], namespace)
-
-
-def _namespaces(term: PodAffinityTerm, own: str) -> frozenset[str] | None:
-    """The namespaces where a term selects pods. A selector of namespaces is read as all: no fewer."""
-    if term.namespace_selector is not None:
-        return None
-    return frozenset(term.namespaces or [own])
 
 
 @lru_cache(maxsize=4096)
@@ -409,8 +392,13 @@ class TermIndex:
         return len(self._places)
 
     def add(self, term: Term) -> None:
-        self._places[term] = tuple(self._places_for(term))
-        for place in self._places[term]:
+        selector = term.label_selector
+        places: list[_Place] = []
+        if selector is not None:  # else it selects no pod
+            for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
+                places += self._places_in(namespace, selector)
+        self._places[term] = tuple(places)
+        for place in places:
             self._filed[place][term] = None
 
     def remove(self, term: Term) -> None:
@@ -433,13 +421,6 @@ class TermIndex:
         copied._filed = defaultdict(dict, {place: dict(terms) for place, terms in self._filed.items()})
         copied._places = dict(self._places)
         return copied
-
-    def _places_for(self, term: Term) -> Iterator[_Place]:
-        selector = term.label_selector
-        if selector is None:  # it selects no pod
-            return
-        for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
-            yield from self._places_in(namespace, selector)
 
     def _places_in(self, namespace: str, selector: LabelSelector) -> Iterable[_Place]:
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]

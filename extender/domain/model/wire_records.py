@@ -90,9 +90,6 @@ def _members(noted: str, group_uid: str) -> int | None:
     return int(members) if is_number and uid and uid == group_uid else None
 
 
-# ---- Records made from wire objects: what the ledger needs of pods and of the three kinds of
-# PodGroups.
-
 _BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
 
 
@@ -162,9 +159,8 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
 
 def _is_preemptable(meta: Meta) -> bool:
     """Whether its room may be taken. A pod that belongs to its node would come back at once."""
-    return _allows_preemption(meta) and not any(
-        owner.kind in _BOUND_TO_NODES for owner in meta.owner_references or ()
-    )
+    owners = meta.owner_references or ()
+    return _allows_preemption(meta) and not any(owner.kind in _BOUND_TO_NODES for owner in owners)
 
 
 def _allows_preemption(meta: Meta) -> bool:
@@ -199,20 +195,16 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
 
 def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> GroupRecord:
     match group:
-        case PluginsPodGroup():
-            return plugins_record(group)
+        case PluginsPodGroup(metadata=meta, spec=spec):
+            # The same fields as Volcano's, except the queue, which an annotation or a label names.
+            record = group_record(PodGroup(meta, replace(spec, queue=queue_named_by(meta))))
+            return replace(record, origin=Origin.PLUGINS, stood_with=noted_members(meta), queue_uid="")
         case NativePodGroup():
-            return native_record(group)
+            return _native_record(group)
     return group_record(group)
 
 
-def plugins_record(group: PluginsPodGroup) -> GroupRecord:
-    """Its spec has the same fields as Volcano's, except the queue, which an annotation or a label names."""
-    record = group_record(PodGroup(group.metadata, replace(group.spec, queue=queue_named_by(group.metadata))))
-    return replace(record, origin=Origin.PLUGINS, stood_with=noted_members(group.metadata), queue_uid="")
-
-
-def native_record(group: NativePodGroup) -> GroupRecord:
+def _native_record(group: NativePodGroup) -> GroupRecord:
     gang = group.spec.scheduling_policy.gang
     spec = PodGroupSpec(
         min_member=gang.min_count if gang else 1,
@@ -220,14 +212,17 @@ def native_record(group: NativePodGroup) -> GroupRecord:
         priority_class_name=group.spec.priority_class_name,
     )
     mode = group.spec.disruption_mode
-    scheduled = condition(group.status.conditions, keys.INITIALLY_SCHEDULED)
+    reason, scheduled = "", condition(group.status.conditions, keys.INITIALLY_SCHEDULED)
+    if scheduled is not None:  # what `native_condition` was made from
+        is_started = scheduled.status == "True"
+        reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
     return replace(
         group_record(PodGroup(group.metadata, spec)),
         origin=Origin.ALPHA if isinstance(group, AlphaPodGroup) else Origin.NATIVE,
         stood_with=noted_members(group.metadata),
         queue_uid="",
         goes_whole=mode == "PodGroup" or "all" in (mode or ()),
-        last_reason=_native_reason(scheduled),
+        last_reason=reason,
     )
 
 
@@ -242,13 +237,6 @@ def native_condition(reason: str, message: str) -> dict[str, str]:
     }
 
 
-def _native_reason(scheduled: Condition | None) -> str:
-    """What `native_condition` was made from; empty where nothing was said."""
-    if scheduled is None:
-        return ""
-    return keys.SCHEDULED if scheduled.status == "True" else scheduled.message.partition(":")[0]
-
-
 def group_record(group: PodGroup) -> GroupRecord:
     """Faults of the specification are kept in `fault`: this group waits, and no other is affected."""
     meta, spec = group.metadata, group.spec
@@ -258,9 +246,8 @@ def group_record(group: PodGroup) -> GroupRecord:
         min_resources = asked(spec.min_resources)
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
-    counts = {
-        "minMember": spec.min_member,
-        **{f"minTaskMember[{name_of(role)}]": n for role, n in roles.items()},
+    counts = {"minMember": spec.min_member} | {
+        f"minTaskMember[{name_of(role)}]": n for role, n in roles.items()
     }
     negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
     run_time = None

@@ -64,12 +64,25 @@ class Division:
     @classmethod
     def of(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
         """The same, whether or not it is made from the one `before`."""
-        if before is not None and (changed := _changed(before, total, demands)) is not None:
-            return before._after(demands, changed) if changed else before
-        tree = ShareTree({name: demand.parent for name, demand in demands.items()})
-        division = cls(tree, dimensions_of(total, demands.values()), total, demands)
-        division._work_out(demands)
-        return division
+        changed = _changed(before, total, demands) if before is not None else None
+        if before is None or changed is None:
+            tree = ShareTree({name: demand.parent for name, demand in demands.items()})
+            division = cls(tree, dimensions_of(total, demands.values()), total, demands)
+            division._work_out(demands)
+            return division
+        if not changed:
+            return before
+        later = cls(before.tree, before.names, total, demands)
+        later.specified = before.specified.copy()
+        for name in ("takes_part", "asked", "kept", "deserved", "ceilings", "potential"):
+            setattr(later, name, getattr(before, name).copy())
+        later._work_out(changed)
+        same = later.takes_part == before.takes_part
+        same &= np.all(later.deserved == before.deserved, axis=1)
+        same &= np.all(later.ceilings == before.ceilings, axis=1)
+        kept = zip(before._built, same.tolist(), strict=True)
+        later._built = [share if is_same else None for share, is_same in kept]
+        return later
 
     def share(self, node: int) -> Share | None:
         """None for a queue that does not take part."""
@@ -98,19 +111,6 @@ class Division:
         return set(np.flatnonzero(unlike).tolist())
 
     # ---- working it out
-
-    def _after(self, demands: Demands, changed: Sequence[str]) -> "Division":
-        later = Division(self.tree, self.names, self.total, demands)
-        later.specified = self.specified.copy()
-        for name in ("takes_part", "asked", "kept", "deserved", "ceilings", "potential"):
-            setattr(later, name, getattr(self, name).copy())
-        later._work_out(changed)
-        same = later.takes_part == self.takes_part
-        same &= np.all(later.deserved == self.deserved, axis=1)
-        same &= np.all(later.ceilings == self.ceilings, axis=1)
-        kept = zip(self._built, same.tolist(), strict=True)
-        later._built = [share if is_same else None for share, is_same in kept]
-        return later
 
     def _work_out(self, changed: Sequence[str] | Demands) -> None:
         """`changed`: queues whose demands are not yet in the rows."""
@@ -150,29 +150,27 @@ class Division:
         own = np.minimum(self.asked[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(own, self.kept[TOP])
         for level in self.tree.levels:
-            parents = level[dirty[level]]
-            inner = [node for node in parents.tolist() if self.tree.has_children(node)]
-            if inner:
-                self._divide_below(np.array(inner, dtype=np.intp), dirty)
-
-    def _divide_below(self, parents: Nodes, dirty: Mask) -> None:
-        """At the top there is all to divide that root may hold, else what the parents deserve. What is kept
-        for those that take no part stays out of it."""
-        rows, of = self.tree.children(parents)
-        said, kept, taking = self.specified, self.kept[rows], self.takes_part[rows]
-        may_hold = self._below(self.ceilings[parents], rows, of)
-        most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
-        siblings = Siblings(of, said.weights[rows], self.asked[rows], most, kept, said.given[rows])
-        room = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
-        idle = sums_by_parent(np.where(taking[:, None], 0.0, kept), of, len(parents))
-        shares = np.zeros_like(most)
-        shares[taking] = pour(np.maximum(room - idle, 0.0), siblings.only(taking))
-        ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
-        potential = self._below(self.potential[parents], rows, of)
-        now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
-        for before, after in now:
-            dirty[rows] |= np.any(before[rows] != after, axis=1)
-            before[rows] = after
+            inner = [node for node in level[dirty[level]].tolist() if self.tree.has_children(node)]
+            if not inner:
+                continue
+            parents = np.array(inner, dtype=np.intp)
+            rows, of = self.tree.children(parents)
+            said, kept, taking = self.specified, self.kept[rows], self.takes_part[rows]
+            may_hold = self._below(self.ceilings[parents], rows, of)
+            most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
+            siblings = Siblings(of, said.weights[rows], self.asked[rows], most, kept, said.given[rows])
+            # At the top there is all to divide that root may hold, else what the parents deserve. What is
+            # kept for those that take no part stays out of it.
+            room = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
+            idle = sums_by_parent(np.where(taking[:, None], 0.0, kept), of, len(parents))
+            shares = np.zeros_like(most)
+            shares[taking] = pour(np.maximum(room - idle, 0.0), siblings.only(taking))
+            ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
+            potential = self._below(self.potential[parents], rows, of)
+            now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
+            for before, after in now:
+                dirty[rows] |= np.any(before[rows] != after, axis=1)
+                before[rows] = after
 
     def _below(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
         """Of the `most` that parents may hold, what is not kept for siblings; and no more than the own limits
@@ -236,19 +234,13 @@ def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
             break
         left, held, unmet = remaining, risen[still], unmet[still]
         siblings = siblings.only(still)
-    return _trimmed(shares, room, every)
-
-
-def _trimmed(shares: PortionRows, room: PortionRows, siblings: Siblings) -> PortionRows:
-    """What guarantees, which stay, took beyond the room comes from what others have above theirs."""
-    sums = sums_by_parent(shares, siblings.of, len(room))
-    firm = sums_by_parent(siblings.guarantees, siblings.of, len(room))
+    # What guarantees, which stay, took beyond the room comes from what others have above theirs.
+    sums, firm = (sums_by_parent(rows, every.of, len(room)) for rows in (shares, every.guarantees))
     allowed, over = np.maximum(room, firm), sums - firm
     parts = np.divide(allowed - firm, over, out=np.ones_like(sums), where=sums > allowed + EPSILON)
-    if np.all(parts == 1.0):
-        return shares
-    rows: PortionRows = siblings.guarantees + (shares - siblings.guarantees) * parts[siblings.of]
-    return rows
+    if np.any(parts != 1.0):
+        shares = every.guarantees + (shares - every.guarantees) * parts[every.of]
+    return shares
 
 
 class Holdings:

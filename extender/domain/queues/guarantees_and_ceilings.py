@@ -31,23 +31,12 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     return limits
 
 
-def borrowing_of(demand: QueueDemand) -> Mapping[str, float]:
-    """How much it may hold above what the division gives it, where it deserves nothing by name."""
-    limits, named = demand.borrowing_limit or {}, demand.deserved or {}
-    return {name: float(max(more, 0)) for name, more in limits.items() if name not in named}
-
-
 def kept_for(demand: QueueDemand) -> Mapping[str, float]:
     """What no other queue may hold: its guarantee, and what it deserves by name and does not lend."""
     kept = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
     for name, lent in (demand.lending_limit or {}).items():
         kept[name] = max(kept.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
     return kept
-
-
-def given_to(demand: QueueDemand) -> Mapping[str, float]:
-    """What it deserves by name."""
-    return {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
 
 
 def _own(deserved: Resources | None, name: str) -> float:
@@ -66,7 +55,7 @@ class Specified(msgspec.Struct, eq=False):
     limits: PortionRows
     """What it may hold by its own specification; inf: no limit."""
     borrowing: PortionRows
-    """What it may hold above what the division gives it; inf: no limit."""
+    """What it may hold above what the division gives it, where it deserves nothing by name; inf: no limit."""
     kept: PortionRows
     """What no other queue may hold."""
     given: PortionRows
@@ -101,9 +90,12 @@ class Specified(msgspec.Struct, eq=False):
         self.groups[seat] = demand.groups
         self.weights[node] = demand.weight
         put_row(self.limits, node, limits_of(demand), names, inf)
-        put_row(self.borrowing, node, borrowing_of(demand), names, inf)
         put_row(self.kept, node, kept_for(demand), names)
-        put_row(self.given, node, given_to(demand), names)
+        given = {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
+        put_row(self.given, node, given, names)
+        limits = demand.borrowing_limit or {}
+        borrowing = {name: float(max(more, 0)) for name, more in limits.items() if name not in given}
+        put_row(self.borrowing, node, borrowing, names, inf)
         self.oversell[node] = demand.oversell
 
 

@@ -23,10 +23,6 @@ _LOST_OF_FLAVORS = {
     "topologyName": "",
 }
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
-_TAKES_BACK = (
-    "preemption.reclaimWithinCohort is Never; in Muster each queue takes back what it deserves, except from"
-    " queues with reclaimable: false"
-)
 Amounts = dict[str, str]
 
 
@@ -43,14 +39,17 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
     for obj in objects:
         if str(obj.get("apiVersion")).partition("/")[0] == GROUP:
             meta = obj.get("metadata") or {}
-            found[str(obj.get("kind"))]["/".join(filter(None, (meta.get("namespace"), meta.get("name"))))] = (
-                obj
-            )
+            name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
+            found[str(obj.get("kind"))][name] = obj
     tree = _QuotaTree(found)
     yield from tree.cohorts()
     yield from (tree.cluster_queue(name, obj) for name, obj in found["ClusterQueue"].items())
     yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
-    yield from (_priority_class(obj) for obj in found["WorkloadPriorityClass"].values())
+    for name, obj in found["WorkloadPriorityClass"].items():
+        instead = f"pods name it by priorityClassName; the label {GROUP}/priority-class is not read"
+        head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        kept: Json = {field: obj[field] for field in ("value", "description") if field in obj}
+        yield Migrated([f"WorkloadPriorityClass {name}: {instead}"], {**head, **kept})
     for kind in ("AdmissionCheck", "Topology", "MultiKueueConfig", "MultiKueueCluster"):
         for name in found[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
@@ -60,24 +59,18 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
 def _local_queue(obj: Json) -> Migrated:
     meta, spec = obj["metadata"], obj.get("spec") or {}
     name, namespace = meta["name"], meta.get("namespace") or "default"
-    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "LocalQueue"}
-    made = {**head, "metadata": {"name": name, "namespace": namespace}}
-    kept = {"queue": spec.get("clusterQueue", "")} | _stopped(spec)
-    lost = _others(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy")
-    return Migrated(lost, {**made, "spec": kept})
+    made = {
+        "apiVersion": "kube-muster.io/v1alpha1",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"queue": spec.get("clusterQueue", "")} | _stopped(spec),
+    }
+    return Migrated(_others(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), made)
 
 
 def _queue(name: str, spec: Json) -> Json:
     head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
     return {**head, "spec": _filled(spec)}
-
-
-def _priority_class(obj: Json) -> Migrated:
-    name = obj["metadata"]["name"]
-    instead = f"pods name it by priorityClassName; the label {GROUP}/priority-class is not read"
-    head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-    kept: Json = {field: obj[field] for field in ("value", "description") if field in obj}
-    return Migrated([f"WorkloadPriorityClass {name}: {instead}"], {**head, **kept})
 
 
 def _stopped(spec: Json) -> Json:
@@ -218,7 +211,10 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
     if within == "LowerOrNewerEqualPriority":
         comments.append("preemption.withinClusterQueue: only groups of lower priority make room")
     if cohort and given.get("reclaimWithinCohort", "Never") == "Never":
-        comments.append(_TAKES_BACK)
+        comments.append(
+            "preemption.reclaimWithinCohort is Never; in Muster each queue takes back what it deserves,"
+            " except from queues with reclaimable: false"
+        )
     if at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
         comments.append("preemption.borrowWithinCohort has no counterpart")
     return ({"preemption": {"withinQueue": "Never"}} if within == "Never" else {}), comments

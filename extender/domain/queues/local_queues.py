@@ -1,6 +1,6 @@
 """LocalQueues: a namespace's way into a queue, how one is looked up, and whether it leads anywhere."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -58,8 +58,7 @@ def local_queue_record(local: LocalQueue) -> LocalQueueRecord:
 
 def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]:
     """By `namespace/name`."""
-    records = map(local_queue_record, objects)
-    return {record.key: record for record in records}
+    return {record.key: record for record in map(local_queue_record, objects)}
 
 
 def find_local_queue(
@@ -87,24 +86,19 @@ class Activity(NamedTuple):
 
 def activity_of(local: LocalQueueRecord, queue: QueueView, namespace_allowed: bool) -> Activity:
     """The first thing that keeps its groups from starting. `queue`: where it leads, if that exists."""
-    return next(
-        _obstacles(local, queue, namespace_allowed), Activity(READY, f"it leads to queue {local.queue}")
-    )
-
-
-def _obstacles(local: LocalQueueRecord, queue: QueueView, namespace_allowed: bool) -> Iterator[Activity]:
     name = local.queue
     if local.fault:
-        yield Activity("InvalidSpec", local.fault)
+        return Activity("InvalidSpec", local.fault)
     if not queue.exists:
-        yield Activity("QueueNotFound", f"queue {name} does not exist")
+        return Activity("QueueNotFound", f"queue {name} does not exist")
     if queue.fault:
-        yield Activity("InvalidSpec", queue.fault)
+        return Activity("InvalidSpec", queue.fault)
     if queue.state != QueueState.OPEN:
-        yield Activity("QueueNotOpen", f"queue {name} is {queue.state}")
+        return Activity("QueueNotOpen", f"queue {name} is {queue.state}")
     if not namespace_allowed:
-        yield Activity("NamespaceNotAllowed", not_selected(name, local.namespace))
+        return Activity("NamespaceNotAllowed", not_selected(name, local.namespace))
     policies = {f"queue {name}": queue.record.stop_policy, "this LocalQueue": local.stop_policy}
     for whose, policy in policies.items():
         if policy:
-            yield Activity("Stopped", f"spec.stopPolicy of {whose} is {policy}")
+            return Activity("Stopped", f"spec.stopPolicy of {whose} is {policy}")
+    return Activity(READY, f"it leads to queue {name}")

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,9 +10,7 @@ import msgspec
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.objects.base import Meta
 from extender.api.quantities import BadQuantity, Quantity, at_most
-from extender.domain.model.resources import CPU, MEMORY, Resources, counts, offered
-
-# ---- What is made of quotas: the queues that there should be, who enters them, and what is wrong.
+from extender.domain.model.resources import CPU, MEMORY, counts, offered
 
 Written = dict[str, Quantity]  # amounts as a Queue has them
 
@@ -84,11 +82,11 @@ class QuotaAmounts(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()
 
     @property
-    def largest(self) -> Resources:
+    def largest(self) -> dict[str, int]:
         return offered(self.capability)
 
     @property
-    def promised(self) -> Resources:
+    def promised(self) -> dict[str, int]:
         return offered(self.guarantee)
 
 
@@ -98,7 +96,11 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     low, high = _read("min", least or {}, faults), _read("max", most or {}, faults)
     jobs = high.pop(MOST_JOBS, None)
     low.pop(MOST_JOBS, None)
-    faults = faults or [*_above(low, high)]
+    faults = faults or [
+        (f"min[{name}]", f"got {low[name]}; allowed is the max, {high[name]}, or less")
+        for name in low.keys() & high.keys()
+        if at_most(low[name], 1000) > at_most(high[name], 1000)
+    ]
     if faults:
         return QuotaAmounts(faults=tuple(sorted(faults)))
     return QuotaAmounts(
@@ -106,12 +108,6 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
         {name: amount for name, amount in low.items() if offered({name: amount})[name] > 0},
         None if jobs is None else min(at_most(jobs), _MOST_GROUPS),
     )
-
-
-def _above(low: Written, high: Written) -> Iterator[tuple[str, str]]:
-    for name in low.keys() & high.keys():
-        if at_most(low[name], 1000) > at_most(high[name], 1000):
-            yield f"min[{name}]", f"got {low[name]}; allowed is the max, {high[name]}, or less"
 
 
 def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:

@@ -1,10 +1,10 @@
 """ResourceQuotas, ElasticQuotas and ElasticQuotaTrees, and the queues that they become."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from extender.api.keys import ROOT_QUEUE, SYSTEM_NAMESPACE
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaNode, ResourceQuota
 from extender.api.quantities import at_most
-from extender.domain.model.resources import Resources, add, offered, quantities, show, total
+from extender.domain.model.resources import add, offered, quantities, show, total
 from extender.domain.queues.quota_records import (
     QuotaAmounts,
     QuotaFault,
@@ -39,7 +39,7 @@ def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
     source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
     amounts = amounts_of(quota.spec.min, quota.spec.max)
     yield from _faults(source, amounts)
-    yield _queue(source, amounts, bool(amounts.faults))
+    yield _queue(source.namespace, ROOT_QUEUE, source, amounts, [source.namespace], bool(amounts.faults))
 
 
 def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
@@ -52,38 +52,42 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
         if quota.spec.scopes or quota.spec.scope_selector:
             continue
         source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
-        amounts = amounts_of(None, _requests(quota.spec.hard or {}))
+        # Nothing else in a quota than what is limited of requests is the scheduler's.
+        hard = quota.spec.hard or {}
+        plain = {name: hard[name] for name in _PLAIN if name in hard}
+        named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
+        amounts = amounts_of(None, plain | named)
         yield from _faults(source, amounts)
         first, kept = first or source, kept or bool(amounts.faults)
         for name, amount in amounts.capability.items():
             if name not in smallest or at_most(amount, 1000) < at_most(smallest[name], 1000):
                 smallest[name] = amount
     if first is not None:
-        yield _queue(first, QuotaAmounts(smallest), kept)
+        yield _queue(first.namespace, ROOT_QUEUE, first, QuotaAmounts(smallest), [first.namespace], kept)
 
 
 def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
     return (QuotaFault(source, f"spec.{field}", why) for field, why in amounts.faults)
 
 
-def _queue(source: QuotaSource, amounts: QuotaAmounts, kept: bool) -> QuotaQueue:
+def _queue(
+    named: str,
+    parent: str,
+    source: QuotaSource,
+    amounts: QuotaAmounts,
+    namespaces: Iterable[str],
+    kept: bool,
+) -> QuotaQueue:
     return QuotaQueue(
-        name=queue_name(source.namespace),
+        name=queue_name(named),
         source=source,
-        parent=ROOT_QUEUE,
+        parent=parent,
         capability=amounts.capability,
         guarantee=amounts.guarantee,
         most_groups=amounts.most_groups,
-        namespaces=(source.namespace,),
+        namespaces=tuple(sorted(namespaces)),
         kept=kept,
     )
-
-
-def _requests(hard: Mapping[str, Any]) -> dict[str, Any]:
-    """What is limited of requests, by resource. Nothing else in a quota is the scheduler's."""
-    plain = {name: hard[name] for name in _PLAIN if name in hard}
-    named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
-    return plain | named
 
 
 # ---- An ElasticQuotaTree, node by node: parents before their children.
@@ -97,22 +101,14 @@ def _requests(hard: Mapping[str, Any]) -> dict[str, Any]:
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
 
-class _Place:
+class _Place(msgspec.Struct):
     """Where a node is: what is above it, and what its parent has not promised to others yet."""
 
-    def __init__(
-        self,
-        queue: str = ROOT_QUEUE,
-        depth: int = 0,
-        limits: Mapping[str, tuple[int, str]] | None = None,
-        promised: Resources | None = None,
-        kept: bool = False,
-    ) -> None:
-        self.queue = queue
-        self.depth = depth  # levels below Muster's root
-        self.limits = limits or {}  # by resource: the nearest max above, and the node that has it
-        self.left = None if promised is None else dict(promised)  # None: no parent limits it
-        self.kept = kept
+    queue: str = ROOT_QUEUE
+    depth: int = 0  # levels below Muster's root
+    limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
+    left: dict[str, int] | None = None  # None: no parent limits it
+    kept: bool = False
 
 
 class TreeReader:
@@ -149,9 +145,13 @@ class TreeReader:
         for field, why in () if kept else [*amounts.faults] or [*_misfits(amounts, place)]:
             self._fault(f"{at}: {field}", why)
             kept = True
-        self.found.append(self._queue(node, queue, place, amounts, kept))
+        entering = {namespace for namespace in node.namespaces or () if namespace}
+        if entering and node.children:
+            self._fault(f"{at}: namespaces", "only nodes without children have namespaces")
+            entering = set()
+        self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, kept))
         limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
-        promised: Resources | None = amounts.promised
+        promised: dict[str, int] | None = amounts.promised
         if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
             promised = amounts.largest or None
         below = _Place(queue, place.depth + 1, limits, promised, kept)
@@ -171,24 +171,6 @@ class TreeReader:
         self.unsure = True
         self._fault(path, why)
         return None
-
-    def _queue(
-        self, node: QuotaNode, name: str, place: _Place, amounts: QuotaAmounts, kept: bool
-    ) -> QuotaQueue:
-        entering = frozenset(namespace for namespace in node.namespaces or () if namespace)
-        if entering and node.children:
-            self._fault(f"node {node.name!r}: namespaces", "only nodes without children have namespaces")
-            entering = frozenset()
-        return QuotaQueue(
-            name=name,
-            source=self.source,
-            parent=place.queue,
-            capability=amounts.capability,
-            guarantee=amounts.guarantee,
-            most_groups=amounts.most_groups,
-            namespaces=tuple(sorted(entering)),
-            kept=kept,
-        )
 
     def _fault(self, where: str, why: str) -> None:
         self.faults.append(QuotaFault(self.source, where, why))

@@ -10,7 +10,7 @@ from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import Queue, QueueFlavor
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, offered
-from extender.domain.model.selectors import NodePart, parts_of
+from extender.domain.model.selectors import parts_of
 from extender.domain.queues.spec import (
     RESERVE_AFTER,
     START_TIMEOUT,
@@ -29,33 +29,23 @@ from extender.domain.queues.spec import (
 MOST_FLAVORS = 16
 
 
-class BadFlavors(BadQuantity):
-    """Flavors that cannot be told apart, or too many."""
-
-
 def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     """In their order, which is that in which they are tried. Raises BadQuantity."""
     if len(written) > MOST_FLAVORS:
-        raise BadFlavors(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
+        raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
     names = [flavor.name for flavor in written]
     for number, name in enumerate(names):
         if not name or name in names[:number]:
             wrong = "the name of an earlier flavor" if name else "no name"
-            raise BadFlavors(f"spec.flavors[{number}].name: {name!r} is {wrong}")
-    parts = parts_of([flavor.node_labels or {} for flavor in written])
-    return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
-
-
-def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
-    try:
-        return Flavor(
-            written.name,
-            nodes,
-            offered(written.capability),
-            offered(written.deserved) if written.deserved is not None else None,
-        )
-    except BadQuantity as fault:
-        raise BadFlavors(f"flavor {written.name}: {fault}") from fault
+            raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {wrong}")
+    flavors = []
+    for flavor, part in zip(written, parts_of([each.node_labels or {} for each in written]), strict=True):
+        try:
+            deserved = offered(flavor.deserved) if flavor.deserved is not None else None
+            flavors.append(Flavor(flavor.name, part, offered(flavor.capability), deserved))
+        except BadQuantity as fault:
+            raise BadQuantity(f"flavor {flavor.name}: {fault}") from fault
+    return tuple(flavors)
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):

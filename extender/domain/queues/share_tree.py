@@ -96,7 +96,12 @@ class ShareTree:
             reached.update(more)
             left += more
         lost = parents.keys() - reached
-        self._number(_grouped({**parents, **dict.fromkeys(lost, ROOT_QUEUE)}) if lost else below)
+        if lost:
+            below = _grouped({**parents, **dict.fromkeys(lost, ROOT_QUEUE)})
+        level = [self._add(ROOT_QUEUE, TOP)]
+        while level:
+            self.levels.append(np.array(level, dtype=np.intp))
+            level = [child for node in level for child in self._add_children(node, below)]
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -134,12 +139,6 @@ class ShareTree:
         while path[-1] != TOP:
             path.append(self.parents[path[-1]])
         return path
-
-    def _number(self, below: Mapping[str, Sequence[str]]) -> None:
-        level = [self._add(ROOT_QUEUE, TOP)]
-        while level:
-            self.levels.append(np.array(level, dtype=np.intp))
-            level = [child for node in level for child in self._add_children(node, below)]
 
     def _add(self, queue: str, parent: int) -> int:
         node = len(self.queues)

@@ -11,7 +11,7 @@ import msgspec
 from extender.api import keys
 from extender.api.durations import as_seconds
 from extender.api.objects.base import Quantities
-from extender.api.objects.pods import LabelSelector, Requirement
+from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec, RunningLimit
 from extender.api.quantities import BadQuantity, at_most
 from extender.domain.model.resources import Resources, asked, offered
@@ -65,12 +65,8 @@ def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
 
 # ---- Which namespaces a queue takes groups from.
 
-_WITH_VALUES, _WITHOUT_VALUES = ("In", "NotIn"), ("Exists", "DoesNotExist")
+_OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
 _FIELD = "spec.namespaceSelector"
-
-
-class BadSelector(BadQuantity):
-    """A selector that the API server would not accept either."""
 
 
 def allows_namespace(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -86,21 +82,19 @@ def not_selected(queue: str, namespace: str) -> str:
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     """Raises BadQuantity."""
     for requirement in (selector.match_expressions or ()) if selector is not None else ():
-        if fault := _fault(requirement):
-            raise BadSelector(f"{_FIELD}: {fault}")
+        operator, key, takes = (
+            requirement.operator,
+            requirement.key[:80],
+            _OPERATORS.get(requirement.operator),
+        )
+        if takes is None:
+            allowed = ", ".join(_OPERATORS)
+            raise BadQuantity(f"{_FIELD}: operator {operator[:40]!r} of {key!r} is not one of {allowed}")
+        if not key:
+            raise BadQuantity(f"{_FIELD}: an expression without a key")
+        if (takes == "values") is not bool(requirement.values):
+            raise BadQuantity(f"{_FIELD}: operator {operator} of {key!r} takes {takes}")
     return selector
-
-
-def _fault(requirement: Requirement) -> str:
-    operator, key = requirement.operator, requirement.key[:80]
-    if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
-        allowed = ", ".join((*_WITH_VALUES, *_WITHOUT_VALUES))
-        return f"operator {operator[:40]!r} of {key!r} is not one of {allowed}"
-    if not key:
-        return "an expression without a key"
-    if (operator in _WITH_VALUES) is not bool(requirement.values):
-        return f"operator {operator} of {key!r} takes {'values' if operator in _WITH_VALUES else 'no values'}"
-    return ""
 
 
 # ---- The fields of a queue's spec as the domain takes them, and what is wrong with any of them.
