@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from extender.webhooks.certificates import Pair
 
 _LONGEST = "87600h"
-
-
 _LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_seconds, "1h", _LONGEST))
 
 

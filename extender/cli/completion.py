@@ -4,7 +4,7 @@ Names are offered while they are typed: those that the cluster has.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -80,7 +80,7 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
     from extender.cli.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
-    owners = [group.job for group in _offered(lambda: _read(context, POD_GROUPS, ObservedGroup))]
+    owners = [group.job for group in _read(context, POD_GROUPS, ObservedGroup)]
     names = sorted({(f"{owner.kind.lower()}/{owner.name}", owner.name) for owner in owners if owner})
     return _items([spoken if "/" in incomplete else bare for spoken, bare in names], incomplete)
 
@@ -89,11 +89,15 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     """NAME of a pod, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
     from click.shell_completion import CompletionItem
 
+    from extender.cli.kinds import owner_kind
+    from extender.kube.resources import POD_GROUPS, PODS, QUEUES, Resource
+
     kind, slash, name = incomplete.partition("/")
     if slash:
-        found = _resource_of(kind)
+        found = {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
+        if (workload := owner_kind(kind)) and workload.group in ("apps", "batch"):
+            found = Resource(f"/apis/{workload.group}/v1", workload.plural)
         return _names_in(context, found, name, f"{kind}/") if found else []
-    from extender.kube.resources import PODS
 
     return [
         *(CompletionItem(f"{kind_name}/") for kind_name in _KINDS if kind_name.startswith(incomplete)),
@@ -101,23 +105,12 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     ]
 
 
-def _resource_of(kind: str) -> "Resource | None":
-    from extender.cli.kinds import owner_kind
-    from extender.kube.resources import POD_GROUPS, PODS, QUEUES, Resource
-
-    workload = owner_kind(kind)
-    if workload and workload.group in ("apps", "batch"):
-        return Resource(f"/apis/{workload.group}/v1", workload.plural)
-    return {POD: PODS, POD_GROUP: POD_GROUPS, QUEUE: QUEUES}.get(own_kind(kind))
-
-
 def _names_in(
     context: click.Context, resource: "Resource", incomplete: str, prefix: str = ""
 ) -> list["CompletionItem"]:
     from extender.cli.lookup import ListedObject
 
-    found = _offered(lambda: _read(context, resource, ListedObject))
-    names = sorted(obj.metadata.name for obj in found)
+    names = sorted(obj.metadata.name for obj in _read(context, resource, ListedObject))
     return _items((f"{prefix}{name}" for name in names), prefix + incomplete)
 
 
@@ -127,19 +120,15 @@ def _items(names: Iterable[str], incomplete: str) -> list["CompletionItem"]:
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def _offered(read: Callable[[], list[T]]) -> list[T]:
-    try:
-        return read()
-    except Exception:
-        return []
-
-
 def _read(context: click.Context, resource: "Resource", kind: type[T]) -> list[T]:
     from extender.cli.access import opened
     from extender.kube.requests import Reader
     from extender.kube.resources import QUEUES
 
     given = context.params
-    with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as place:
-        scope = "" if resource is QUEUES else place.namespace
-        return Reader(place.connection, _TIMEOUT).list(resource, scope, kind)
+    try:
+        with opened(Flags(given.get("kubeconfig"), given.get("context"), given.get("namespace"))) as place:
+            scope = "" if resource is QUEUES else place.namespace
+            return Reader(place.connection, _TIMEOUT).list(resource, scope, kind)
+    except Exception:
+        return []

@@ -6,7 +6,6 @@ import msgspec
 
 from extender.api.keys import GATE
 from extender.api.objects.base import condition
-from extender.api.objects.pods import Pod
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
@@ -75,7 +74,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
 
 
 def _pod_sets(job: ObservedJob) -> list[str]:
-    record = job.record
+    record = job.record()
     if record is None or record.fault:
         return [record.fault] if record else []
     rows = [
@@ -89,15 +88,16 @@ def group_description(place: ClusterAccess, name: str) -> str:
     group = fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
     evidence = Evidence(place, place.namespace)
     heading, *rest = paragraphs(explain_group(evidence, group))
-    rows = [
-        (pod.metadata.name, _pod_status(pod), pod.spec.node_name) for pod in evidence.members(group) or ()
-    ]
-    shown = sorted((pod, status, node or NOTHING) for pod, status, node in rows)
+    rows = []
+    for pod in evidence.members(group) or ():
+        status = "Gated" if has_gate(pod, GATE) else pod.status.phase or NOTHING
+        ending = pod.metadata.deletion_timestamp
+        rows.append((pod.metadata.name, "Ending" if ending else status, pod.spec.node_name or NOTHING))
     return joined(
         heading,
         fields(_group_facts(group, evidence)),
         *rest,
-        section("Pods:", columns(("NAME", "STATUS", "NODE"), shown) if shown else ()),
+        section("Pods:", columns(("NAME", "STATUS", "NODE"), sorted(rows)) if rows else ()),
         section("Conditions:", conditions(group.status.conditions)),
         section("Events:", events(place.reader, "PodGroup", place.namespace, name)),
     )
@@ -113,12 +113,6 @@ def _group_facts(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str
     yield "Priority", spec.priority_class_name or NOTHING
     yield "Phase", group.status.phase or NOTHING
     yield "Age", age(group.metadata.creation_timestamp)
-
-
-def _pod_status(pod: Pod) -> str:
-    if pod.metadata.deletion_timestamp:
-        return "Ending"
-    return "Gated" if has_gate(pod, GATE) else pod.status.phase or NOTHING
 
 
 # ---- queues
@@ -200,24 +194,21 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
 
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
     """A paragraph for each phase that occurs."""
-    found = [group for group in evidence.groups if evidence.queue_of(group) == queue]
+    found = evidence.groups_in(queue)
     for phase, heading in _HEADINGS.items():
-        of_phase = [group for group in found if (group.course or "Pending") == phase]
-        lines = [line for group in of_phase[:_MOST] for line in _group(evidence, group, phase)]
-        more = len(of_phase) - _MOST
-        lines += [f"{_INDENT}and {more} more"] if more > 0 else []
+        of_phase, lines = [group for group in found if (group.course or "Pending") == phase], []
+        for group in of_phase[:_MOST]:
+            scheduled, ahead = group.scheduled, []
+            if phase == "Pending":
+                stands = waits(group).removeprefix("waits: ")
+                ahead = holders(evidence, group, scheduled.reason) if scheduled else []
+            else:
+                since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
+                stands = f"needs {group.spec.min_member}{since}"
+            lines.append(folded(f"podgroup/{group.key}: {stands}", _INDENT, hanging=_INDENT))
+            if ahead:
+                names = ", ".join(other.spoken_name for other in ahead)
+                lines.append(folded(f"behind {names}", _INDENT * 2, hanging=_INDENT))
+        if (more := len(of_phase) - _MOST) > 0:
+            lines.append(f"{_INDENT}and {more} more")
         yield section(f"{heading} ({len(of_phase)}):", lines, indent="")
-
-
-def _group(evidence: Evidence, group: ObservedGroup, phase: str) -> Iterator[str]:
-    scheduled = group.scheduled
-    if phase == "Pending":
-        stands = waits(group).removeprefix("waits: ")
-    else:
-        since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
-        stands = f"needs {group.spec.min_member}{since}"
-    yield folded(f"podgroup/{group.key}: {stands}", _INDENT, hanging=_INDENT)
-    ahead = holders(evidence, group, scheduled.reason) if phase == "Pending" and scheduled else ()
-    if ahead:
-        names = ", ".join(other.spoken_name for other in ahead)
-        yield folded(f"behind {names}", _INDENT * 2, hanging=_INDENT)

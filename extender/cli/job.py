@@ -87,24 +87,20 @@ def list_jobs(output: str, **flags: Any) -> None:
         if output == "name":
             echo("\n".join(job.qualified_name for job in found)) if found else None
         elif output in ("table", "wide"):
-            _show_table(place, evidence, found, wide=output == "wide")
+            wide, everywhere = output == "wide", not place.namespace
+            if not found:
+                where = "" if everywhere else f" in namespace {place.namespace}"
+                click.echo(f"No jobs found{where}", err=True)
+                return
+            head = (*(("NAMESPACE",) if everywhere else ()), *_HEAD, *(_WIDE if wide else ()))
+            lines = columns(head, (_row(job, evidence, wide)[not everywhere :] for job in found))
+            for number, job in enumerate(found, 1):
+                # Names are in small letters, so nothing before the state reads like one.
+                coloured = click.style(job.state, fg=_COLOURS.get(job.state, "green"))
+                lines[number] = lines[number].replace(f" {job.state} ", f" {coloured} ", 1)
+            echo("\n".join(lines))
         else:
             show_document({"kind": "List", "items": [_document(job, evidence) for job in found]}, output)
-
-
-def _show_table(place: ClusterAccess, evidence: "Evidence", found: "list[ObservedJob]", wide: bool) -> None:
-    if not found:
-        where = f" in namespace {place.namespace}" if place.namespace else ""
-        click.echo(f"No jobs found{where}", err=True)
-        return
-    everywhere = not place.namespace
-    head = (*(("NAMESPACE",) if everywhere else ()), *_HEAD, *(_WIDE if wide else ()))
-    lines = columns(head, (_row(job, evidence, wide)[not everywhere :] for job in found))
-    for number, job in enumerate(found, 1):
-        # Names are in small letters, so nothing before the state reads like one.
-        coloured = click.style(job.state, fg=_COLOURS.get(job.state, "green"))
-        lines[number] = lines[number].replace(f" {job.state} ", f" {coloured} ", 1)
-    echo("\n".join(lines))
 
 
 def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, ...]:

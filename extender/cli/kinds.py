@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from extender.api.configuration import InvalidConfiguration
-from extender.api.objects.base import OwnerReference, Wire
+from extender.api.objects.base import OwnerReference
 from extender.api.workloads.shape import Kinds, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import CONFIG_VARIABLE, from_file
@@ -44,26 +44,6 @@ class OwnerKind(NamedTuple):
 
     def is_kind_of(self, owner: OwnerReference) -> bool:
         return (owner.kind, owner.api_version.partition("/")[0]) == (self.name, self.group)
-
-
-class ServedVersion(Wire, frozen=True):
-    version: str = ""
-
-
-class ServedGroup(Wire, frozen=True):
-    name: str
-    preferred_version: ServedVersion = ServedVersion()
-
-
-class ServedGroups(Wire, frozen=True):
-    """What the API server answers to /apis."""
-
-    groups: list[ServedGroup] = []
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """The version of each API group that the cluster prefers."""
-        return {group.name: group.preferred_version.version for group in self.groups}
 
 
 _OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)

@@ -35,9 +35,14 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
 
     from extender.api.workloads.children import MALFORMED
     from extender.domain.queues.kueue import migrated
+    from extender.sim.files.reading import documents
 
+    faults: list[str] = []
+    given = [document.object for path in files for document in documents(path, faults)]
+    if faults:
+        raise click.UsageError("\n".join(faults))
     try:
-        found = list(migrated(_in_files(files) if files else _in_cluster(Flags(**flags))))
+        found = list(migrated(given if files else _in_cluster(Flags(**flags))))
     except MALFORMED as fault:
         raise click.UsageError(f"an object of Kueue has a form that is not known: {fault!r}") from fault
     if not found:
@@ -48,16 +53,6 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
             echo(f"# {comment}")
         if obj:
             echo(safe_dump(obj, sort_keys=False, allow_unicode=True, width=1000).rstrip())
-
-
-def _in_files(files: tuple[Path, ...]) -> Iterator[Json]:
-    from extender.sim.files.reading import documents
-
-    faults: list[str] = []
-    found = [document.object for path in files for document in documents(path, faults)]
-    if faults:
-        raise click.UsageError("\n".join(faults))
-    yield from found
 
 
 def _in_cluster(flags: Flags) -> Iterator[Json]:

@@ -15,6 +15,8 @@ from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS
 from extender.terminal.text import columns
 
+_COLUMNS = ("pending", "inqueue", "running", "unknown", "completed", "failed", "aborted")
+
 
 class ObservedQueue(Queue, frozen=True):
     @property
@@ -49,16 +51,7 @@ class ObservedQueue(Queue, frozen=True):
     @property
     def counts(self) -> dict[str, int]:
         """Its groups by how they fare. A count that is not written yet is shown as 0."""
-        status = self.status
-        return {
-            "pending": status.pending or 0,
-            "inqueue": status.inqueue or 0,
-            "running": status.running or 0,
-            "unknown": status.unknown or 0,
-            "completed": status.completed or 0,
-            "failed": status.failed or 0,
-            "aborted": status.aborted or 0,
-        }
+        return {column: getattr(self.status, column) or 0 for column in _COLUMNS}
 
 
 class ObservedGroup(PodGroup, frozen=True):

@@ -146,13 +146,8 @@ class ObservedJob(NamedTuple):
             patch = {name: patch}
         return dict(patch)
 
-    @property
-    def record(self) -> JobRecord | None:
-        """As Muster reads it, by the default scheduler names; None where that may not be read."""
-        return self.read(SCHEDULERS)
-
-    def read(self, schedulers: Iterable[str]) -> JobRecord | None:
-        """The same with other names."""
+    def record(self, schedulers: Iterable[str] = SCHEDULERS) -> JobRecord | None:
+        """As Muster reads it that serves these scheduler names; None where that may not be read."""
         if self.obj is None or not is_whole(self.row, self.obj):
             return None
         return job_record(*self._as_read, table(), Shapes(), schedulers, auto_groups=True)
@@ -229,22 +224,16 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     if len(found) > 1:
         several = " and ".join(job.spoken_name for job in found)
         raise click.UsageError(f"got {target.name!r}, which may be {several}: name one of them")
-    if not found:
-        raise _absent(evidence, objects, kinds, target)
-    return found[0]
-
-
-def _absent(
-    evidence: Evidence, objects: OwnerObjects, kinds: list[OwnerKind], target: Target
-) -> click.ClickException:
+    if found:
+        return found[0]
     namespace = evidence.namespace
     served = [(kind, resource) for kind in kinds if (resource := objects.resource_of(kind))]
     if target.kind and not served:
-        return click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
+        raise click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
     if evidence.unread:
         unread = (resource for kind, resource in served if kind.plural in evidence.unread)
         asked = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
-        return click.ClickException(f"not allowed: to look for it takes the right to {asked}")
+        raise click.ClickException(f"not allowed: to look for it takes the right to {asked}")
     there = sorted(
         f"{kind.name.lower()}/{obj.metadata.name}"
         for kind, _ in served
@@ -254,4 +243,4 @@ def _absent(
     meant = did_you_mean([spoken for spoken in there if spoken.partition("/")[2] in alike])
     what = f"{target.kind} {target.name!r}" if target.kind else f"a job {target.name!r} of any kind"
     absent = f"{what} not found in namespace {namespace}"
-    return click.ClickException(f"{absent}; {meant}" if meant else absent)
+    raise click.ClickException(f"{absent}; {meant}" if meant else absent)

@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from extender.api.keys import HOLD, START_TIMEOUTS
-from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
+from extender.cli.access import Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
 from extender.cli.output import (
     CLIENT,
     LISTS,
     NOTHING,
     SERVER,
-    Json,
     age,
     dry_run_flag,
     echo,
@@ -60,47 +59,41 @@ def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
 
 
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
+    import msgspec
+
     from extender.cli.lookup import fetched
+    from extender.cli.observed import ObservedGroup
+    from extender.cli.why.evidence import Evidence
     from extender.kube.resources import POD_GROUPS
 
     if names and flags.all_namespaces:
         raise click.UsageError(f"-A: got NAME {names[0]!r} as well; a name is looked for in one namespace")
     with opened(flags) as place:
         found = fetched(place.reader, POD_GROUPS, place.namespace, names)
-        if output in ("table", "wide"):
-            _show_table(place, found, wide=output == "wide")
-        else:
+        if output not in ("table", "wide"):
             show_objects(found, output, single=len(names) == 1)
-
-
-def _show_table(place: ClusterAccess, found: list[Json], wide: bool) -> None:
-    import msgspec
-
-    from extender.cli.observed import ObservedGroup
-    from extender.cli.why.evidence import Evidence
-
-    if not found:
-        where = f" in namespace {place.namespace}" if place.namespace else ""
-        click.echo(f"No podgroups found{where}", err=True)
-        return
-    evidence = Evidence(place, place.namespace)
-    rows = []
-    for group in (msgspec.convert(obj, ObservedGroup) for obj in found):
-        status = group.status
-        row = (
-            group.namespace,
-            group.spoken_name,
-            evidence.queue_of(group),
-            status.phase or NOTHING,
-            group.spec.min_member,
-            group.waiting.position or NOTHING,
-            group.reason or NOTHING,
-            age(group.metadata.creation_timestamp),
-        )
-        more = (status.running, status.succeeded, status.failed, group.name, group.message or NOTHING)
-        rows.append((row + more if wide else row)[bool(place.namespace) :])
-    head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
-    echo("\n".join(columns(head, rows)))
+            return
+        if not found:
+            where = f" in namespace {place.namespace}" if place.namespace else ""
+            click.echo(f"No podgroups found{where}", err=True)
+            return
+        evidence, wide, rows = Evidence(place, place.namespace), output == "wide", []
+        for group in (msgspec.convert(obj, ObservedGroup) for obj in found):
+            status = group.status
+            row = (
+                group.namespace,
+                group.spoken_name,
+                evidence.queue_of(group),
+                status.phase or NOTHING,
+                group.spec.min_member,
+                group.waiting.position or NOTHING,
+                group.reason or NOTHING,
+                age(group.metadata.creation_timestamp),
+            )
+            more = (status.running, status.succeeded, status.failed, group.name, group.message or NOTHING)
+            rows.append((row + more if wide else row)[bool(place.namespace) :])
+        head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
+        echo("\n".join(columns(head, rows)))
 
 
 @podgroup.command("describe")

@@ -31,8 +31,6 @@ from extender.cli.queue_spec import (
     several_names,
     spec_flags,
     taken,
-    the_name,
-    the_names,
     timeout_flag,
     update_queue,
     updated,
@@ -64,34 +62,30 @@ def list_queues(output: str, **flags: Any) -> None:
 
 
 @queue.command("get")
-@several_names
+@several_names(required=False)
 @output_flag(LISTS, "table")
 @access_flags
-def get_queues(names: tuple[str, ...], named: str | None, output: str, **flags: Any) -> None:
+def get_queues(names: tuple[str, ...], output: str, **flags: Any) -> None:
     """Show the queues of these names, or all. -n is accepted and changes nothing."""
-    _show(the_names(names, named) if names or named is not None else (), output, Flags(**flags))
+    _show(names, output, Flags(**flags))
 
 
 def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
+    import msgspec
+
     from extender.cli.lookup import fetched
+    from extender.cli.observed import ObservedQueue
     from extender.kube.resources import QUEUES
 
     with opened(flags._replace(namespace="default")) as place:
         found = fetched(place.reader, QUEUES, "", names)
-    if output in ("table", "wide"):
-        _show_table(found, wide=output == "wide")
-    else:
+    if output not in ("table", "wide"):
         show_objects(found, output, single=len(names) == 1)
-
-
-def _show_table(found: list[Json], wide: bool) -> None:
-    import msgspec
-
-    from extender.cli.observed import ObservedQueue
-
+        return
     if not found:
         click.echo("No queues found", err=True)
         return
+    wide = output == "wide"
     rows = []
     for queue in (msgspec.convert(obj, ObservedQueue) for obj in found):
         spec, status, counts = queue.spec, queue.status, queue.counts
@@ -116,38 +110,37 @@ def _show_table(found: list[Json], wide: bool) -> None:
 
 
 @queue.command("describe")
-@several_names
+@several_names()
 @access_flags
-def describe_queue(names: tuple[str, ...], named: str | None, **flags: Any) -> None:
+def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
     """Show all about queues: spec, shares, groups and what blocks them, conditions, events."""
-    found = the_names(names, named)
     with opened(Flags(**flags)) as place:
         from extender.cli.describe import queue_description
 
-        for number, name in enumerate(found):
+        for number, name in enumerate(names):
             echo(("\n\n" if number else "") + queue_description(place, name))
 
 
 @queue.command("open")
-@several_names
+@several_names()
 @_wait_flag
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
-def open_queues(names: tuple[str, ...], named: str | None, **rest: Any) -> None:
+def open_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues take new groups again."""
-    _change_states(the_names(names, named), _OPEN, **rest)
+    _change_states(names, _OPEN, **rest)
 
 
 @queue.command("close")
-@several_names
+@several_names()
 @_wait_flag
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
-def close_queues(names: tuple[str, ...], named: str | None, **rest: Any) -> None:
+def close_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues take no new groups. Those that are in them go on; until they have gone it is Closing."""
-    _change_states(the_names(names, named), _CLOSED, **rest)
+    _change_states(names, _CLOSED, **rest)
 
 
 def _change_states(
@@ -181,23 +174,23 @@ def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
 
 
 @queue.command("hold")
-@several_names
+@several_names()
 @click.option("--drain", is_flag=True, help="What runs in it gives its room back as well.")
 @dry_run_flag
 @access_flags
-def hold_queues(names: tuple[str, ...], named: str | None, drain: bool, **rest: Any) -> None:
+def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
     """Let queues admit nothing new. They still take groups, which wait."""
     policy, done = (STOP_DRAIN, "draining") if drain else (STOP_HOLD, "held")
-    _stop(the_names(names, named), policy, done, **rest)
+    _stop(names, policy, done, **rest)
 
 
 @queue.command("resume")
-@several_names
+@several_names()
 @dry_run_flag
 @access_flags
-def resume_queues(names: tuple[str, ...], named: str | None, **rest: Any) -> None:
+def resume_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues admit groups again."""
-    _stop(the_names(names, named), STOP_NONE, "resumed", **rest)
+    _stop(names, STOP_NONE, "resumed", **rest)
 
 
 def _stop(names: tuple[str, ...], policy: str, done: str, dry_run: str, **flags: Any) -> None:
@@ -215,9 +208,9 @@ def _stop(names: tuple[str, ...], policy: str, done: str, dry_run: str, **flags:
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
-def operate_queue(name: str | None, named: str | None, action: str | None, **rest: Any) -> None:
+def operate_queue(name: str, action: str | None, **rest: Any) -> None:
     """Open, close or update a queue. With update, the flags of `muster queue update` say what changes."""
-    name, spec = the_name(name, named), taken(rest)
+    spec = taken(rest)
     if not action:
         raise click.UsageError(f"--action: got nothing; allowed is one of {_ACTIONS}")
     if action in _STATES:
@@ -238,20 +231,14 @@ def _update(name: str, spec: Json, wait: bool, timeout: Timeout, dry_run: str, *
 
 
 @queue.command("delete")
-@several_names
+@several_names()
 @click.option("--cascade", is_flag=True, help="Close the queue and delete its groups first.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the queue is gone.")
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
 def delete_queue(
-    names: tuple[str, ...],
-    named: str | None,
-    cascade: bool,
-    wait: bool,
-    timeout: Timeout,
-    dry_run: str,
-    **flags: Any,
+    names: tuple[str, ...], cascade: bool, wait: bool, timeout: Timeout, dry_run: str, **flags: Any
 ) -> None:
     """Delete queues that are Closed.
 
@@ -259,11 +246,10 @@ def delete_queue(
     Pods are left alone: those on nodes that name the queue themselves are waited for, those that wait go on
     to wait, and are listed. End what owns them.
     """
-    found = the_names(names, named)
     with opened(Flags(**flags)) as place:
         from extender.cli.queue_removal import Removal
 
-        for name in found:
+        for name in names:
             Removal(place, name, timeout, dry_run).run(cascade, wait)
 
 

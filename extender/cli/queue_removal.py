@@ -74,7 +74,7 @@ class WatchedQueue:
     def left(self) -> str:
         """What is in it, by name where that may be known."""
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
-        groups = [f"podgroup/{group.key}" for group in groups_of(self._place, self._name)]
+        groups = [f"podgroup/{group.key}" for group in Evidence(self._place, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
         alone = f"; {_ALONE}" if sum(queue.counts.values()) > len(groups) else ""
         return f"queue {self._name} is {in_it(queue)}{names}{alone}"
@@ -94,12 +94,6 @@ def in_it(queue: ObservedQueue) -> str:
     total = sum(counts.values())
     groups = f", {total} group{'s' if total != 1 else ''} left: {parts}" if total else ""
     return f"{queue.state}{groups}"
-
-
-def groups_of(place: ClusterAccess, queue: str) -> list[ObservedGroup]:
-    """Of all namespaces where that is allowed."""
-    evidence = Evidence(place, "")
-    return [group for group in evidence.groups if evidence.queue_of(group) == queue]
 
 
 def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
@@ -139,7 +133,7 @@ class Removal:
             watched.wait(self._timeout, "Closing", "Closed")
             until(lambda: self._emptied(watched), self._timeout, watched.left)
         elif cascade:
-            for group in groups_of(self._place, self._name):
+            for group in Evidence(self._place, "").groups_in(self._name):
                 self._show_group(group, "would be deleted")
         # The server is not asked whether it would delete what --cascade would have closed before.
         dry = self._dry_run == SERVER
@@ -169,7 +163,7 @@ class Removal:
 
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
         """Its Closed self; else what came to it meanwhile is deleted, too."""
-        for group in groups_of(self._place, self._name):
+        for group in Evidence(self._place, "").groups_in(self._name):
             uid = group.metadata.uid
             if uid not in self._asked:
                 self._asked.add(uid)

@@ -29,37 +29,46 @@ _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
-_VCCTL_NAME = click.option("--name", "named", metavar="NAME", help="The same as NAME.")
+# Read before NAME, whose callback takes it.
+_VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 _ACTIONS = {"Open": "OpenQueue", "Closed": "CloseQueue"}
 _NO_FIELD = "the cluster's Queue has no spec.state"
 _APPLY = "Apply Muster's kinds: kubectl apply -f manifests/crds"
 _COMMANDS_IN = "default"  # where vcctl puts its own; queues are in no namespace
 
 
+def _named(context: click.Context, given: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
+    """What NAME or --name gives. It may be given in both ways, but not two different ones."""
+    named = context.params.pop("named", None)
+    if named and given and given != (named,):
+        raise click.UsageError(f"--name: got {named!r} as well as NAME {given[0]!r}; allowed is one of them")
+    found = given or (() if named is None else (named,))
+    if not all(found) or (required and not found):
+        raise click.UsageError("NAME: got nothing; allowed is the name of a queue")
+    return found
+
+
 def one_name(command: F) -> F:
-    """NAME or --name, as `name` and `named`."""
-    return _VCCTL_NAME(click.argument("name", required=False, shell_complete=complete_queue)(command))
-
-
-def several_names(command: F) -> F:
-    """NAME... or --name, as `names` and `named`."""
-    argument = click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_queue)
+    """NAME or --name, as `name`."""
+    argument = click.argument(
+        "name",
+        required=False,
+        callback=lambda context, _, name: _named(context, (name,) if name else ())[0],
+        shell_complete=complete_queue,
+    )
     return _VCCTL_NAME(argument(command))
 
 
-def the_name(name: str | None, named: str | None) -> str:
-    """The one that was given. It may be given in both ways, but not two different ones."""
-    (found,) = the_names((name,) if name else (), named)
-    return found
-
-
-def the_names(names: tuple[str, ...], named: str | None) -> tuple[str, ...]:
-    if named and names and names != (named,):
-        raise click.UsageError(f"--name: got {named!r} as well as NAME {names[0]!r}; allowed is one of them")
-    found = names or ((named,) if named else ())
-    if not all(found) or not found:
-        raise click.UsageError("NAME: got nothing; allowed is the name of a queue")
-    return found
+def several_names(required: bool = True) -> Callable[[F], F]:
+    """NAME... or --name, as `names`."""
+    argument = click.argument(
+        "names",
+        metavar="[NAME]...",
+        nargs=-1,
+        callback=lambda context, _, names: _named(context, names, required),
+        shell_complete=complete_queue,
+    )
+    return lambda command: _VCCTL_NAME(argument(command))
 
 
 # ---- flags
@@ -229,11 +238,11 @@ def timeout_flag(default: str) -> Callable[[F], F]:
 @dry_run_flag
 @result_flag
 @access_flags
-def create_queue(name: str | None, named: str | None, dry_run: str, output: str | None, **rest: Any) -> None:
+def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> None:
     """Create a queue. What no flag says is as the API server fills it in: weight 1, Open."""
     from extender.kube.resources import QUEUES
 
-    name, spec = the_name(name, named), taken(rest)
+    spec = taken(rest)
     # What is not there yet cannot be taken away.
     for flag in _FLAGS:
         found: Any = spec
@@ -257,9 +266,9 @@ def create_queue(name: str | None, named: str | None, dry_run: str, output: str 
 @dry_run_flag
 @result_flag
 @access_flags
-def update_queue(name: str | None, named: str | None, dry_run: str, output: str | None, **rest: Any) -> None:
+def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> None:
     """Change what the flags name, and nothing else. `--capability cpu-` takes the limit of cpu away."""
-    name, spec = the_name(name, named), taken(rest)
+    spec = taken(rest)
     if not spec:
         allowed = ", ".join(f"--{flag.name}" for flag in _FLAGS)
         raise click.UsageError(f"nothing to change; allowed is at least one of {allowed}")

@@ -137,7 +137,11 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     manifests = import_module("extender.sim.files.manifests")
     embedded = import_module("extender.sim.embedded")
     serve_process = import_module("extender.sim.serve_process")
-    paths = files or (EXAMPLE,)
+    paths, here, called = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
+    files_here = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths]
+    # By its whole path where it is not on $PATH: so it can be called from anywhere.
+    on_path = shutil.which("muster") or not called.is_file()
+    program = "muster" if on_path else shlex.quote(str(called.absolute()))
     try:
         found, notes = manifests.load(paths, options["create_namespaces"])
         for note in notes:
@@ -151,7 +155,7 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
                     *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))
                 )
             rerun = import_module("extender.sim.show.summary").Rerun(
-                _program(), [_short(path) for path in paths], own_nodes, repeatable
+                program, files_here, own_nodes, repeatable
             )
             return _present(cluster, found, rerun, output, options)
     except (manifests.InvalidManifests, InvalidConfiguration) as fault:
@@ -206,19 +210,6 @@ def _listen(address: str) -> Any:
     except ValueError as fault:
         raise InvalidConfiguration(f"--listen: got {address!r}; allowed is {ADDRESS.allowed}") from fault
     return import_module("extender.web.listen").listen("--listen", wanted)
-
-
-def _short(path: Path) -> str:
-    """As a user would type it from here."""
-    inside = path.is_absolute() and path.is_relative_to(Path.cwd())
-    return str(path.relative_to(Path.cwd()) if inside else path)
-
-
-def _program() -> str:
-    """How this program is called from anywhere: by its whole path where it is not on $PATH."""
-    called = Path(sys.argv[0])
-    on_path = shutil.which("muster") or not called.is_file()
-    return "muster" if on_path else shlex.quote(str(called.absolute()))
 
 
 @contextmanager

@@ -33,17 +33,12 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
         with working("looking at the installation") as looking_at:
             found = list(all_findings(place, looking_at))
     if output == "text":
-        for finding in found:
-            echo(_line(*finding))
+        for subject, state, message, todo in found:
+            colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")
+            first = folded(f"{subject}: {message}", _INDENT).removeprefix(_INDENT)
+            echo(click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first)
+            if todo:
+                echo(f"{_INDENT}-> " + folded(todo, f"{_INDENT}   ").lstrip())
     else:
         show_document([finding._asdict() for finding in found], output)
     sys.exit(1 if any(finding.state == WRONG for finding in found) else 0)
-
-
-def _line(subject: str, state: str, message: str, todo: str) -> str:
-    """`ok       clocks: ...`, and below it what to do."""
-    colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")
-    first = folded(f"{subject}: {message}", _INDENT).removeprefix(_INDENT)
-    line = click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first
-    remedy = folded(todo, f"{_INDENT}   ").lstrip()
-    return f"{line}\n{_INDENT}-> {remedy}" if todo else line

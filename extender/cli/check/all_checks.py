@@ -10,22 +10,19 @@ import msgspec
 from extender import __version__
 from extender.api.durations import rounded
 from extender.api.objects.cluster import Lease, age_of, lively
-from extender.cli.access import ClusterAccess
+from extender.cli.access import ClusterAccess, api_error_message
 from extender.cli.check.certificates import certificates, mutual_tls
 from extender.cli.check.coexistence import kueue, native_groups, volcano
 from extender.cli.check.findings import (
     APPLY,
     FAILED,
     UNKNOWN,
-    Check,
     Finding,
     Installation,
     OutOfReach,
-    Serving,
     ask,
     at,
     fine,
-    looked,
     name_of,
     value,
     wrong,
@@ -33,6 +30,7 @@ from extender.cli.check.findings import (
 from extender.cli.check.manifests import jobs, kinds, policies, rights, webhooks
 from extender.cli.check.queues import local_queues, quotas
 from extender.cli.check.view import view
+from extender.kube.errors import ApiError
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0  # seconds that clocks may differ
@@ -70,7 +68,11 @@ def all_findings(
     yield clocks(here - there)
     for subject, check in CHECKS:
         looking_at(f"looking at {subject}")
-        yield from looked(subject, check, site)
+        try:
+            yield from check(site)
+        except ApiError as fault:
+            todo = "Use the kubeconfig of a user who may, usually an administrator of the cluster."
+            yield wrong(subject, f"could not be looked at: {api_error_message(fault)}", todo)
 
 
 def clocks(ahead: float) -> Finding:
@@ -137,34 +139,33 @@ def _lease(site: Installation, name: str) -> Finding:
 
 def replicas(site: Installation) -> Iterator[Finding]:
     for pod in site.pods:
-        if at(pod.obj, "status", "phase") == "Running":
-            yield from _replica(site, pod)
+        if at(pod.obj, "status", "phase") != "Running":
+            continue
+        try:
+            readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
+        except OutOfReach as fault:
+            pages = f"127.0.0.1:{pod.setting('health_listen').rpartition(':')[2]}/readyz?verbose"
+            todo = f"On its node: curl '{pages}', and muster_scheduler_never_called in /metrics"
+            yield Finding("health", UNKNOWN, f"{pod.name} cannot be asked from here: {fault}", todo)
+            continue
+        failed = FAILED.findall(readiness)
+        log = f"kubectl -n {site.namespace} logs {pod.name} -c muster"
+        for part, why in failed:
+            todo = next(
+                (remedy for end, remedy in _REMEDIES.items() if part.endswith(end)), "Look at its log"
+            )
+            yield wrong("health", f"{pod.name} is not ready, {part}: {why}", f"{todo}: {log}")
+        if not failed:
+            yield fine("health", f"{pod.name} is ready")
+        if not value(metrics, "muster_leader"):
+            yield fine("calls", f"{pod.name} does not lead, so no scheduler calls it")
+        elif value(metrics, "muster_scheduler_never_called"):
+            yield wrong("calls", f"{pod.name} leads, and the scheduler has never called it", _EXTENDERS)
+        else:
+            yield fine("calls", f"{pod.name} leads, and the scheduler calls it")
 
 
-def _replica(site: Installation, pod: Serving) -> Iterator[Finding]:
-    try:
-        readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
-    except OutOfReach as fault:
-        pages = f"127.0.0.1:{pod.setting('health_listen').rpartition(':')[2]}/readyz?verbose"
-        todo = f"On its node: curl '{pages}', and muster_scheduler_never_called in /metrics"
-        yield Finding("health", UNKNOWN, f"{pod.name} cannot be asked from here: {fault}", todo)
-        return
-    failed = FAILED.findall(readiness)
-    log = f"kubectl -n {site.namespace} logs {pod.name} -c muster"
-    for part, why in failed:
-        todo = next((remedy for end, remedy in _REMEDIES.items() if part.endswith(end)), "Look at its log")
-        yield wrong("health", f"{pod.name} is not ready, {part}: {why}", f"{todo}: {log}")
-    if not failed:
-        yield fine("health", f"{pod.name} is ready")
-    if not value(metrics, "muster_leader"):
-        yield fine("calls", f"{pod.name} does not lead, so no scheduler calls it")
-    elif value(metrics, "muster_scheduler_never_called"):
-        yield wrong("calls", f"{pod.name} leads, and the scheduler has never called it", _EXTENDERS)
-    else:
-        yield fine("calls", f"{pod.name} leads, and the scheduler calls it")
-
-
-CHECKS: tuple[tuple[str, Check], ...] = (
+CHECKS: tuple[tuple[str, Callable[[Installation], Iterator[Finding]]], ...] = (
     ("kinds", kinds),
     ("rights", rights),
     ("jobs", jobs),

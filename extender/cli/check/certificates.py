@@ -47,11 +47,6 @@ def shown(site: Installation) -> Iterator[ShownCertificate]:
             yield ShownCertificate(f"{site.namespace}/{mounted}", False, secret)
 
 
-def certificate_in_files(site: Installation) -> bool:
-    """Whether another component makes and renews it."""
-    return any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
-
-
 def part_of(secret: Json | None, name: str) -> bytes:
     """One file of a Secret; empty where it lacks it. Raises ValueError."""
     return base64.b64decode(at(secret, "data", name) or "")

@@ -4,8 +4,7 @@ A label `kueue.x-k8s.io/queue-name` that names no LocalQueue of Muster is Kueue'
 that. Volcano might schedule the same pods, or write the same status.
 """
 
-from collections.abc import Iterator, Set
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 
@@ -51,13 +50,6 @@ def native_groups(site: Installation) -> Iterator[Finding]:
 # ---- Kueue
 
 
-class _WaitingJob(NamedTuple):
-    """`local_queue`: the one that its label of Kueue's names."""
-
-    name: str
-    local_queue: str
-
-
 def kueue(site: Installation) -> Iterator[Finding]:
     """Which jobs are left to it, and what both would start."""
     crd = site.get(kube.CRDS, "", _KUEUES)
@@ -66,41 +58,17 @@ def kueue(site: Installation) -> Iterator[Finding]:
         return
     ours = _names(site, kube.LOCAL_QUEUES)
     served = {version["name"] for version in at(crd, "spec", "versions") or () if version.get("served")}
-    known = [
-        resource for resource in kube.KUEUE_LOCAL_QUEUES if resource.version.rpartition("/")[2] in served
-    ]
-    theirs = _names(site, known[0]) if known else set()  # each version shows all
+    known = (kind for kind in kube.KUEUE_LOCAL_QUEUES if kind.version.rpartition("/")[2] in served)
+    newest = next(known, None)  # each version shows all
+    theirs = _names(site, newest) if newest else set()
     if both := sorted(ours & theirs):
         message = f"{listed(both)}: LocalQueues of both, so both start and suspend the jobs that name them"
         yield wrong("Kueue", message, f"Keep one of each name: kubectl get {_OURS},{_KUEUES} -A")
-    yield from _left([job for job in _waiting_jobs(site) if job.local_queue not in ours], theirs)
-
-
-def _names(site: Installation, resource: Resource) -> set[str]:
-    metas = (obj["metadata"] for obj in site.all_of(resource, Json))
-    return {f"{meta['namespace']}/{meta['name']}" for meta in metas}
-
-
-def _waiting_jobs(site: Installation) -> Iterator[_WaitingJob]:
-    """Jobs that wait for Muster's scheduler, by a label of Kueue's and none of Muster's."""
-    schedulers = settings(site.container, "scheduler_names")
-    for row in WORKLOADS.values():
-        for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:
-            job = observed_job(row, obj, None)
-            record = job.read(schedulers)
-            if record is None or not record.ours or record.is_part:
-                continue
-            label, namespace = record.local_queue, record.namespace
-            waits = job.is_suspended and job.state is ObservedJobState.WAITING
-            if label is not None and label.is_kueues and waits:
-                yield _WaitingJob(f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}")
-
-
-def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:
-    known = sorted(job.name for job in jobs if job.local_queue in theirs)
-    lost = sorted(f"{job.name} ({job.local_queue})" for job in jobs if job.local_queue not in theirs)
-    if known:
-        message = f"{many(len(known), 'suspended job')} left to it: {listed(known)}"
+    left = [(job, queue) for job, queue in _waiting_jobs(site) if queue not in ours]
+    known_jobs = sorted(job for job, queue in left if queue in theirs)
+    lost = sorted(f"{job} ({queue})" for job, queue in left if queue not in theirs)
+    if known_jobs:
+        message = f"{many(len(known_jobs), 'suspended job')} left to it: {listed(known_jobs)}"
         todo = f"To have Muster start one, take off its label {KUEUE_QUEUE} and name a queue of Muster's."
         yield Finding("Kueue", OK, message, todo)
     if lost:
@@ -108,8 +76,29 @@ def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:
         message = f"{count} left to it, of LocalQueues that nobody has: {listed(lost)}"
         todo = f"Correct the label {KUEUE_QUEUE}, or create the LocalQueue; for Muster, a {_OURS}."
         yield wrong("Kueue", message, todo)
-    if not jobs:
+    if not left:
         yield fine("Kueue", "the cluster has it, and no job of Muster's scheduler waits for it")
+
+
+def _names(site: Installation, resource: Resource) -> set[str]:
+    metas = (obj["metadata"] for obj in site.all_of(resource, Json))
+    return {f"{meta['namespace']}/{meta['name']}" for meta in metas}
+
+
+def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
+    """Jobs that wait for Muster's scheduler, by a label of Kueue's and none of Muster's, with the LocalQueue
+    that the label names."""
+    schedulers = settings(site.container, "scheduler_names")
+    for row in WORKLOADS.values():
+        for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:
+            job = observed_job(row, obj, None)
+            record = job.record(schedulers)
+            if record is None or not record.ours or record.is_part:
+                continue
+            label, namespace = record.local_queue, record.namespace
+            waits = job.is_suspended and job.state is ObservedJobState.WAITING
+            if label is not None and label.is_kueues and waits:
+                yield f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}"
 
 
 # ---- Volcano
@@ -118,7 +107,11 @@ def _left(jobs: list[_WaitingJob], theirs: Set[str]) -> Iterator[Finding]:
 def volcano(site: Installation) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
     place = setting(site.container, "volcano_namespace")
-    pods = [pod for pod in site.labelled(kube.PODS, "", _SCHEDULER) if _works(msgspec.convert(pod, Pod))]
+    pods = [
+        obj
+        for obj in site.labelled(kube.PODS, "", _SCHEDULER)
+        if (pod := msgspec.convert(obj, Pod)).spec.node_name and pod.status.phase not in ENDED_PHASES
+    ]
     lease = site.get(kube.LEASES, place, VOLCANO_LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
     holder = (spec.holder_identity or "") if spec and lively(spec, site.now) else ""
@@ -140,10 +133,6 @@ def volcano(site: Installation) -> Iterator[Finding]:
             " profiles and the policy, so that Muster's scheduler does not try them in vain."
         )
         yield wrong("Volcano", message, todo)
-
-
-def _works(pod: Pod) -> bool:
-    return bool(pod.spec.node_name) and pod.status.phase not in ENDED_PHASES
 
 
 def _controllers(site: Installation) -> Iterator[Finding]:

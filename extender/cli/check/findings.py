@@ -1,7 +1,6 @@
 """What a check finds, and what it looks at: the installation, and the pages of its replicas."""
 
 import re
-from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,10 +50,7 @@ class Installation:
 
     def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
         """All objects of a kind that the manifests made; none where the cluster does not know the kind."""
-        try:
-            return self.place.reader.list(resource, namespace, Json, labels=OURS)
-        except NotFound:
-            return []
+        return self.all_of(resource, Json, OURS, namespace)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
         try:
@@ -62,10 +58,10 @@ class Installation:
         except NotFound:
             return None
 
-    def all_of(self, resource: Resource, kind: type[T], labels: str = "") -> list[T]:
-        """Of all namespaces; none where the cluster does not know the kind."""
+    def all_of(self, resource: Resource, kind: type[T], labels: str = "", namespace: str = "") -> list[T]:
+        """Of all namespaces unless one is named; none where the cluster does not know the kind."""
         try:
-            return self.place.reader.list(resource, "", kind, labels=labels)
+            return self.place.reader.list(resource, namespace, kind, labels=labels)
         except NotFound:
             return []
 
@@ -178,20 +174,6 @@ def settings(container: Json, field: str) -> list[str]:
     return given or (default if isinstance(default, list) else [default])
 
 
-Check = Callable[[Installation], Iterator[Finding]]
-
-
-def looked(subject: str, check: Check, site: Installation) -> Iterator[Finding]:
-    """What a check finds; where it cannot look, that."""
-    from extender.cli.access import api_error_message
-
-    try:
-        yield from check(site)
-    except ApiError as fault:
-        todo = "Use the kubeconfig of a user who may, usually an administrator of the cluster."
-        yield wrong(subject, f"could not be looked at: {api_error_message(fault)}", todo)
-
-
 def name_of(obj: Json) -> str:
     return str(obj["metadata"]["name"])
 
@@ -230,12 +212,6 @@ def ask(site: Installation, pod: Serving, page: str) -> str:
         raise OutOfReach(str(fault)) from fault
     except ApiError as fault:
         raise OutOfReach(str(fault)) from fault
-
-
-def note(readiness: str, name: str) -> str:
-    """A note of /readyz?verbose; empty where there is none."""
-    found = re.search(rf"^\[\+\]{name} ok: (.+)$", readiness, re.MULTILINE)
-    return found[1] if found else ""
 
 
 def value(metrics: str, name: str) -> float:

@@ -7,7 +7,6 @@ from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import (
     ShownCertificate,
     bundle_fault,
-    certificate_in_files,
     distrust,
     shown,
 )
@@ -77,7 +76,8 @@ def rights(site: Installation) -> Iterator[Finding]:
     texts = (path.read_text(encoding="utf-8") for path in RIGHTS)
     documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
     # A certificate that another component makes needs no Secret.
-    without = "secrets" if certificate_in_files(site) else ""
+    by_others = any(workload.setting("webhook_certificates") == "files" for workload in site.workloads)
+    without = "secrets" if by_others else ""
     needed = [right for right in granted(documents) if right.resource != without]
     missing = [right for right in needed if not site.may(right)]
     if not missing:
@@ -130,7 +130,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
 
 def _waits(evidence: Evidence, job: ObservedJob) -> bool:
     """For Muster, and as a job; one whose runtime is not known counts."""
-    record = job.record
+    record = job.record()
     if record is None or not job.is_suspended:
         return job.is_suspended
     queue = record.queue or record.local_queue or evidence.queue_of_namespace(record.namespace)

@@ -78,7 +78,7 @@ def quotas(site: Installation) -> Iterator[Finding]:
         yield fine("quotas", "there are none from which queues would be made")
         return
     unread = list(_unread(site, [name for name, objects in found.items() if objects]))
-    amiss = [*unread, *_faulty(sides), *([] if unread else _not_made(sides)), *_orphaned(sides)]
+    amiss = [*unread, *_amiss(sides, is_read=not unread)]
     yield from amiss
     if not amiss:
         yield fine("quotas", f"{many(len(sides.plan.queues), 'queue')} made from them")
@@ -94,8 +94,8 @@ def _unread(site: Installation, there: list[str]) -> Iterator[Finding]:
         yield wrong("quotas", message, _COMPONENT)
 
 
-def _faulty(sides: _Sides) -> Iterator[Finding]:
-    """What people have to correct in quotas, or in queues that stand in their way."""
+def _amiss(sides: _Sides, is_read: bool) -> Iterator[Finding]:
+    # What people have to correct in quotas, or in queues that stand in their way.
     faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
     for name in sides.at(QuotaStep.LEAVE):
         source = sides.plan.queues[name].source
@@ -103,22 +103,16 @@ def _faulty(sides: _Sides) -> Iterator[Finding]:
     if faults:
         message = f"{many(len(faults), 'fault')}: {listed(faults, between='; ')}"
         yield wrong("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
-
-
-def _not_made(sides: _Sides) -> Iterator[Finding]:
-    if behind := [*sides.at(QuotaStep.CREATE), *sides.at(QuotaStep.CHANGE)]:
+    if is_read and (behind := [*sides.at(QuotaStep.CREATE), *sides.at(QuotaStep.CHANGE)]):
         message = f"{many(len(behind), 'queue')} not, or not yet, as quotas say: {listed(behind)}"
         todo = "It takes Muster a second or two. If it stays so, look at the line health, and at its log."
         yield wrong("quotas", message, todo)
-
-
-def _orphaned(sides: _Sides) -> Iterator[Finding]:
-    """Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go."""
+    # Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go.
     left = []
     for queue in sides.made():
-        name, source = queue.metadata.name, quota_source(queue)
-        if name not in sides.plan.queues and source not in sides.plan.unsure and not is_ended(queue):
-            left.append(f"{name} ({source})")
+        name, origin = queue.metadata.name, quota_source(queue)
+        if name not in sides.plan.queues and origin not in sides.plan.unsure and not is_ended(queue):
+            left.append(f"{name} ({origin})")
     if left:
         message = f"{many(len(left), 'queue')} whose quota is gone or not read: {listed(left)}"
         todo = (

@@ -3,9 +3,10 @@
 Where neither of the two uses it, there is nothing to say.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -20,7 +21,6 @@ from extender.cli.check.findings import (
     at,
     fine,
     name_of,
-    note,
     value,
     wrong,
 )
@@ -84,11 +84,11 @@ def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
 
 def _reported(site: Installation, pod: Serving) -> Iterator[Finding]:
     try:
-        state = note(ask(site, pod, "readyz?verbose"), "view")
-        metrics = ask(site, pod, "metrics")
+        readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
     except OutOfReach:
         return  # the line health says so
-    message = f"{pod.name}: {state or 'it says nothing of its view'}"
+    state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
+    message = f"{pod.name}: {state[1] if state else 'it says nothing of its view'}"
     log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
     if value(metrics, "muster_view_detours_total"):
         todo = "Stop the scheduler that calls Muster without the kubeconfig of its view, or give it that"
@@ -123,11 +123,22 @@ def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> UsedKubec
     container = next((found for found in containers if found["name"] == _PROGRAM), None)
     if container is None:
         raise Unread(f"it has no container {_PROGRAM}, so what its scheduler reads is not known")
+    path = _flag(container, "--kubeconfig")
     if configuration := _flag(container, "--config"):
-        document = _document(site, workload, container, configuration)
-        path = str(at(document, "clientConnection", "kubeconfig") or "")
-    else:
-        path = _flag(container, "--kubeconfig")
+        source = workload.volume_at(container, str(PurePosixPath(configuration).parent))
+        name, file = at(source, "configMap", "name"), PurePosixPath(configuration).name
+        if not name:
+            raise Unread(f"its scheduler's configuration, {configuration}, is in no ConfigMap")
+        items = at(source, "configMap", "items") or ()
+        key = next((item["key"] for item in items if item["path"] == file), file)
+        text = at(site.get(CONFIG_MAPS, site.namespace, name), "data", key)
+        if text is None:
+            raise Unread(f"the ConfigMap {site.namespace}/{name} has no {file}")
+        try:
+            path = str(at(yaml.safe_load(text), "clientConnection", "kubeconfig") or "")
+        except yaml.YAMLError as fault:
+            first = str(fault).splitlines()[0]
+            raise Unread(f"its scheduler's configuration cannot be read: {first}") from fault
     volume = workload.volume_at(container, str(PurePosixPath(path).parent)) if path else {}
     return UsedKubeconfig(path, bool(path) and (not volume or "emptyDir" in volume))
 
@@ -138,20 +149,3 @@ def _flag(container: Json, name: str) -> str:
     values = [after for flag, after in zip(arguments, [*arguments[1:], ""], strict=True) if flag == name]
     values += [flag.removeprefix(f"{name}=") for flag in arguments if flag.startswith(f"{name}=")]
     return values[-1] if values else ""
-
-
-def _document(site: Installation, workload: Serving, container: Json, path: str) -> Any:
-    source = workload.volume_at(container, str(PurePosixPath(path).parent))
-    name, file = at(source, "configMap", "name"), PurePosixPath(path).name
-    if not name:
-        raise Unread(f"its scheduler's configuration, {path}, is in no ConfigMap")
-    found = site.get(CONFIG_MAPS, site.namespace, name)
-    items = at(source, "configMap", "items") or ()
-    key = next((item["key"] for item in items if item["path"] == file), file)
-    text = at(found, "data", key)
-    if text is None:
-        raise Unread(f"the ConfigMap {site.namespace}/{name} has no {file}")
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as fault:
-        raise Unread(f"its scheduler's configuration cannot be read: {str(fault).splitlines()[0]}") from fault

@@ -14,7 +14,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
 from extender.cli.check.findings import Installation
-from extender.cli.kinds import OwnerKind, ServedGroups, kind_of_owner
+from extender.cli.kinds import OwnerKind, kind_of_owner
 from extender.cli.lookup import ListedObject, Right, i_may
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, own_queue
@@ -107,6 +107,9 @@ class Evidence:
     def groups_here(self) -> list[ObservedGroup]:
         return [group for group in self.groups if group.namespace == self.namespace]
 
+    def groups_in(self, queue: str) -> list[ObservedGroup]:
+        return [group for group in self.groups if self.queue_of(group) == queue]
+
     def group(self, name: str) -> ObservedGroup | None:
         """None where there is none of this name."""
         try:
@@ -121,17 +124,18 @@ class Evidence:
 
     @cached_property
     def waiting_pods(self) -> list[Pod]:
-        """Those of this namespace that are not on a node yet; none where they may not be read."""
-        return self._waiting_pods(self.namespace)
+        """Those of all namespaces that are not on a node yet; none where they may not be read."""
+        found = self._allowed(lambda: self._reader.list(kube.PODS, "", Pod, "status.phase=Pending"))
+        return [pod for pod in found or () if not pod.spec.node_name]
 
     @cached_property
-    def waiting_pods_of_all(self) -> list[Pod]:
-        """The same of all namespaces."""
-        return self._waiting_pods("")
-
-    def _waiting_pods(self, namespace: str) -> list[Pod]:
-        found = self._allowed(lambda: self._reader.list(kube.PODS, namespace, Pod, "status.phase=Pending"))
-        return [pod for pod in found or () if not pod.spec.node_name]
+    def served(self) -> dict[str, str]:
+        """The API groups of the cluster, each with the version that it prefers."""
+        found = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
+        return {
+            group["name"]: (group.get("preferredVersion") or {}).get("version", "")
+            for group in found.get("groups") or ()
+        }
 
     def find(self, resource: Resource, name: str, kind: type[T], *, of_cluster: bool = False) -> T | None:
         """One object of this namespace or the cluster; None where there is none, or it may not be read."""
@@ -207,7 +211,8 @@ class Evidence:
         if label is None:
             return None
         known = self._local_queue_records
-        return find_local_queue(meta.namespace, label, known, label.is_kueues and self._has_kueue)
+        is_kueues = label.is_kueues and kube.KUEUE_LOCAL_QUEUES[0].group in self.served
+        return find_local_queue(meta.namespace, label, known, is_kueues)
 
     @cached_property
     def _local_queue_records(self) -> dict[str, LocalQueueRecord]:
@@ -223,12 +228,6 @@ class Evidence:
             f"{local_queue.metadata.namespace}/{local_queue.metadata.name}": local_queue
             for local_queue in found or ()
         }
-
-    @cached_property
-    def _has_kueue(self) -> bool:
-        """Whether the cluster has Kueue's own LocalQueues."""
-        served = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
-        return kube.KUEUE_LOCAL_QUEUES[0].group in {group.get("name") for group in served.get("groups") or ()}
 
     def queue_of_namespace(self, name: str) -> str:
         """Empty where neither it nor its quota names one, or where that may not be read."""
@@ -265,7 +264,7 @@ class OwnerObjects:
 
     def resource_of(self, kind: OwnerKind) -> Resource | None:
         """None where the cluster does not serve its API group."""
-        version = self._versions.get(kind.group)
+        version = self._evidence.served.get(kind.group)
         return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
 
     def all(self, kind: OwnerKind, form: type[T]) -> list[T]:
@@ -276,12 +275,6 @@ class OwnerObjects:
     def find(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
         resource = self.resource_of(kind)
         return self._evidence.find(resource, name, form) if resource else None
-
-    @cached_property
-    def _versions(self) -> dict[str, str]:
-        """The version of each API group that the cluster prefers."""
-        served = self._evidence.find(kube.API_GROUPS, "", ServedGroups)
-        return served.versions if served else {}
 
 
 class OwnerChain:

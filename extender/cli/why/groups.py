@@ -24,7 +24,6 @@ from extender.cli.why.explanation import (
     WAITING,
     Explanation,
     MemberCounts,
-    OfferedCommand,
     QueueFigures,
     Uncounted,
     foreign_gates,
@@ -74,7 +73,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         counted = [member for member in members if member.metadata.name not in left_out]
         counts = member_counts(group.spec.min_member, counted, GATE)
         waiting = next((member.metadata.name for member in members if not member.spec.node_name), "")
-    verdict = _verdict(group, counts)
+    verdict, says = _standing(group, counts)
     blocked = verdict in (WAITING, STARTING, RUNNING)
     name = evidence.queue_of(group)
     figures = queue_figures(evidence, name)
@@ -82,7 +81,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     case = Case(evidence, group.namespace, name, group.message, group, pod or waiting, there=there)
     ahead = holders(evidence, group, reason) if blocked else []
     if verdict == UNSEEN:
-        remedies, offers = [NOT_LOOKED_AT], not_looked_at(evidence)
+        remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
     else:
         remedies = [remedy(reason)] if blocked and remedy(reason) else []
         offers = commands(reason, case) if blocked else []
@@ -91,7 +90,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         name=group.name,
         namespace=group.namespace,
         verdict=verdict,
-        sentence=_sentence(verdict, reason, counts) + _apart(group, verdict, counts),
+        sentence=says,
         reason=reason if blocked else "",
         detail=group.message,
         since=scheduled.last_transition_time if scheduled else None,
@@ -115,34 +114,26 @@ def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
     return [] if figures else [f"It is in queue {name}."]
 
 
-def not_looked_at(evidence: Evidence) -> list[OfferedCommand]:
-    return [offered(evidence, checking())]
-
-
-def _verdict(group: ObservedGroup, members: MemberCounts | None) -> str:
+def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
+    """The verdict, and the sentence about it."""
     if members and not members.there and members.succeeded + members.failed:
-        return OVER
-    return _VERDICTS.get(group.course, UNSEEN) if group.scheduled else UNSEEN
-
-
-def _sentence(verdict: str, reason: str, members: MemberCounts | None) -> str:
+        return OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
+    verdict = _VERDICTS.get(group.course, UNSEEN) if group.scheduled else UNSEEN
     if verdict == WAITING:
-        return sentence(reason)
-    if verdict == RUNNING and reason:
-        return f"It runs. Further members wait: {sentence(reason)}"
-    if verdict == STARTING and reason:
-        return f"It was admitted. {sentence(reason)}"
-    if verdict == OVER and members and members.succeeded + members.failed:
-        return f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
-    return _PLAIN[verdict]
-
-
-def _apart(group: ObservedGroup, verdict: str, members: MemberCounts | None) -> str:
-    """Of pods that start one by one, how many have, and what would have them start together."""
+        says = sentence(group.reason)
+    elif verdict == RUNNING and group.reason:
+        says = f"It runs. Further members wait: {sentence(group.reason)}"
+    elif verdict == STARTING and group.reason:
+        says = f"It was admitted. {sentence(group.reason)}"
+    elif verdict == OVER and members and members.succeeded + members.failed:
+        says = f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
+    else:
+        says = _PLAIN[verdict]
+    # Of pods that start one by one, how many have, and what would have them start together.
     is_apart = group.maker is not None and group.spec.min_member <= 1 and verdict in (WAITING, RUNNING)
-    if not (is_apart and members and members.there > 1 and members.placed < members.there):
-        return ""
-    return f" {members.placed} of {members.there} pods run. {TO_START_WHOLE}"
+    if is_apart and members and members.there > 1 and members.placed < members.there:
+        says += f" {members.placed} of {members.there} pods run. {TO_START_WHOLE}"
+    return verdict, says
 
 
 # ---- pods that do not count
@@ -161,7 +152,7 @@ def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
     found = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
     # Those that wait for a group of this name in a namespace that has none.
     homes = {other.namespace for other in evidence.groups if other.name == group.name}
-    for pod in evidence.waiting_pods_of_all:
+    for pod in evidence.waiting_pods:
         place = pod.metadata.namespace
         if group_name(pod) == group.name and place not in homes:
             text = f"it is in namespace {place}, and members are in the namespace of their group"
@@ -197,7 +188,15 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Exclusion | No
         return None
     named = group_name(pod)
     if named == group.name:
-        return _not_ours(evidence, pod) or _held_back(pod)
+        scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+        known = {other.spec.scheduler_name for other in evidence.pods or () if ours(other)}
+        if not ours(pod) and scheduler not in known:
+            text = f"schedulerName is {scheduler}, and Muster's is {SCHEDULERS[0]}"
+            return Exclusion(text, f"{_again('schedulerName')} with schedulerName: {SCHEDULERS[0]}.")
+        if gates := foreign_gates(pod):
+            text = f"other scheduling gates hold it back: {', '.join(gates)}"
+            return Exclusion(text, "Scheduling gates are removed by those who set them.")
+        return None
     if named in ("", auto_name(pod)):
         written, _ = _wrong_key(pod, lambda value: value == group.name)
         text = f"the group is named by the {written}, not by the annotation {GROUP_ANNOTATION}"
@@ -207,23 +206,6 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Exclusion | No
         return None
     text = f"it names the group {named}, which does not exist"
     return Exclusion(text, f"{_TEMPLATE}: there is no group {named}.", misnamed=True)
-
-
-def _not_ours(evidence: Evidence, pod: Pod) -> Exclusion | None:
-    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
-    if ours(pod) or scheduler in {other.spec.scheduler_name for other in evidence.pods or () if ours(other)}:
-        return None
-    remedy = f"{_again('schedulerName')} with schedulerName: {SCHEDULERS[0]}."
-    return Exclusion(f"schedulerName is {scheduler}, and Muster's is {SCHEDULERS[0]}", remedy)
-
-
-def _held_back(pod: Pod) -> Exclusion | None:
-    if not (gates := foreign_gates(pod)):
-        return None
-    return Exclusion(
-        f"other scheduling gates hold it back: {', '.join(gates)}",
-        "Scheduling gates are removed by those who set them.",
-    )
 
 
 def _again(field: str) -> str:

@@ -28,10 +28,9 @@ from extender.cli.why.groups import (
     explain_group,
     in_queue,
     misnamed,
-    not_looked_at,
     queue_figures,
 )
-from extender.cli.why.offers import Case, commands, describing, offered
+from extender.cli.why.offers import Case, checking, commands, describing, offered
 from extender.domain.explain.remedies import remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import Reason
@@ -50,9 +49,18 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
         message = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
         advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
         return _answer(pod, WAITING, message, advice)
-    if not ours(pod):
-        return _not_ours(pod)
     name = group_name(pod)
+    if not ours(pod):
+        scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+        message = f"Nothing shows that the pod is Muster's: {scheduler} places it."
+        if name:
+            message += f" It names the group {name}, but no scheduler keeps that group together."
+        likeliest = (*near_misses(scheduler, SCHEDULERS, 1), *SCHEDULERS)[0]
+        advice = (
+            f"For Muster to place it, create it with schedulerName: {likeliest} (or another name"
+            " that your administrator gave it)."
+        )
+        return replace(_answer(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
     if name and (group := evidence.group(name)):
         return _member(evidence, pod, group)
     project = evidence.other_project(name) if name else ""
@@ -101,19 +109,6 @@ def _settled(evidence: Evidence, pod: Pod) -> Explanation | None:
     return replace(_answer(pod, PLACED, message, since=since), notes=notes, commands=offers)
 
 
-def _not_ours(pod: Pod) -> Explanation:
-    scheduler, name = pod.spec.scheduler_name or DEFAULT_SCHEDULER, group_name(pod)
-    message = f"Nothing shows that the pod is Muster's: {scheduler} places it."
-    if name:
-        message += f" It names the group {name}, but no scheduler keeps that group together."
-    alike = near_misses(scheduler, SCHEDULERS, 1)
-    advice = (
-        f"For Muster to place it, create it with schedulerName: {(*alike, *SCHEDULERS)[0]} (or another name"
-        " that your administrator gave it)."
-    )
-    return replace(_answer(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
-
-
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     """The group's answer, about one of its members."""
     of_group = explain_group(evidence, group, pod.metadata.name)
@@ -121,7 +116,14 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     if of_group.verdict == WAITING:
         return replace(named, sentence=f"The pod waits with its whole group. {of_group.sentence}")
     if of_group.verdict == RUNNING:
-        return _left_out(evidence, group, named, pod)
+        # It is more than the group needs, or replaces a lost one.
+        reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
+        message = (
+            f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
+        )
+        waits = replace(named, verdict=WAITING, sentence=message, since=pod.metadata.creation_timestamp)
+        case = Case(evidence, group.namespace, evidence.queue_of(group), detail, group, pod.metadata.name)
+        return _with_reason(waits, reason, case)
     if of_group.verdict != STARTING:
         return replace(named, sentence=f"About its group: {of_group.sentence}")
     if has_gate(pod, GATE):
@@ -131,17 +133,6 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     where = f" It is planned for node {planned}." if planned else ""
     message = f"Its group starts now: the pod waits for the others, to be bound with them.{where}"
     return replace(named, sentence=message)
-
-
-def _left_out(evidence: Evidence, group: ObservedGroup, answer: Explanation, pod: Pod) -> Explanation:
-    """Its group runs, and this one has no place: it is more than the group needs, or replaces a lost one."""
-    reason, detail = (answer.reason, answer.detail) if answer.reason else reason_of(pod)
-    message = (
-        f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
-    )
-    waits = replace(answer, verdict=WAITING, sentence=message, since=pod.metadata.creation_timestamp)
-    case = Case(evidence, group.namespace, evidence.queue_of(group), detail, group, pod.metadata.name)
-    return _with_reason(waits, reason, case)
 
 
 def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
@@ -182,7 +173,8 @@ def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
         answer = _answer(pod, WAITING, message, _NAME_A_GROUP)
     else:
         message = f"{stands}. Nothing on it says yet what it waits for."
-        answer = replace(_answer(pod, UNSEEN, message, NOT_LOOKED_AT), commands=not_looked_at(evidence))
+        offers = [offered(evidence, checking())]
+        answer = replace(_answer(pod, UNSEEN, message, NOT_LOOKED_AT), commands=offers)
     notes = [*misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
     return replace(answer, queue=figures, notes=notes)
 

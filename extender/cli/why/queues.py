@@ -2,7 +2,7 @@
 share. Whom to look for follows from the reason.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from extender.api.objects.base import condition
 from extender.cli.observed import ObservedGroup, ObservedQueue
@@ -17,13 +17,10 @@ from extender.terminal.text import many
 _HOLDING = ("Running", "Inqueue")
 _ENOUGH = 0.9995  # shares are written with three digits
 
-Find = Callable[[Evidence, ObservedGroup], Iterator[Blocker]]
-
 
 def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
-    waiting = [
-        group for group in _of_queue(evidence, queue.name) if group.course not in (*_HOLDING, "Completed")
-    ]
+    own = evidence.groups_in(queue.name)
+    waiting = [group for group in own if group.course not in (*_HOLDING, "Completed")]
     reasons = {group.scheduled.reason for group in waiting if group.scheduled}
     short = queue.counts["pending"] and queue.share < 1
     above = list(queues_above_share(evidence, but=queue.name)) if short else []
@@ -31,31 +28,26 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
     remedies = [f"{reason}: {remedy(reason)}" for reason in REMEDIES if reason in reasons]
     if opened is not None and opened.reason == "ParentClosed":
         remedies.insert(0, f"{opened.message[0].upper()}{opened.message[1:]}.")
-    offers = []
+    offers, takes = [], "It takes new groups."
     if queue.state in ("Closing", "Closed"):
         offers = [offered(evidence, opening(queue.name, evidence.closed_above(queue.name)))]
+    if queue.state == "Closing":
+        left = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
+        takes = f"It takes no new groups; {left} that came before are still in it, and go on."
+    elif queue.state == "Closed":
+        takes = "It is closed: it takes no new groups."
     return Explanation(
         kind="Queue",
         name=queue.name,
         verdict=queue.state,
-        sentence=f"{_of_state(queue)} {_of_share(queue)}",
+        sentence=f"{takes} {_of_share(queue)}",
         queue=queue_figures_of(queue),
-        waiting=[Blocker("PodGroup", group.name, group.namespace, waits(group)) for group in waiting],
+        waiting=_that_wait(waiting),
         holders=above,
         remedies=remedies,
         commands=offers,
         notes=evidence.notes,
     )
-
-
-def _of_state(queue: ObservedQueue) -> str:
-    left = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
-    match queue.state:
-        case "Closing":
-            return f"It takes no new groups; {left} that came before are still in it, and go on."
-        case "Closed":
-            return "It is closed: it takes no new groups."
-    return "It takes new groups."
 
 
 def _of_share(queue: ObservedQueue) -> str:
@@ -74,8 +66,26 @@ def _of_share(queue: ObservedQueue) -> str:
 
 def holders(evidence: Evidence, group: ObservedGroup, reason: str) -> list[Blocker]:
     """`group` waits for `reason`. Empty if only the group itself could change it."""
-    finders = _FINDERS.get(reason, ())
-    return [other for find in finders for other in find(evidence, group)]
+    own = evidence.queue_of(group)
+    if reason in FOR_ROOM:
+        its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
+        above = queues_above_share(evidence, but=own)
+        return [*above, *_that_hold(evidence, group, its_queues_first)]
+    match reason:
+        case Reason.QUEUE_CEILING:
+            return list(_that_hold(evidence, group, evidence.groups_in(own)))
+        case Reason.QUEUE_SHARE:
+            mates = evidence.groups_in(own)
+            return [*_claimants(evidence, own), *_that_hold(evidence, group, mates)]
+        case Reason.BEHIND_OTHERS:
+            return _that_wait(_ahead(evidence, group))
+        case Reason.RESERVED:
+            keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
+            return _that_wait(other for other in evidence.groups if other.key in keys)
+        case Reason.WINDOW_FULL:
+            starting = (other for other in evidence.groups if other.course == "Inqueue")
+            return list(_that_hold(evidence, group, starting))
+    return []
 
 
 def queues_above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
@@ -108,29 +118,6 @@ def waits(group: ObservedGroup) -> str:
     return f"waits: {scheduled.reason}{message}"
 
 
-# ---- whom to look for
-
-
-def _of_queue(evidence: Evidence, queue: str) -> Iterator[ObservedGroup]:
-    return (group for group in evidence.groups if evidence.queue_of(group) == queue)
-
-
-def _queue_mates(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    """Groups of the same queue that hold room."""
-    yield from _that_hold(evidence, group, _of_queue(evidence, evidence.queue_of(group)))
-
-
-def _all_that_hold(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    """Its queue's first."""
-    own = evidence.queue_of(group)
-    others = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
-    yield from _that_hold(evidence, group, others)
-
-
-def _starting(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    yield from _that_hold(evidence, group, (other for other in evidence.groups if other.course == "Inqueue"))
-
-
 def _that_hold(
     evidence: Evidence, group: ObservedGroup, others: Iterable[ObservedGroup]
 ) -> Iterator[Blocker]:
@@ -148,43 +135,23 @@ def _that_hold(
             yield Blocker("PodGroup", other.name, other.namespace, f"{does}, {on_nodes} on nodes", held)
 
 
-def _other_queues_above_share(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    yield from queues_above_share(evidence, but=evidence.queue_of(group))
-
-
-def _claimants(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    """Queues whose groups wait although they use less than they deserve."""
+def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
+    """Other queues whose groups wait although they use less than they deserve."""
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
-        if queue.name != evidence.queue_of(group) and pending and queue.share < _ENOUGH:
+        if queue.name != but and pending and queue.share < _ENOUGH:
             does = f"{pending} of its groups wait, uses {share_of(queue)}"
             yield Blocker("Queue", queue.name, does=does)
 
 
-def _ahead(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
+def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
     """Those that its status names, else all that are older and wait."""
-    mates = list(_of_queue(evidence, evidence.queue_of(group)))
-    others = [mate for mate in mates if mate.key in group.waiting.ahead]
-    if not others:
-        place = next((n for n, mate in enumerate(mates) if mate.key == group.key), 0)
-        others = [mate for mate in mates[:place] if mate.course not in _HOLDING]
-    for other in others:
-        yield Blocker("PodGroup", other.name, other.namespace, waits(other))
+    mates = evidence.groups_in(evidence.queue_of(group))
+    if named := [mate for mate in mates if mate.key in group.waiting.ahead]:
+        return named
+    place = next((n for n, mate in enumerate(mates) if mate.key == group.key), 0)
+    return [mate for mate in mates[:place] if mate.course not in _HOLDING]
 
 
-def _reserving(evidence: Evidence, group: ObservedGroup) -> Iterator[Blocker]:
-    """The groups for which room is reserved."""
-    keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
-    for other in evidence.groups:
-        if other.key in keys:
-            yield Blocker("PodGroup", other.name, other.namespace, waits(other))
-
-
-_FINDERS: Mapping[str, tuple[Find, ...]] = {
-    **dict.fromkeys(FOR_ROOM, (_other_queues_above_share, _all_that_hold)),
-    Reason.QUEUE_CEILING: (_queue_mates,),
-    Reason.QUEUE_SHARE: (_claimants, _queue_mates),
-    Reason.BEHIND_OTHERS: (_ahead,),
-    Reason.RESERVED: (_reserving,),
-    Reason.WINDOW_FULL: (_starting,),
-}
+def _that_wait(groups: Iterable[ObservedGroup]) -> list[Blocker]:
+    return [Blocker("PodGroup", group.name, group.namespace, waits(group)) for group in groups]

@@ -21,7 +21,7 @@ from extender.cli.why.explanation import (
     QueueFigures,
 )
 from extender.domain.model.resources import PODS
-from extender.terminal.text import bar, columns, shows_unicode
+from extender.terminal.text import bar, columns, listed, shows_unicode
 
 _MOST = 6  # others that are named; of more, only how many
 _INDENT = "  "
@@ -49,12 +49,13 @@ def paragraphs(answer: Explanation) -> list[str]:
     """The first says what it is about, the second how it stands."""
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     group = f", of podgroup/{answer.group}" if answer.group else ""
+    uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
         [folded(f"{answer.kind.lower()}/{answer.name}{where}{group}")],
         _verdict(answer),
         _members(answer),
         _queue(answer),
-        _list("Pods that do not count:", _uncounted(answer)),
+        _list("Pods that do not count:", uncounted),
         _others("Groups that wait in it:", answer.waiting),
         _others(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
         _help(answer),
@@ -104,13 +105,6 @@ def _resources_of(queue: QueueFigures) -> list[str]:
     figures = [*queue.allocated.items(), *queue.deserved.items()]
     moving = {name for name, quantity in figures if number(name, quantity)}
     return sorted((moving - {PODS}) | queue.capability.keys())
-
-
-def _uncounted(answer: Explanation) -> Iterator[str]:
-    for pods in answer.uncounted:
-        first, *rest = pods.pods
-        more = f" and {len(rest)} more" if rest else ""
-        yield f"pod/{first}{more}: {pods.cause}"
 
 
 def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:

@@ -66,8 +66,13 @@ def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
     if naming := _naming(evidence, name):
         raise click.ClickException(f"{message}; {naming}")
     unread = f"; you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
-    home = _home(evidence, name)
-    raise click.ClickException(f"{message}{unread}{f'; {home}' if home else _alike(evidence, name)}")
+    if not (meant := _home(evidence, name)):
+        there = {f"{POD_GROUP}/{group.name}": group.name for group in evidence.groups_here}
+        there |= {f"{QUEUE}/{queue}": queue for queue in evidence.queues or ()}
+        there |= {f"{POD}/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
+        alike = near_misses(name, there.values())
+        meant = did_you_mean([next(full for full, bare in there.items() if bare == near) for near in alike])
+    raise click.ClickException(f"{message}{unread}{f'; {meant}' if meant else ''}")
 
 
 def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
@@ -98,13 +103,3 @@ def _home(evidence: Evidence, name: str) -> str:
     """The namespace that has a group of this name."""
     homes = sorted(group.namespace for group in evidence.groups if group.name == name)
     return f"there is podgroup/{name} in namespace {homes[0]}: add -n {homes[0]}" if homes else ""
-
-
-def _alike(evidence: Evidence, name: str) -> str:
-    """The targets whose names are most like it."""
-    there = {f"{POD_GROUP}/{group.name}": group.name for group in evidence.groups_here}
-    there |= {f"{QUEUE}/{queue}": queue for queue in evidence.queues or ()}
-    there |= {f"{POD}/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
-    alike = near_misses(name, there.values())
-    named = [next(target for target, called in there.items() if called == near) for near in alike]
-    return f"; {did_you_mean(named)}" if named else ""

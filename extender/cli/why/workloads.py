@@ -50,17 +50,16 @@ class Workloads:
         job = job_of_kind(self._evidence, self.objects, kind, name) if kind in job_kinds() else None
         if job and (waiting := explain_job(self._evidence, job)):
             return [waiting]
-        found = [*self._of_groups(kind, name), *self._of_pods(kind, name)]
-        if going_on := [answer for answer in found if answer.verdict != OVER]:
-            return going_on
-        return found[-1:] or self._without_pods(kind, name)
-
-    def _of_groups(self, kind: OwnerKind, name: str) -> Iterator[Explanation]:
+        found: list[Explanation] = []
         named = {group_name(pod) for pod in self._pods_of(kind, name)}
         for group in self._evidence.groups_here:
             if group.name in named or self._belongs(group.metadata, kind, name):
                 answer = explain_group(self._evidence, group)
-                yield replace(answer, kind=kind.name, name=name, group=group.name)
+                found.append(replace(answer, kind=kind.name, name=name, group=group.name))
+        found += self._of_pods(kind, name)
+        if going_on := [answer for answer in found if answer.verdict != OVER]:
+            return going_on
+        return found[-1:] or self._without_pods(kind, name)
 
     def _of_pods(self, kind: OwnerKind, name: str) -> Iterator[Explanation]:
         """Of pods in no group that have the same verdict, reason and group, the first, with their number."""
@@ -163,7 +162,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
 
 def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[str, list[Offer]]:
     """The end of a sentence, and what helps, as far as objects show; settings they do not."""
-    record, namespace = job.record, job.meta.namespace
+    record, namespace = job.record(), job.meta.namespace
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
         whole = f"{owner.kind.lower()}/{owner.name}"
