@@ -25,7 +25,7 @@ class _UnnamedPods:
     """Pods that do not have the name of their group yet, by that group. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._pods: dict[GroupKey, dict[Uid, Pod]] = {}
         self._groups: dict[Uid, GroupKey] = {}
 
@@ -35,24 +35,21 @@ class _UnnamedPods:
     def put(self, key: GroupKey, pod: Pod) -> None:
         uid = Uid(pod.metadata.uid)
         with self._lock:
-            self._drop(uid)
+            self.drop(uid)
             self._pods.setdefault(key, {})[uid] = pod
             self._groups[uid] = key
 
     def drop(self, uid: Uid) -> None:
         with self._lock:
-            self._drop(uid)
+            key = self._groups.pop(uid, None)
+            if key is not None:
+                del self._pods[key][uid]
+                if not self._pods[key]:
+                    del self._pods[key]
 
     def of(self, key: GroupKey) -> list[Pod]:
         with self._lock:
             return list(self._pods.get(key, {}).values())
-
-    def _drop(self, uid: Uid) -> None:
-        key = self._groups.pop(uid, None)
-        if key is not None:
-            del self._pods[key][uid]
-            if not self._pods[key]:
-                del self._pods[key]
 
 
 class AutoPodGroupsController(Controller[GroupKey]):
@@ -74,10 +71,9 @@ class AutoPodGroupsController(Controller[GroupKey]):
         """A pod is new or has changed; the ledger has it already."""
         uid = Uid(pod.metadata.uid)
         record = self._ledger.pods.get(uid)
-        is_ours = record is not None and record.auto and record.group
         if (
             record is None
-            or not is_ours
+            or not (record.auto and record.group)
             or not (record.waiting or (record.holds_room and not record.deleting))
         ):
             return self._forget(uid)  # it has finished, or names a group of its own
@@ -110,21 +106,28 @@ class AutoPodGroupsController(Controller[GroupKey]):
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Groups whose queue was not open and whose decision has changed, as it does when the queue opens."""
         turned = self._changed_groups.of(decisions)
-        if not self._knows_all:
-            self._knows_all = True
-            return turned
-        return self._awaiting.intersection(turned)
+        if self._knows_all:
+            return self._awaiting.intersection(turned)
+        self._knows_all = True
+        return turned
 
     def reconcile(self, key: GroupKey) -> None:
         self._awaiting.discard(key)
-        self._name_members(key)
+        record = self._ledger.groups.record(key)
+        for pod in self._unnamed.of(key) if record is not None else ():
+            meta, uid = pod.metadata, Uid(pod.metadata.uid)
+            if record is not None and uid not in self._asked:
+                self._asked.add(uid)
+                write = partial(self._cluster.name_group, meta.namespace, meta.name, uid, record.name)
+                self.write(key, write, of=uid, undone=partial(self._asked.discard, uid))
         match next_step(self._ledger.groups.auto_group(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
             case PodGroupStep.RENUMBER:
                 self.write(key, partial(self._renumber, key))
-            case PodGroupStep.DELETE:
-                self.write(key, partial(self._delete, key))
+            case PodGroupStep.DELETE if record is not None:
+                delete = partial(self._cluster.delete_group, record.namespace, record.name, record.uid)
+                self.write(key, delete)
             case PodGroupStep.AWAIT_QUEUE:
                 self._awaiting.add(key)
 
@@ -140,33 +143,13 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._cluster.create_group(member.namespace, group)
 
     def _renumber(self, key: GroupKey) -> None:
-        record, owner, pods = (
-            self._ledger.groups.record(key),
-            self._ledger.registry.owner_of(key),
-            self._pods(key),
-        )
+        record, owner = self._ledger.groups.record(key), self._ledger.registry.owner_of(key)
+        pods = self._pods(key)
         if record is not None and owner is not None and pods:
             wanted = self._ledger.groups.auto_group(key).wanted
             requests = min_resources(pods[0].shape.requests, owner, wanted)
             spec = {"minMember": wanted, "minResources": requests or None}
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
 
-    def _delete(self, key: GroupKey) -> None:
-        record = self._ledger.groups.record(key)
-        if record is not None:
-            self._cluster.delete_group(record.namespace, record.name, record.uid)
-
     def _pods(self, key: GroupKey) -> list[PodRecord]:
         return [pod for pod in self._ledger.groups.members(key) if pod.auto]
-
-    def _name_members(self, key: GroupKey) -> None:
-        record = self._ledger.groups.record(key)
-        if record is None:
-            return
-        for pod in self._unnamed.of(key):
-            meta = pod.metadata
-            if meta.uid in self._asked:
-                continue
-            self._asked.add(Uid(meta.uid))
-            write = partial(self._cluster.name_group, meta.namespace, meta.name, meta.uid, record.name)
-            self.write(key, write, of=meta.uid, undone=partial(self._asked.discard, Uid(meta.uid)))

@@ -18,13 +18,12 @@ from extender.api.objects.cluster import LeaseSpec, age_of, duration_of
 from extender.api.objects.pods import Pod
 from extender.controllers.controller import Controller, ControllerContext
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import KUEUE_LOCAL_QUEUES
 from extender.kube.writers import Poller
-from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
@@ -39,9 +38,6 @@ _GATES_EVERY = 1.0  # between two searches for gates
 _AGAIN = 30.0  # after which a gate that is still there is removed again
 
 VOLCANO = "volcano"  # the schedulerName
-_KEPT = "protected by the API server: only Muster can write them"
-_NOT_KEPT = "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
-_NOT_KNOWN = "not known yet whether the API server protects them"
 
 
 class PolledFact(Poller):
@@ -118,8 +114,10 @@ class MarkTrust(PolledFact):
     def text(self) -> str:
         """One line for people."""
         if self.holds is None:
-            return _NOT_KNOWN
-        return _KEPT if self.holds else _NOT_KEPT
+            return "not known yet whether the API server protects them"
+        if self.holds:
+            return "protected by the API server: only Muster can write them"
+        return "not protected, so they are not trusted: kubectl apply -f manifests/marks.yaml"
 
 
 def works(pod: Pod) -> bool:
@@ -234,8 +232,4 @@ class VolcanoCoexistence(Controller[Uid]):
         pod = self._ledger.pods.get(uid)
         if pod is not None and pod.gated and self._yields:
             self._queue.add(uid, _AGAIN)
-            self.write(uid, partial(self._remove_gate, pod))
-
-    def _remove_gate(self, pod: PodRecord) -> None:
-        self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
-        metrics.gates_opened.inc()
+            self.write(uid, partial(self._cluster.open_gate, pod.namespace, pod.name, pod.uid))

@@ -129,28 +129,27 @@ class Controller(Generic[K]):
         called if it was not written. `attempts`: how often the writers try it, if not their default. `first`:
         before all that wait to be written."""
         self._submitted = True
-        ended = partial(self._ended, key, undone)
-        self._writers.submit((self.name, of or key), partial(self._guarded, key, job), ended, attempts, first)
 
-    def _guarded(self, key: K, job: WriteJob) -> None:
-        try:
-            job()
-        except ApiError:
-            raise
-        except Exception as fault:
-            self._guard.note((key, "write"))
-            raise ApiError(f"{type(fault).__name__}: {fault}") from fault
+        def guarded() -> None:
+            try:
+                job()
+            except ApiError:
+                raise
+            except Exception as fault:
+                self._guard.note((key, "write"))
+                raise ApiError(f"{type(fault).__name__}: {fault}") from fault
 
-    def _ended(self, key: K, undone: Callable[[], object], fault: ApiError | None) -> None:
-        if fault is None:
-            self._guard.forget((key, "write"))
-            return self._queue.settle(key)
-        undone()
-        if isinstance(fault, Fenced):
-            self._queue.add(key)
-        else:
+        def ended(fault: ApiError | None) -> None:
+            if fault is None:
+                self._guard.forget((key, "write"))
+                return self._queue.settle(key)
+            undone()
+            if isinstance(fault, Fenced):
+                return self._queue.add(key)
             is_refused = not (fault.transient or isinstance(fault, Conflict))
             self._queue.retry(key, _LONGEST_REFUSED if is_refused else LONGEST)
+
+        self._writers.submit((self.name, of or key), guarded, ended, attempts, first)
 
 
 class RecordingController(Controller[K]):

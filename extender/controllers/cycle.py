@@ -52,11 +52,10 @@ class FaultGuard:
     def note(self, key: Hashable) -> None:
         """Note that `key` raised an exception; called while that is handled."""
         metrics.faults.labels(self._part).inc()
-        if key in self._faulty:
-            return
-        if len(self._faulty) < _REMEMBERED:
-            self._faulty.add(key)
-        log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
+        if key not in self._faulty:
+            if len(self._faulty) < _REMEMBERED:
+                self._faulty.add(key)
+            log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
 
     def forget(self, key: Hashable) -> None:
         self._faulty.discard(key)
@@ -140,10 +139,8 @@ class Cycle:
     def _decide_if_due(self) -> None:
         self._ledger.set_leading(self._leads())
         started, before = self._clock(), self._ledger.decisions
-        is_due = self._ledger.version != self._seen or (
-            before.wake_at is not None and started >= before.wake_at
-        )
-        if not (self._ready() and is_due):
+        wakes = before.wake_at is not None and started >= before.wake_at
+        if not self._ready() or (self._ledger.version == self._seen and not wakes):
             return
         snapshot = self._ledger.snapshot()
         try:

@@ -211,7 +211,11 @@ class GroupEvents:
             self._guard.run(group, partial(self._notice, group, was, now))
         leads = self._leads()
         if leads and not self._led:
-            self._drop_recorded(decisions)
+            # The previous leader, or this replica before a restart, has recorded what the conditions say.
+            for key, decision in decisions.groups.items():
+                record = self._ledger.groups.record(key) if key in self._unreported else None
+                if record and record.last_reason == (decision.reason or decision.verdict):
+                    self._unreported.forget(key)
         self._led = leads
         if leads:
             while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
@@ -229,14 +233,6 @@ class GroupEvents:
         if happened is not None:
             self._report(key, happened)
 
-    def _drop_recorded(self, decisions: Decisions) -> None:
-        """The previous leader, or this replica before a restart, has recorded what the conditions say."""
-        for key, decision in decisions.groups.items():
-            if key in self._unreported:
-                record = self._ledger.groups.record(key)
-                if record and record.last_reason == (decision.reason or decision.verdict):
-                    self._unreported.forget(key)
-
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
             why = self._changes.work_out(self._ledger.decisions, decision)
@@ -245,22 +241,17 @@ class GroupEvents:
                 self._report(key, lasting)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
-        if self._ledger.groups.may_be_left(key):
+        groups, is_minor = self._ledger.groups, not (transition.warning or transition.for_members)
+        if groups.may_be_left(key) or (is_minor and groups.needs_no_barrier(key)):
             return
-        if (
-            not transition.warning
-            and not transition.for_members
-            and self._ledger.groups.needs_no_barrier(key)
-        ):
-            return
-        group = self._ledger.groups.record(key)
+        group = groups.record(key)
         about = [of_group(group)] if group else []
         if transition.for_members:
             about += self._made_for(key)
-            waiting = (pod for pod in self._ledger.groups.members(key) if pod.waiting)
+            waiting = (pod for pod in groups.members(key) if pod.waiting)
             about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
+        type_ = WARNING if transition.warning else NORMAL
         for reference in about:
-            type_ = WARNING if transition.warning else NORMAL
             self._recorder.record(reference, type_, transition.reason, transition.message)
 
     def _made_for(self, key: GroupKey) -> list[Reference]:

@@ -93,13 +93,11 @@ class EvictionsController(RecordingController[Uid]):
         if (decision := self._decisions.groups.get(pod.group)) is not None:
             metrics.queue_evictions.labels(decision.queue, cause).inc()
         self._queue.move(pod.uid, _AGAIN)
-        if cause in _REASONS:
-            self._record(pod, cause, why)
-
-    def _record(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
-        """The API server has written a condition of its own, which says less."""
+        if cause not in _REASONS:
+            return
         for about in self._concerned(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
+        # The API server has written a condition of its own, which says less.
         condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:
             self._cluster.set_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))

@@ -157,21 +157,19 @@ class JobsController(RecordingController[GroupKey]):
             self._had_unit.add(key)
         now = self._clock()
         step = next_step(managed, now)
-        if (write := self._writes.get(step)) is not None:
-            return self._ask(key, step, managed, partial(write, managed))
-        self._asked.pop(key, None)
-        if managed.due_at is not None:
-            self._queue.move(key, max(managed.due_at - now, 0.0))
-
-    def _ask(self, key: GroupKey, step: JobStep, managed: ManagedJob, write: Callable[[], None]) -> None:
-        """Write it once: what is written takes a while to be shown, and decisions are made meanwhile. Steps
-        of jobs that wait yield to others."""
-        asked, before = _Asked(step, managed.job, managed.group, self._clock()), self._asked.get(key)
-        if before is not None and before[:-1] == asked[:-1] and asked.at < before.at + _SHOWN:
-            return self._queue.add(key, before.at + _SHOWN - asked.at)
+        if (write := self._writes.get(step)) is None:
+            self._asked.pop(key, None)
+            if managed.due_at is not None:
+                self._queue.move(key, max(managed.due_at - now, 0.0))
+            return None
+        # Written once: it takes a while to be shown, and decisions are made meanwhile.
+        asked, before = _Asked(step, managed.job, managed.group, now), self._asked.get(key)
+        if before is not None and before[:-1] == asked[:-1] and now < before.at + _SHOWN:
+            return self._queue.add(key, before.at + _SHOWN - now)
         log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
-        self.write(key, write, undone=partial(self._asked.pop, key, None), first=step not in _OF_WAITING)
+        undone, is_first = partial(self._asked.pop, key, None), step not in _OF_WAITING
+        self.write(key, partial(write, managed), undone=undone, first=is_first)
 
     def _make_unit(self, managed: ManagedJob) -> None:
         """One that has been there may have gone with its job, of which the watch has not told yet. Made again
@@ -207,24 +205,22 @@ class JobsController(RecordingController[GroupKey]):
             patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.unit, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         else:
-            obj, row = self._with_group(job), self._table[job.kind]
+            obj, row = self._newest(job), self._table[job.kind]
             if obj is None or not is_suspended(row, obj):
                 return
+            if (
+                row.runtime is not None
+            ):  # its templates are in another object: it names its group itself first
+                whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
+                if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.unit):
+                    self._change(job, job_suspension.with_fields(obj, fields))
+                    obj = self._newest(job)
+                    if obj is None or not is_suspended(row, obj):
+                        return
             paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
             self._change(job, job_suspension.unsuspend(obj, row, paths, job.unit, now, managed.reduced_to))
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
-
-    def _with_group(self, job: JobRecord) -> dict[str, object] | None:
-        """A job whose templates are in another object names its group itself, before it is unsuspended."""
-        obj, row = self._newest(job), self._table[job.kind]
-        if obj is None or row.runtime is None or not is_suspended(row, obj):
-            return obj
-        whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-        fields = row.annotate(whole, keys.GROUP_ANNOTATION, job.unit)
-        if fields:
-            self._change(job, job_suspension.with_fields(obj, fields))
-        return self._newest(job) if fields else obj
 
     def _give_up(self, managed: ManagedJob) -> None:
         """A start counts once, when its job is suspended: a write that is repeated finds it so."""

@@ -12,9 +12,8 @@ import msgspec
 
 from extender.api.objects.base import Condition
 from extender.api.objects.queues import LocalQueue
-from extender.controllers.controller import ControllerContext, PacedController
-from extender.controllers.objects import ObjectStore, dated
-from extender.controllers.queue_status import Json, patched, written
+from extender.controllers.objects import dated
+from extender.controllers.queue_status import Json, QueueController, patched, written
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.resources import Resources
 from extender.domain.queues.local_queues import Activity
@@ -22,7 +21,6 @@ from extender.domain.scheduling.results import ADMITTED, WAITING
 from extender.domain.snapshot.decisions import Decisions
 
 ACTIVE = "Active"  # the condition that says whether it leads to a queue
-_PACE = 1.0  # seconds between two writes of one LocalQueue
 
 
 class LocalQueueReport(msgspec.Struct, frozen=True):
@@ -39,10 +37,8 @@ def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
     activity = ledger.queues.local_queue_activity(key)
     if activity is None:
         return None
-    waiting, admitted = (
-        ledger.decisions.local_counts.get((key, column), 0) for column in (WAITING, ADMITTED)
-    )
-    return LocalQueueReport(activity, waiting, admitted, ledger.queues.local_queue_reserved(key))
+    counts, reserved = ledger.decisions.local_counts, ledger.queues.local_queue_reserved(key)
+    return LocalQueueReport(activity, counts.get((key, WAITING), 0), counts.get((key, ADMITTED), 0), reserved)
 
 
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
@@ -64,37 +60,21 @@ def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool
     }
 
 
-class LocalQueueStatusController(PacedController[str]):
+class LocalQueueStatusController(QueueController[LocalQueue]):
     """Keys are `namespace/name`."""
 
     name = "local-queue-status"
-    rate, burst = 2.0, 20
-
-    def __init__(self, context: ControllerContext, copies: ObjectStore[str, LocalQueue]) -> None:
-        super().__init__(context)
-        self._copies = copies
-        copies.listen(self._see)
 
     def prepare(self) -> None:
         super().prepare()
         self._knows_all = False  # whether all have been due since this replica leads
         self._seen = Decisions()
-        self._next: dict[str, float] = {}  # when one may be written next
 
     def rest(self) -> None:
         super().rest()
         self._knows_all = False
         self._seen = Decisions()
-        self._next.clear()
         self._ledger.queues.take_turned_local_queues()
-
-    def _see(self, key: str) -> None:
-        self._parked.pop(key, None)
-        if self._copies.get(key) is None:
-            self._queue.forget(key)
-            self._next.pop(key, None)
-        else:
-            self._queue.add(key)
 
     def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._seen = self._seen, decisions
@@ -115,14 +95,8 @@ class LocalQueueStatusController(PacedController[str]):
         copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
         if copy is None or report is None or not report_changes(copy, report):
             return
-        pause = self._next.get(key, 0.0) - self._clock()
-        if pause > 0.0:
-            self._queue.add(key, pause)
-        elif report_changes(copy, report, numbers=False) or self._budget.take(self._clock()):
-            self._next[key] = self._clock() + _PACE
-            self.write(key, partial(self._write, key))
-        else:
-            self._park(key, report.activity, 0.0)
+        at_once = bool(report_changes(copy, report, numbers=False))
+        self._write_in_turn(key, report.activity, partial(self._write, key), at_once=at_once)
 
     def _write(self, key: str) -> None:
         """Write what is true now on the newest copy, whatever both were when the write was submitted."""
@@ -131,6 +105,5 @@ class LocalQueueStatusController(PacedController[str]):
         if copy is not None and changes:
             meta = copy.metadata
             version = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-            self._cluster.patch_local_queue_status(
-                meta.namespace, meta.name, {"metadata": version, "status": changes}
-            )
+            patch = {"metadata": version, "status": changes}
+            self._cluster.patch_local_queue_status(meta.namespace, meta.name, patch)

@@ -147,30 +147,25 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     if report.admitted is not notes_admitted(group.metadata):
         notes.update(admitted_note(uid, report.admitted))
     noted = {"annotations": notes} if notes else {}
+    waiting: dict[str, Any] | None = None  # takes it away
+    if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
+        held, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
+        is_same = held is not None and scheduled is not None and scheduled.reason == report.reason
+        since = (held.since if held is not None and is_same else None) or timestamp(datetime.now(UTC))
+        waiting = dict.fromkeys(WaitingStatus.__struct_encode_fields__)
+        waiting |= msgspec.to_builtins(replace(report.waiting, since=since))
     running, succeeded, failed = report.numbers
     return {
         "metadata": {"resourceVersion": group.metadata.resource_version, **noted},
         "status": {
             "phase": report.phase,
-            "waiting": _waiting(group, report),
+            "waiting": waiting,
             "conditions": msgspec.to_builtins([*before.values(), *dated_ours]),
             "running": running,
             "succeeded": succeeded,
             "failed": failed,
         },
     }
-
-
-def _waiting(group: PodGroup, report: ReportedStatus) -> dict[str, Any] | None:
-    """All fields, since a merge patch keeps those that it does not name; None takes it away."""
-    if report.waiting is None:
-        return None
-    before, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
-    is_same = before is not None and scheduled is not None and scheduled.reason == report.reason
-    since = (before.since if before is not None and is_same else None) or timestamp(datetime.now(UTC))
-    fields: dict[str, Any] = dict.fromkeys(WaitingStatus.__struct_encode_fields__)
-    fields |= msgspec.to_builtins(replace(report.waiting, since=since))
-    return fields
 
 
 class _Written(NamedTuple):
@@ -333,15 +328,13 @@ class PodGroupStatusController(PacedController[GroupKey]):
             told = native_condition(reason, message_of(decision))
             if reason == SCHEDULED or not record.last_reason:
                 told["lastTransitionTime"] = timestamp(datetime.now(UTC))
-            write = partial(
-                self._cluster.set_group_condition, record.namespace, record.name, record.uid, told
-            )
+            tell = self._cluster.set_group_condition
+            write = partial(tell, record.namespace, record.name, record.uid, told)
             self.write(key, write, of=INITIALLY_SCHEDULED)
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
-        report = report_of(
-            decision, self._changes.known(decision), *self._ledger.groups.history(key), written
-        )
+        why, history = self._changes.known(decision), self._ledger.groups.history(key)
+        report = report_of(decision, why, *history, written)
         if self._drops_waiting:
             report = replace(report, waiting=None)
         failure = self._provisioning.failure(key)

@@ -186,13 +186,12 @@ class ProvisioningController(PacedController[GroupKey]):
         wanted = self._wanted(key)
         # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
         # allows. One that is being deleted needs no token.
+        name = wanted and wanted.name
         others = [
             request.metadata
             for request in self._requests.of(key)
             if not request.metadata.deletion_timestamp
-            and (
-                wanted is None or request.metadata.name != wanted.name or is_spent(request.status.conditions)
-            )
+            and (request.metadata.name != name or is_spent(request.status.conditions))
         ]
         allowed = self._withdrawals.take_up_to(self._clock(), len(others))
         for meta in others[:allowed]:
@@ -267,19 +266,10 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
     """The template of the pod set with this number, like `pod`, an object as the API server has it. It goes
     away with the request, whose UID is `uid`. Nothing is left of where this pod is, and of what holds it
     back."""
-    owner = {
-        "apiVersion": PROVISIONING_REQUESTS.version,
-        "kind": "ProvisioningRequest",
-        "name": wanted.name,
-        "uid": uid,
-        "controller": True,
-    }
+    kind = {"apiVersion": PROVISIONING_REQUESTS.version, "kind": "ProvisioningRequest"}
+    owner = {**kind, "name": wanted.name, "uid": uid, "controller": True}
     described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
     spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}
-    name = f"{wanted.name}-{number}"
-    return {
-        "apiVersion": "v1",
-        "kind": "PodTemplate",
-        "metadata": {"name": name, "labels": _LABELS, "ownerReferences": [owner]},
-        "template": {"metadata": described, "spec": spec},
-    }
+    meta = {"name": f"{wanted.name}-{number}", "labels": _LABELS, "ownerReferences": [owner]}
+    template = {"metadata": described, "spec": spec}
+    return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template}

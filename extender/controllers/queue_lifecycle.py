@@ -4,6 +4,7 @@ deleted queue are deleted.
 
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -57,11 +58,9 @@ class DefaultQueuesController(Controller[str]):
 
     def _create(self, name: str) -> None:
         """If another replica or user was faster, all is well."""
-        try:
+        with suppress(Conflict):
             self._cluster.create_queue(name, _SPECS[name])
-        except Conflict:
-            return
-        log.info("a missing queue was created", queue=name)
+            log.info("a missing queue was created", queue=name)
 
 
 class BusCommandsController(RecordingController[str]):
@@ -78,10 +77,9 @@ class BusCommandsController(RecordingController[str]):
         self._tried: dict[str, CommandStep] = {}  # by UID: the step that was taken last
 
     def upsert(self, command: Command) -> None:
-        record, meta = command_record(command), command.metadata
-        with self._lock:
-            if record is not None:
-                self._waiting[meta.namespace, meta.name] = record
+        if (record := command_record(command)) is not None:
+            with self._lock:
+                self._waiting[command.metadata.namespace, command.metadata.name] = record
 
     def remove(self, gone: Removed) -> None:
         with self._lock:
@@ -94,10 +92,8 @@ class BusCommandsController(RecordingController[str]):
     def due(self, decisions: Decisions) -> Iterator[str]:
         """Queues whose first Command needs a different step than the one that was taken last."""
         for command in self._heads():
-            if (
-                self._tried.get(command.uid)
-                is not judge(command, self._ledger.queues.get(command.queue)).step
-            ):
+            judged = judge(command, self._ledger.queues.get(command.queue))
+            if self._tried.get(command.uid) is not judged.step:
                 yield command.queue
 
     def _heads(self, queue: str | None = None) -> list[CommandRecord]:
@@ -132,19 +128,16 @@ class BusCommandsController(RecordingController[str]):
         metrics.queue_commands.labels("refused").inc()
         name = f"{command.namespace}/{command.name}"
         log.warning("a Command was refused and removed", command=name, queue=command.queue, why=why)
-        queue = self._ledger.queues.get(command.queue)
-        if queue is not None:
+        if (queue := self._ledger.queues.get(command.queue)) is not None:
             about = of_queue(queue.name, queue.uid)
             self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")
 
     def _look_for_queue(self, command: CommandRecord) -> None:
         """The ledger's queues may be older than the Command, so the queue is read from the API server."""
-        try:
-            exists = self._cluster.queue_uid(command.queue) == command.queue_uid
-        except NotFound:
-            exists = False
-        if not exists:
-            self._refuse(command, lost_target(command))
+        with suppress(NotFound):
+            if self._cluster.queue_uid(command.queue) == command.queue_uid:
+                return
+        self._refuse(command, lost_target(command))
 
     def _remove(self, command: CommandRecord) -> None:
         self._cluster.delete_command(command.namespace, command.name, command.uid)
@@ -192,10 +185,8 @@ class OrphanedPodGroupsController(Controller[str]):
                 self._queue.add(uid)
 
     def _delete(self, orphan: Orphan) -> None:
-        try:
+        with suppress(NotFound):
             self._cluster.delete_group(orphan.namespace, orphan.name, orphan.uid)
-        except NotFound:
-            return
-        metrics.groups_cleared.inc()
-        group = f"{orphan.namespace}/{orphan.name}"
-        log.warning("a group is deleted because its queue was deleted", group=group, queue=orphan.queue)
+            metrics.groups_cleared.inc()
+            group = f"{orphan.namespace}/{orphan.name}"
+            log.warning("a group is deleted because its queue was deleted", group=group, queue=orphan.queue)

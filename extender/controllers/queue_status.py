@@ -12,7 +12,7 @@ and Muster none of its, and each would correct the other once a second.
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -27,13 +27,15 @@ from extender.domain.model.resources import quantities
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.snapshot.conditions import conditions_of
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
+from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
 Json = dict[str, Any]
+T = TypeVar("T")
 _OF_STATE = ("state", "conditions")  # fields of a status
-_PACE = 1.0  # seconds between two writes of one queue
+_PACE = 1.0  # seconds between two writes of one object
 _HAPPENED = {
     QueueState.OPEN: (NORMAL, EventReason.QUEUE_OPENED),
     QueueState.CLOSING: (NORMAL, EventReason.QUEUE_CLOSING),
@@ -81,36 +83,61 @@ def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 
 
-class QueueStatusController(PacedController[str]):
-    name = "queue-status"
+class QueueController(PacedController[str], Generic[T]):
+    """Writes the statuses of the objects in `copies`."""
+
     rate, burst = 2.0, 20
 
-    def __init__(
-        self, context: ControllerContext, recorder: EventRecorder, copies: ObjectStore[str, QueueCopy]
-    ) -> None:
+    def __init__(self, context: ControllerContext, copies: ObjectStore[str, T]) -> None:
         super().__init__(context)
-        self._recorder = recorder
         self._copies = copies
         copies.listen(self._see)
 
     def prepare(self) -> None:
         super().prepare()
-        self._judged: Mapping[str, QueueDecision] = {}
-        self._next: dict[str, float] = {}  # when a queue may be written next
-        self._shared = False  # whether Volcano's scheduler writes the numbers
+        self._next: dict[str, float] = {}  # when an object may be written next
 
-    def _see(self, name: str) -> None:
-        self._parked.pop(name, None)
-        if self._copies.get(name) is None:
-            self._queue.forget(name)
-            self._next.pop(name, None)
+    def rest(self) -> None:
+        super().rest()
+        self._next.clear()
+
+    def _see(self, key: str) -> None:
+        self._parked.pop(key, None)
+        if self._copies.get(key) is None:
+            self._queue.forget(key)
+            self._next.pop(key, None)
         else:
-            self._queue.add(name)
+            self._queue.add(key)
+
+    def _write_in_turn(self, key: str, course: object, write: WriteJob, *, at_once: bool) -> None:
+        """Submit `write` when this object's turn has come: `at_once`, or as the budget allows."""
+        pause = self._next.get(key, 0.0) - self._clock()
+        if pause > 0.0:
+            self._queue.add(key, pause)
+        elif at_once or self._budget.take(self._clock()):
+            self._next[key] = self._clock() + _PACE
+            self.write(key, write)
+        else:
+            self._park(key, course, 0.0)
+
+
+class QueueStatusController(QueueController[QueueCopy]):
+    name = "queue-status"
+
+    def __init__(
+        self, context: ControllerContext, recorder: EventRecorder, copies: ObjectStore[str, QueueCopy]
+    ) -> None:
+        super().__init__(context, copies)
+        self._recorder = recorder
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._judged: Mapping[str, QueueDecision] = {}
+        self._shared = False  # whether Volcano's scheduler writes the numbers
 
     def rest(self) -> None:
         super().rest()
         self._judged = {}
-        self._next.clear()
 
     def due(self, decisions: Decisions) -> Iterator[str]:
         before, self._judged = self._judged, decisions.queues
@@ -126,14 +153,10 @@ class QueueStatusController(PacedController[str]):
         copy, decision = self._copies.get(name), self._decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
-        pause = self._next.get(name, 0.0) - self._clock()
-        if pause > 0.0 or self._decisions.version < copy.known_at:
-            self._queue.add(name, max(0.0, pause))
-        elif self._differs(copy.queue, decision, numbers=False) or self._budget.take(self._clock()):
-            self._next[name] = self._clock() + _PACE
-            self.write(name, partial(self._write, name))
-        else:
-            self._park(name, _state(decision), 0.0)
+        if self._decisions.version < copy.known_at:
+            return self._queue.add(name)
+        at_once = self._differs(copy.queue, decision, numbers=False)
+        self._write_in_turn(name, _state(decision), partial(self._write, name), at_once=at_once)
 
     def _write(self, name: str) -> None:
         """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
@@ -152,21 +175,15 @@ class QueueStatusController(PacedController[str]):
         changes = status_changes(queue, decision, numbers=not self._shared)
         state = changes.pop("state", None)
         if state is not None:
-            version["resourceVersion"] = self._cluster.set_queue_status_state(
-                meta.name, meta.uid, state, meta.resource_version
-            )
-            self._report(queue, decision)
+            set_state, seen = self._cluster.set_queue_status_state, meta.resource_version
+            version["resourceVersion"] = set_state(meta.name, meta.uid, state, seen)
+            log.info("a queue's state changed", queue=meta.name, before=queue.status.state, now=state)
+            if queue.status.state or state != QueueState.OPEN:  # a new queue is open
+                kind, happened = _HAPPENED[QueueState(state)]
+                message = next(conditions_of(decision)).message
+                self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
         if changes:
             self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
-
-    def _report(self, queue: Queue, decision: QueueDecision) -> None:
-        """Log a change of state, and record an Event unless a new queue is open."""
-        meta, before = queue.metadata, queue.status.state
-        log.info("a queue's state changed", queue=meta.name, before=before, now=decision.state)
-        if before or decision.state != QueueState.OPEN:
-            kind, happened = _HAPPENED[QueueState(decision.state)]
-            message = next(conditions_of(decision)).message
-            self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
         """Whether anything (but `numbers`) has to be written; nothing if the queue is another one now."""

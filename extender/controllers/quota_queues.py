@@ -6,6 +6,7 @@ a part of its quota cannot be read.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -147,10 +148,6 @@ class QuotaQueuesController(RecordingController[str]):
         self._reported: dict[QuotaSource, str] = {}
         self._parents: set[str] = set()
 
-    @property
-    def plan(self) -> QuotaPlan:
-        return self._quotas.plan
-
     def faults(self) -> list[QuotaFault]:
         """What people have to correct, in quotas and in queues that stand in their way."""
         return [*self._quotas.plan.faults, *self._refused.copy().values()]
@@ -193,13 +190,10 @@ class QuotaQueuesController(RecordingController[str]):
 
     def _step(self, name: str) -> QuotaStep:
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
-        empty = (
-            copy is not None
-            and wanted is None
-            and name not in self._parents
-            and not self._ledger.queues.has_groups(name, copy.queue.metadata.uid)
-        )
-        return step_of(wanted, copy.queue if copy else None, empty=empty)
+        if copy is None:
+            return step_of(wanted, None, empty=False)
+        has_groups = self._ledger.queues.has_groups(name, copy.queue.metadata.uid)
+        return step_of(wanted, copy.queue, empty=not (wanted or name in self._parents or has_groups))
 
     def reconcile(self, name: str) -> None:
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
@@ -248,11 +242,9 @@ class QuotaQueuesController(RecordingController[str]):
 
     def _create(self, wanted: QuotaQueue) -> None:
         """If another replica or user was faster, the watch shows what they made."""
-        try:
+        with suppress(Conflict):
             self._cluster.create_queue(wanted.name, spec_of(wanted), annotations_of(wanted))
-        except Conflict:
-            return
-        log.info("a queue was made from a quota", queue=wanted.name, quota=str(wanted.source))
+            log.info("a queue was made from a quota", queue=wanted.name, quota=str(wanted.source))
 
     def _change(self, wanted: QuotaQueue, queue: Queue) -> None:
         self._cluster.patch_queue(wanted.name, queue.metadata.uid, changes(wanted, queue))

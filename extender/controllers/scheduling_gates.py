@@ -17,7 +17,6 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.telemetry import metrics
 
 _Act = tuple[str, str]  # what was done for a pod, and for which planned node
 
@@ -75,7 +74,6 @@ class SchedulingGatesController(Controller[GroupKey]):
         if not is_alone and pod.nominated != node:
             self._cluster.nominate(pod.namespace, pod.name, pod.uid, node)
         self._cluster.open_gate(pod.namespace, pod.name, pod.uid)
-        metrics.gates_opened.inc()
 
 
 class Releaser:

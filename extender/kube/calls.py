@@ -18,6 +18,7 @@ from extender.kube.decoding import Identified, Page
 from extender.kube.errors import Conflict, Forbidden, NotFound
 from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Json, Requests, decoded
 from extender.kube.resources import Resource
+from extender.telemetry import metrics
 
 MARKS_POLICY = "kube-muster-marks"
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
@@ -72,6 +73,7 @@ class ApiClient(Requests):
         gates = {"schedulingGates": [{"$patch": "delete", "name": GATE}]}
         patch = {"metadata": {"uid": uid}, "spec": gates}
         self._patch(resources.PODS.path(namespace, name), patch, kind=STRATEGIC)
+        metrics.gates_opened.inc()
 
     def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Publish the pod's planned node in its status, where the scheduler looks for it."""
