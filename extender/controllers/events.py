@@ -212,10 +212,10 @@ class GroupEvents:
         leads = self._leads()
         if leads and not self._led:
             # The previous leader, or this replica before a restart, has recorded what the conditions say.
-            for key, decision in decisions.groups.items():
-                record = self._ledger.groups.record(key) if key in self._unreported else None
+            for group, decision in decisions.groups.items():
+                record = self._ledger.groups.record(group) if group in self._unreported else None
                 if record and record.last_reason == (decision.reason or decision.verdict):
-                    self._unreported.forget(key)
+                    self._unreported.forget(group)
         self._led = leads
         if leads:
             while self._recorder.has_room(1 + _MEMBERS) and (key := self._unreported.take()) is not None:

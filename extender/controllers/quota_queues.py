@@ -148,6 +148,10 @@ class QuotaQueuesController(RecordingController[str]):
         self._reported: dict[QuotaSource, str] = {}
         self._parents: set[str] = set()
 
+    @property
+    def plan(self) -> QuotaPlan:
+        return self._quotas.plan
+
     def faults(self) -> list[QuotaFault]:
         """What people have to correct, in quotas and in queues that stand in their way."""
         return [*self._quotas.plan.faults, *self._refused.copy().values()]

@@ -169,9 +169,17 @@ class Barrier:
         To be cancelled when the caller hangs up: a call that waits then gives its claim back."""
         ended = Signal()
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
-        refused = self._enter(hold)
-        if refused:
-            return refused
+        with self._lock:
+            if self._stopping:
+                return STOPPING
+            # A call that is refused leaves an earlier one for the same pod its claim.
+            refused = self._ledger.assumed.hold(pod.uid, node, hold.token)
+            if refused is not None:
+                return f"{REFUSAL_PREFIX}{refused}"
+            before, self._holds[pod.uid] = self._holds.get(pod.uid), hold
+            metrics.held_binds.set(len(self._holds))
+        if before is not None:
+            before.give_up(SUPERSEDED)
         try:
             self.advance(pod.group)
             await ended.wait(hold.deadline - self._clock())
@@ -186,23 +194,6 @@ class Barrier:
                     del self._holds[pod.uid]
                 metrics.held_binds.set(len(self._holds))
 
-    def _enter(self, hold: Hold) -> str:
-        """Hold a call, in place of an earlier one for the same pod. Returns the error if it is refused: then
-        the earlier call stays, with its claim."""
-        uid = hold.pod.uid
-        with self._lock:
-            if self._stopping:
-                return STOPPING
-            refused = self._ledger.assumed.hold(uid, hold.node, hold.token)
-            if refused is not None:
-                return f"{REFUSAL_PREFIX}{refused}"
-            before = self._holds.get(uid)
-            self._holds[uid] = hold
-            metrics.held_binds.set(len(self._holds))
-        if before is not None:
-            before.give_up(SUPERSEDED)
-        return ""
-
     def advance(self, group: GroupKey) -> None:
         """Post the calls of a group if it is whole now and none of its callers has hung up."""
         if not self._ledger.groups.is_quorate(group):
@@ -210,28 +201,22 @@ class Barrier:
         for hold in self._waiting(group):
             if hold.caller.gone():
                 self._give_up(hold, ABANDONED)
-        posting = self._begin_posting(group)
+        # None is given up meanwhile, so the group is not counted whole with a claim that is about to end.
+        with self._lock:
+            confirmation, posting = self._ledger.assumed.confirm(group), []
+            for claim in confirmation.lost:
+                if (lost := self._holds.get(claim.pod.uid)) and lost.token == claim.token:
+                    lost.give_up(NODE_TAKEN)
+            for claim in confirmation.posting:
+                found = self._holds.get(claim.pod.uid)
+                if found and found.token == claim.token and found.begin_posting():
+                    posting.append(found)
+                else:  # its call has ended: nothing would post it
+                    self._ledger.assumed.release(claim.pod.uid, claim.token)
         if posting and not self._ledger.groups.needs_no_barrier(group):
             metrics.barrier_releases.inc()
         for hold in posting:
             self._post(hold)
-
-    def _begin_posting(self, group: GroupKey) -> list[Hold]:
-        """The calls of a whole group that are to be posted now. None is given up meanwhile, so the group is
-        not counted whole with a claim that is about to end."""
-        with self._lock:
-            confirmation = self._ledger.assumed.confirm(group)
-            for claim in confirmation.lost:
-                if (hold := self._holds.get(claim.pod.uid)) and hold.token == claim.token:
-                    hold.give_up(NODE_TAKEN)
-            posting = []
-            for claim in confirmation.posting:
-                hold = self._holds.get(claim.pod.uid)
-                if hold and hold.token == claim.token and hold.begin_posting():
-                    posting.append(hold)
-                else:  # its call has ended: nothing would post it
-                    self._ledger.assumed.release(claim.pod.uid, claim.token)
-        return posting
 
     def follow(self, decisions: Decisions) -> None:
         """Bring held calls in line with new decisions and, at intervals, with their callers and pods."""

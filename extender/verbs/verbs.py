@@ -13,6 +13,7 @@ a gang, and both may have to read a pod.
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import msgspec
 
@@ -67,9 +68,10 @@ class SchedulerVerbs:
             return _unresolvable(held.LEFT, protocol.NodeNames(offered))
         if not self._ledger.pods.owns(args.pod):
             return protocol.FilterResult(nodes=_given(args.nodes), node_names=offered)
+        if offered is None and _given(args.nodes):
+            return protocol.FilterResult(error=held.NODE_CACHE_NEEDED)
         if offered is None:
-            needed = held.NODE_CACHE_NEEDED if _given(args.nodes) else ""
-            return protocol.FilterResult(error=needed) if needed else protocol.FilterResult(node_names=[])
+            return protocol.FilterResult(node_names=[])
         nodes = protocol.NodeNames(offered)
         answer = self._ledger.assumed.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
@@ -98,31 +100,18 @@ class SchedulerVerbs:
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler sent whole pods
-            candidates = {
-                node: protocol.MetaVictims(
-                    [protocol.Victim(pod.metadata.uid) for pod in full.pods or ()], full.num_pdb_violations
-                )
-                for node, full in (args.node_name_to_victims or {}).items()
-            }
-        clear = self._ledger.preemptions.may_clear(
-            Uid(args.pod.metadata.uid),
-            {node: [Uid(pod.uid) for pod in victims.pods or ()] for node, victims in candidates.items()},
-            await self._is_confirmed(args.pod),
-        )
-        return protocol.PreemptionResult(
-            {node: victims for node, victims in candidates.items() if node in clear}
-        )
-
-    async def _is_confirmed(self, pod: Pod) -> bool:
-        """Whether a pod exists, if need be by the API server: the scheduler's watch may be ahead."""
-        meta = pod.metadata
-        if self._ledger.pods.get(Uid(meta.uid)) is not None:
-            return True
-        try:
-            found = await self._lookups.pod(meta.namespace, meta.name)
-        except ApiError:
-            return False
-        return found.metadata.uid == meta.uid
+            candidates = {}
+            for node, full in (args.node_name_to_victims or {}).items():
+                victims = [protocol.Victim(pod.metadata.uid) for pod in full.pods or ()]
+                candidates[node] = protocol.MetaVictims(victims, full.num_pdb_violations)
+        meta = args.pod.metadata
+        uid, exists = Uid(meta.uid), self._ledger.pods.get(Uid(meta.uid)) is not None
+        if not exists:  # the scheduler's watch may be ahead: the API server knows
+            with suppress(ApiError):
+                exists = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
+        uids = {node: [Uid(pod.uid) for pod in found.pods or ()] for node, found in candidates.items()}
+        clear = self._ledger.preemptions.may_clear(uid, uids, exists)
+        return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clear})
 
     async def _bind(self, args: protocol.BindingArgs, caller: BindCaller) -> str:
         pod = self._ledger.pods.get(Uid(args.pod_uid))
@@ -161,6 +150,5 @@ def _given(value: msgspec.Raw) -> msgspec.Raw | None:
 
 
 def _unresolvable(message: str, nodes: Sequence[str]) -> protocol.FilterResult:
-    return protocol.FilterResult(
-        node_names=[], failed_and_unresolvable_nodes=dict.fromkeys(nodes[:1], message)
-    )
+    refused = dict.fromkeys(nodes[:1], message)
+    return protocol.FilterResult(node_names=[], failed_and_unresolvable_nodes=refused)

@@ -96,18 +96,8 @@ class Sending:
     async def run(self, answer: aiohttp.ClientResponse) -> None:
         """Until the API server's answer ends. Raises CutOff, also if there are bytes that nobody can read."""
         self.put(self.stream.begin())
-        writing = asyncio.create_task(self._write())
+        writing, events = asyncio.create_task(self._write()), self._codec.events()
         writing.add_done_callback(self._check)
-        try:
-            await self._read(answer)
-            self._ended = True
-            self._more.set()
-            await writing
-        finally:
-            writing.cancel()
-
-    async def _read(self, answer: aiohttp.ClientResponse) -> None:
-        events = self._codec.events()
         try:
             async for piece in pieces(answer):
                 for event in events.feed(piece):
@@ -116,8 +106,13 @@ class Sending:
                     self.last_event = time.monotonic()
                     self.put(self.stream.take(event))
                 await self._room.wait()  # until the client has read enough to be sent more
+            self._ended = True
+            self._more.set()
+            await writing
         except BrokenPods as fault:
             raise CutOff(str(fault)) from fault
+        finally:
+            writing.cancel()
 
     async def _write(self) -> None:
         while self._queue or not self._ended:
@@ -231,22 +226,19 @@ class PodRequests:
             codec = next((codec for codec in _CODECS if codec.content_type == form), None)
             if codec is None or answer.status != 200 or hdrs.CONTENT_ENCODING in answer.headers:
                 return await hand_over(self._upstream, answer, request, target)  # no pods that we can read
-            client, version = self._client(request, target, codec), version_of(target)
+            selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
+            key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
+            client = self._clients.setdefault(key, PodClient(self._schedulers))
+            self._clients.move_to_end(key)
+            if len(self._clients) > _MOST_CLIENTS:
+                self._clients.popitem(last=False)[1].begin_anew()
             if target.watches:
                 return await self._watch(request, target, answer, codec, client)
             client.begin_anew()
             if target.parameter("resourceVersion") == "0":
                 self._appearances.note_fresh_start()
+            version = version_of(target)
             return await self._lists.send(request, asked, answer, codec, client.waiting, version)
-
-    def _client(self, request: web.BaseRequest, target: ViewTarget, codec: PodCodec) -> PodClient:
-        selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
-        key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
-        client = self._clients.setdefault(key, PodClient(self._schedulers))
-        self._clients.move_to_end(key)
-        if len(self._clients) > _MOST_CLIENTS:
-            self._clients.popitem(last=False)[1].begin_anew()
-        return client
 
     async def _watch(
         self,

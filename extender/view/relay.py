@@ -129,7 +129,14 @@ class Relay:
             if target is None:
                 return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
             if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
-                return self._refuse(request, target), "refused"
+                resource = read_resource(target.path)
+                kind = target.method, resource.name if resource else target.path  # each is logged once
+                if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
+                    self._logged.add(kind)
+                    log.warning("refused a request to the view", method=target.method, path=target.path)
+                asked = f"the scheduler's view refuses {target.method} {target.path}"
+                answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
+                return _last(answer) if "Upgrade" in request.headers else answer, "refused"
             if not target.watches:
                 return await self._pass(request, target), "passed"
             with self.watches.noted(target.path, request.headers.get("User-Agent", "")):
@@ -143,17 +150,6 @@ class Relay:
         except TooManyEvents as fault:
             return shed(fault.again), "shed"
 
-    def _refuse(self, request: web.BaseRequest, target: ViewTarget) -> web.Response:
-        """Each sort of refused request is logged once."""
-        resource, asked = read_resource(target.path), f"{target.method} {target.path}"
-        kind = target.method, resource.name if resource else target.path
-        if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
-            self._logged.add(kind)
-            log.warning("refused a request to the view", method=target.method, path=target.path)
-        message = f"the scheduler's view refuses {asked}: a scheduler does not need it"
-        answer = refusal(HTTPStatus.FORBIDDEN, message)
-        return _last(answer) if "Upgrade" in request.headers else answer
-
     async def _pass(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         handler = None
         if "/pods" in target.path and (resource := read_resource(target.path)):
@@ -161,9 +157,7 @@ class Relay:
                 handler = self._handlers.pods
             elif resource[:2] == ("", "pods/status") and target.method == "PATCH":
                 handler = self._handlers.pod_status
-        if handler:
-            return await handler(request, target)
-        return await pass_on(self._upstream, request, target)
+        return await (handler(request, target) if handler else pass_on(self._upstream, request, target))
 
 
 def _last(response: web.Response) -> web.Response:

@@ -64,7 +64,15 @@ class ViewServer:
         self._port: ServedPort | None = None
         self._relay: Relay | None = None
         self._ending = asyncio.Event()
-        self._thread = Thread(target=self._run, name="view", daemon=True)
+
+        def run() -> None:
+            try:
+                with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                    runner.run(self._serve())
+            except Exception:
+                log.exception("the view has ended")
+
+        self._thread = Thread(target=run, name="view", daemon=True)
         self._thread.start()
         log.info("serving the scheduler's view", listen=str(self.address))
 
@@ -84,13 +92,6 @@ class ViewServer:
     def fault(self) -> str | None:
         """Why it does not serve, for /livez."""
         return None if self._thread.is_alive() else "the view's thread has ended"
-
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._serve())
-        except Exception:
-            log.exception("the view has ended")
 
     async def _serve(self) -> None:
         upstream = Upstream(self._endpoint)

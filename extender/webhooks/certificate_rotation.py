@@ -90,12 +90,8 @@ class Stored(Wire, frozen=True):
     @property
     def kept(self) -> Kept:
         needed = {pair.authority for pair in (self.serving, self.prepared) if pair}
-        return Kept(
-            expires=expiry(self.serving.certificate),
-            names=names(self.serving.certificate),
-            prepared=self.prepared is not None,
-            extra=bool(set(self.trusted) - needed),
-        )
+        served, extra = self.serving.certificate, bool(set(self.trusted) - needed)
+        return Kept(expiry(served), names(served), self.prepared is not None, extra)
 
     @property
     def data(self) -> Data:
@@ -130,11 +126,10 @@ def advanced(
     step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
     """What to store instead after one step."""
-    if stored is None or step is RotationStep.MAKE:
+    if stored is None or step in (RotationStep.MAKE, RotationStep.PREPARE):
         made = make_pair(sorted(hosts), lifetime, now)
-        return Stored(made, None, (made.authority,))
-    if step is RotationStep.PREPARE:
-        made = make_pair(sorted(hosts), lifetime, now)
+        if stored is None or step is RotationStep.MAKE:
+            return Stored(made, None, (made.authority,))
         return Stored(stored.serving, made, (*stored.trusted, made.authority))
     if step is RotationStep.SWITCH and stored.prepared:
         return Stored(stored.prepared, None, stored.trusted)
@@ -163,14 +158,15 @@ class CertificateRotation(Poller):
         self._clock = clock
         self._seen: Stored | None = None
         self._since = clock()
-        super().__init__("certificate", min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS), self._poll)
 
-    def _poll(self) -> float | None:
-        try:
-            return _SOON if self.look() else None
-        except ApiError as fault:
-            log.warning("the webhooks' certificate could not be checked", error=str(fault))
-            return None
+        def poll() -> float | None:
+            try:
+                return _SOON if self.look() else None
+            except ApiError as fault:
+                log.warning("the webhooks' certificate could not be checked", error=str(fault))
+                return None
+
+        super().__init__("certificate", min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS), poll)
 
     def look(self) -> bool:
         """Take the step that is due. True if there is something new to look at. Raises ApiError."""

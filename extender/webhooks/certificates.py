@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes, PrivateKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.api.objects.base import Wire
@@ -66,13 +66,9 @@ class _Authority:
             made = made.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         made = made.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         made = made.add_extension(_usage(signs=False), critical=True)
-        return Pair(
-            certificate=_pem(made.sign(self._key, hashes.SHA256())),
-            key=key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            ),
-            authority=self._certificate,
-        )
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        certificate = _pem(made.sign(self._key, hashes.SHA256()))
+        return Pair(certificate, key.private_bytes(*form), self._certificate)
 
 
 def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
@@ -82,7 +78,11 @@ def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
 
 def fits(certificate: bytes, key: bytes) -> bool:
     """Whether the key is the certificate's. Raises Unreadable."""
-    return _read_key(key).public_key() == _read(certificate).public_key()
+    try:
+        read = serialization.load_pem_private_key(key, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
+        raise Unreadable(str(fault)) from fault
+    return read.public_key() == _read(certificate).public_key()
 
 
 def leads_to(chain: bytes, bundle: bytes) -> bool:
@@ -137,13 +137,6 @@ def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _read_key(key: bytes) -> PrivateKeyTypes:
-    try:
-        return serialization.load_pem_private_key(key, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
-        raise Unreadable(str(fault)) from fault
 
 
 def _builder(

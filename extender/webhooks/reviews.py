@@ -106,17 +106,15 @@ class Reviewer:
         if wrong:
             return ReviewOutcome(wrong)
         if request.operation not in path.operations:
-            allowed = ", ".join(path.operations)
-            text = f"got {request.operation!r}; allowed: {allowed}"
+            text = f"got {request.operation!r}; allowed: {', '.join(path.operations)}"
             return ReviewOutcome([Fault(Code.INVALID_OPERATION, "request.operation", text)])
         if path.needs_sync and not self._synced():
             return ReviewOutcome(warnings=[_NOT_CHECKED]) if path.optional else ReviewOutcome([_NOT_SYNCED])
         try:
             return path.rule(request)
         except NotKnown as fault:
-            return ReviewOutcome(
-                [Fault(Code.NOT_NOW, "", f"the API server could not be read ({fault}): try again")]
-            )
+            text = f"the API server could not be read ({fault}): try again"
+            return ReviewOutcome([Fault(Code.NOT_NOW, "", text)])
         except BadObject as fault:
             return ReviewOutcome([Fault(Code.NOT_READABLE, "request.object", str(fault))])
 

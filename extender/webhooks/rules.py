@@ -148,9 +148,8 @@ class QueueRules:
         before = read_if_there(request.old_object, Queue)
         tree = self._ledger.queues.tree()
         if request.operation == DELETE:  # if a whole collection is deleted, only the object has the name
-            return ReviewOutcome(
-                judge_deletion(request.name or (before.metadata.name if before else ""), tree)
-            )
+            name = request.name or (before.metadata.name if before else "")
+            return ReviewOutcome(judge_deletion(name, tree))
         queue = read(request.object, Queue)
         faults = judge_queue(queue, before, tree, self._max_depth)
         if faults and queue.spec.parent:
@@ -198,9 +197,8 @@ class GroupRules:
             if same_label and before.spec.queue == group.spec.queue:
                 return ReviewOutcome(topologies)
         entry = self._entry()
-        to = entry.destination(
-            lambda cluster: destination_of_group(meta, namespace, group.spec.queue, cluster)
-        )
+        queue = group.spec.queue
+        to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
         faults = entry.judge(to, judge_entry, subject(request.user_info))
         if request.user_info.username.startswith(_OURS):  # one that is missing is the reason why it waits
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
@@ -217,9 +215,8 @@ class GroupRules:
 
         def destination(raw: msgspec.Raw) -> Destination | None:
             group = read(raw, NewOtherGroup)
-            return entry.destination(
-                lambda cluster: destination_of_other_group(group, request.namespace, cluster)
-            )
+            namespace = request.namespace
+            return entry.destination(lambda cluster: destination_of_other_group(group, namespace, cluster))
 
         if (to := destination(request.object)) is None:
             return ReviewOutcome()
@@ -244,27 +241,24 @@ class WorkRules:
 
     def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
         """Of Volcano's Jobs only new ones: their queue cannot change, and Volcano judges all else."""
-        is_update, job_entry = (
-            request.operation == UPDATE,
-            partial(judge_job_entry, tree=self._ledger.queues.tree),
-        )
+        is_update, entry = request.operation == UPDATE, self._entry()
+        job_entry = partial(judge_job_entry, tree=self._ledger.queues.tree)
         if request.kind.group == _VOLCANO:
-            volcano_job, entry = read(request.object, VolcanoJob), self._entry()
+            volcano_job = read(request.object, VolcanoJob)
             meta, spec = volcano_job.metadata, volcano_job.spec
             if is_update or (spec.scheduler_name and spec.scheduler_name not in self._schedulers):
                 return ReviewOutcome()
             namespace = request.namespace or meta.namespace
-            group = entry.destination(
-                lambda cluster: destination_of_group(meta, namespace, spec.queue, cluster)
-            )
+            queue = spec.queue
+            group = entry.destination(lambda known: destination_of_group(meta, namespace, queue, known))
             return ReviewOutcome(entry.judge(group, job_entry, subject(request.user_info)))
         job = read(request.object, Job)
         pod = _placed(job.pod, request)
         to = self._destination(pod, "spec.template.")
         if to is None or (is_update and self._was_there(read(request.old_object, Job).pod, to, request)):
             return ReviewOutcome()
-        users, entry = asked_about_template(pod, request.user_info), self._entry()
-        faults, own = entry.judge(to, job_entry, *users), queue_named_in(job.metadata)
+        users, own = asked_about_template(pod, request.user_info), queue_named_in(job.metadata)
+        faults = entry.judge(to, job_entry, *users)
         if own is None or faults:
             return ReviewOutcome(faults)
         own = replace(own, namespace=pod.metadata.namespace)
@@ -279,7 +273,13 @@ class WorkRules:
         pod = _placed(read(request.object, NewPod), request)
         to = self._destination(pod)
         if request.sub_resource == RESIZE:
-            return ReviewOutcome(self._judge_resize(pod, to, request) if to and pod.spec.node_name else [])
+            if not to or not pod.spec.node_name:  # a waiting pod is judged when it is to start
+                return ReviewOutcome()
+            more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
+            faults = entry.judge(to, partial(judge_growth, more)) if more else []
+            if more and not faults:
+                faults = entry.judge_use(to, *asked_about_template(pod, request.user_info))
+            return ReviewOutcome(faults)
         if request.operation == UPDATE:
             if to is None or self._was_there(read(request.old_object, NewPod), to, request):
                 return ReviewOutcome()
@@ -288,14 +288,6 @@ class WorkRules:
         if to is None:
             return ReviewOutcome()
         return ReviewOutcome(self._entry().judge(to, judge_entry, *asked_about_pod(pod, request.user_info)))
-
-    def _judge_resize(self, pod: NewPod, to: Destination, request: ReviewRequest) -> list[Fault]:
-        """Faults of a resize, for a pod on a node: a waiting pod is judged when it is to start."""
-        more, entry = growth(read(request.old_object, NewPod), pod), self._entry()
-        if not more:
-            return []
-        faults = entry.judge(to, partial(judge_growth, more))
-        return faults or entry.judge_use(to, *asked_about_template(pod, request.user_info))
 
     def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
         """None for a pod that is not ours."""

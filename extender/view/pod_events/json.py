@@ -110,16 +110,16 @@ class JsonPods:
 
     def page(self, body: bytes) -> PodPage:
         try:
-            found = _read_list(_on_one_line(body))
+            # For curl and browsers, API servers indent lists; an event must not have a line's end inside.
+            found = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
             meta = _read_list_meta(found.metadata)
         except UNREADABLE as fault:
             raise codec.BrokenPods(f"this is no list of pods: {fault}") from fault
         if found.kind != "PodList":
             raise codec.BrokenPods("this is a list of another kind")
         pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
-        return PodPage(
-            codec.version_number(meta.resource_version), meta.continue_, bytes(found.metadata), pods
-        )
+        version = codec.version_number(meta.resource_version)
+        return PodPage(version, meta.continue_, bytes(found.metadata), pods)
 
     def list_metadata(self, version: int) -> bytes:
         return _encode({"resourceVersion": str(version)})
@@ -138,8 +138,7 @@ class _ListWriter:
 
     def item(self, pod: bytes, appearance: Appearance) -> bytes:
         as_it_is = appearance == AS_IT_IS and _GROUP not in pod
-        changed = pod if as_it_is else _changed(pod, appearance, "", {})
-        written = self._comma + changed
+        written = self._comma + (pod if as_it_is else _changed(pod, appearance, "", {}))
         self._comma = b","
         return written
 
@@ -193,11 +192,6 @@ class Lines:
         return [_event(line) for line in lines if line.strip()]
 
 
-def _on_one_line(body: bytes) -> bytes:
-    """For curl and browsers, API servers indent lists; an event must not have a line's end inside."""
-    return msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body
-
-
 def _check_length(line: bytes | bytearray) -> None:
     if len(line) > codec.LONGEST_FRAME:
         raise codec.BrokenPods(f"an event of a watch is longer than {codec.LONGEST_FRAME} bytes")
@@ -205,7 +199,16 @@ def _check_length(line: bytes | bytearray) -> None:
 
 def _event(line: bytes) -> PodEvent:
     _check_length(line)
-    type_, pod = _opened(line)
+    # What an API server writes is cut, so that even a pod which cannot be read has its place in the stream;
+    # JSON that is written differently is parsed.
+    if (head := _HEAD.match(line)) and line.endswith(b"}}"):
+        type_, pod = head[1].decode(), line[head.end() : -1]
+    else:
+        try:
+            event = _read_event(line)
+        except UNREADABLE as fault:
+            raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
+        type_, pod = event.type, bytes(event.object)
     facts, version, ends_initial = None, 0, False
     if type_ == "BOOKMARK":
         version, ends_initial = _bookmark(pod)
@@ -213,19 +216,6 @@ def _event(line: bytes) -> PodEvent:
         facts = _facts(pod)
         version = facts.version if facts else _bookmark(pod)[0]
     return PodEvent(type_, version, facts, ends_initial, pod, line + b"\n")
-
-
-def _opened(line: bytes) -> tuple[str, bytes]:
-    """The type and the object. What an API server writes is cut, so that even a pod which cannot be read has
-    its place in the stream; JSON that is written differently is parsed."""
-    head = _HEAD.match(line)
-    if head and line.endswith(b"}}"):
-        return head[1].decode(), line[head.end() : -1]
-    try:
-        event = _read_event(line)
-    except UNREADABLE as fault:
-        raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
-    return event.type, bytes(event.object)
 
 
 def _facts(pod: bytes) -> PodFacts | None:

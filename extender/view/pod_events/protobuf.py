@@ -4,6 +4,7 @@ A change is appended: where a message has a field twice, messages are merged, li
 the last one counts.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -162,8 +163,16 @@ class Frames:
         self._begun += data
         found = []
         while frame := self._whole():
-            type_, obj = _type_and_object(frame)
-            kind, pod = _opened_or_as_it_is(obj)
+            try:
+                event = _EVENT.FromString(frame[LENGTH:])
+                type_, pod = event.type, event.object.raw
+            except DecodeError as fault:
+                raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
+            if not type_:
+                raise codec.BrokenPods("an event of a watch has no type")
+            kind = ""
+            with suppress(DecodeError):
+                kind, pod = _opened(pod)
             facts, version, ends_initial = None, 0, False
             if type_ == "BOOKMARK":
                 version, ends_initial = _bookmark(pod)
@@ -187,30 +196,12 @@ class Frames:
         return frame
 
 
-def _type_and_object(frame: bytes) -> tuple[str, bytes]:
-    try:
-        event = _EVENT.FromString(frame[LENGTH:])
-        type_ = event.type
-    except DecodeError as fault:
-        raise codec.BrokenPods(f"this is no event of a watch: {fault}") from fault
-    if not type_:
-        raise codec.BrokenPods("an event of a watch has no type")
-    return type_, event.object.raw
-
-
 def _opened(obj: bytes) -> tuple[str, bytes]:
     """The kind of an object and its bytes; no kind where the prefix of Kubernetes' objects is missing."""
     if not obj.startswith(KUBERNETES_PREFIX):
         return "", obj
     unknown = _UNKNOWN.FromString(obj[len(KUBERNETES_PREFIX) :])
     return unknown.type_meta.kind, unknown.raw
-
-
-def _opened_or_as_it_is(obj: bytes) -> tuple[str, bytes]:
-    try:
-        return _opened(obj)
-    except DecodeError:
-        return "", obj
 
 
 def _facts(data: bytes) -> PodFacts | None:
