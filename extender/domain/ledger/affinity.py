@@ -77,7 +77,11 @@ class _LabelSets:
         return bool(self._sets)
 
     def count(self, labels: Labels, node: str, times: int) -> None:
-        known = self._sets.get(id(labels)) or self._learn(labels)
+        known = self._sets.get(id(labels))
+        if known is None:
+            known = self._sets[id(labels)] = (labels, {})
+            for pair in self._indexed(labels):
+                self._index().setdefault(pair, {})[id(labels)] = None
         by_node = known[1]
         by_node[node] = by_node.get(node, 0) + times
         if not by_node[node]:
@@ -102,12 +106,6 @@ class _LabelSets:
         fewest = min(required, key=lambda pairs: sum(len(having.get(pair, ())) for pair in pairs))
         return [self._sets[identity] for pair in fewest for identity in having.get(pair, ())]
 
-    def _learn(self, labels: Labels) -> tuple[Labels, dict[str, int]]:
-        known = self._sets[id(labels)] = (labels, {})
-        for pair in self._indexed(labels):
-            self._index().setdefault(pair, {})[id(labels)] = None
-        return known
-
     def _indexed(self, labels: Labels) -> Iterator[Pair]:
         return iter(labels.items() if self._having is not None else ())
 
@@ -120,9 +118,7 @@ class _LabelSets:
         return self._having
 
 
-# ---- On which nodes (anti-)affinity terms apply, counted incrementally.
-#
-# Of the terms of pods that are not ours, those are followed that select one of ours: most of many keep
+# ---- Of the terms of pods that are not ours, those are followed that select one of ours: most of many keep
 # only their own kind away. A term is forgotten with the last pod that has it. The cost of an event does not
 # grow with the number of terms, since they are found by the labels that they require.
 
@@ -226,11 +222,8 @@ class Terms:
 
 def _weight(term: Term, namespace: str) -> int:
     """A term counts for many unless it looks only into its own namespace, by labels that it requires."""
-    selector = term.label_selector
-    is_narrow = (
-        term.namespaces == frozenset({namespace}) and selector is not None and bool(required_pairs(selector))
-    )
-    return 1 if is_narrow else WEIGHT_OF_WIDE
+    is_local, selector = term.namespaces == frozenset({namespace}), term.label_selector
+    return 1 if is_local and selector is not None and required_pairs(selector) else WEIGHT_OF_WIDE
 
 
 class _TermsOfOthers:
@@ -254,9 +247,8 @@ class _TermsOfOthers:
             self._our_labels.count(known, "", -1)
         self._our_labels.count(pod, "", 1)
         self._ours[pod.uid] = pod
-        more = [
-            term for term in self._index.selecting(pod.namespace, pod.labels) if term not in self._followed
-        ]
+        selecting = self._index.selecting(pod.namespace, pod.labels)
+        more = [term for term in selecting if term not in self._followed]
         self._followed.update(more)
         return more
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage, Posting, allows
-from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.reasons import Reason, Verdict
@@ -173,19 +172,23 @@ class AssumedPods:
 
         No member is posted before a decision that the group starts, made on its PodGroup as it is now."""
         with self._lock:
-            group = self._registry.groups.get(key)
-            if group is None or not self._starts(group) or not group.is_quorate():
+            group, decisions = self._registry.groups.get(key), self._decided()
+            decision = decisions.groups.get(key)
+            if group is None or decision is None or not (decision.lets_members_start and group.exists):
                 return Confirmation()
-            held = [
-                claim
-                for uid in group.pods
-                if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.HELD
-            ]
-            lost = tuple(claim for claim in held if self._loses_node(claim))
+            if decisions.version < group.known_since or not group.is_quorate():
+                return Confirmation()
+            claims = (self._claims.get(uid) for uid in group.pods)
+            held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
+            lost, capacity = [], self._claims.capacity
+            for claim in held:  # another pod may have taken its room, or its node be gone
+                if capacity.overcommitted(claim.node, claim.pod) or not capacity.suits(claim.pod, claim.node):
+                    self.release(claim.pod.uid, claim.token)
+                    lost.append(claim)
             posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
             for claim in posting:
                 self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
-            return Confirmation(posting, lost)
+            return Confirmation(posting, tuple(lost))
 
     def release(self, uid: Uid, token: int) -> None:
         """A bind call for a pod ends without a binding: it was abandoned, refused or failed. The claim ends
@@ -223,17 +226,6 @@ class AssumedPods:
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
         self._moves.put(claim.pod, event, claim.node, token, posting)
 
-    def _starts(self, group: Group) -> bool:
-        """Whether the group starts or runs by decisions made on its PodGroup as it is now."""
-        decisions = self._decided()
-        decision = decisions.groups.get(group.key)
-        return (
-            decision is not None
-            and decision.lets_members_start
-            and group.exists
-            and decisions.version >= group.known_since
-        )
-
     def _pin(self, pod: PodRecord, node: str) -> list[str]:
         claim = self._claims.get(pod.uid)
         if claim is None or claim.node != node or not claim.stage.pinned:
@@ -257,19 +249,7 @@ class AssumedPods:
         part = flavor_on(flavors, labels(claim.node) or {}) if flavors else None
         if not flavors:
             return nodes
-        return [
-            node
-            for node in nodes
-            if node == claim.node or (part is not None and part.nodes.has(labels(node) or {}))
-        ]
-
-    def _loses_node(self, claim: Claim) -> bool:
-        """Whether another pod took the room of a held claim, or its node is gone: then the call loses it."""
-        capacity = self._claims.capacity
-        if not capacity.overcommitted(claim.node, claim.pod) and capacity.suits(claim.pod, claim.node):
-            return False
-        self.release(claim.pod.uid, claim.token)
-        return True
+        return [node for node in nodes if node == claim.node or (part and part.nodes.has(labels(node) or {}))]
 
     def _why_not(self, pod: PodRecord | None) -> Reason:
         decision = self._decided().groups.get(pod.group) if pod else None

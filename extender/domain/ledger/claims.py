@@ -59,12 +59,11 @@ class ClaimEvent(Enum):
     """The watch shows that the pod is gone, has ended, or is being deleted without a node."""
 
 
-Stages = Mapping[ClaimStage | None, ClaimStage | None]  # None: there is no claim
-
 _PLANNED, _ANSWERED, _HELD, _POSTED, _BOUND = ClaimStage
 _ALL = (None, *ClaimStage)
 
-TRANSITIONS: Mapping[ClaimEvent, Stages] = {
+# None: there is no claim.
+TRANSITIONS: Mapping[ClaimEvent, Mapping[ClaimStage | None, ClaimStage | None]] = {
     ClaimEvent.PLAN: {None: _PLANNED, _PLANNED: _PLANNED, _ANSWERED: _PLANNED},
     ClaimEvent.WITHDRAW: {_PLANNED: None, _ANSWERED: None},
     ClaimEvent.ANSWER: {_PLANNED: _ANSWERED, _ANSWERED: _ANSWERED, _HELD: _ANSWERED},

@@ -99,18 +99,15 @@ class ExpectedMembers:
         are there."""
         for key in dict.fromkeys((*self._registry.touched_jobs(), *self.later.late())):
             self._settle(self._registry.group(key), self._registry.jobs.get(key))
-        for namespace in list(self._crowded_out):
-            self._let_in(namespace)
+        # Those that were crowded out, in the order in which they came, as far as there is room again.
+        for namespace, waiting in list(self._crowded_out.items()):
+            for key in list(waiting):
+                job = self._registry.jobs.get(key)
+                if job is not None and self._is_too_much(self._waited_for[namespace], job.needed):
+                    break
+                self._settle(self._registry.group(key), job)
 
     # ---- inside
-
-    def _let_in(self, namespace: str) -> None:
-        """Those that were crowded out, in the order in which they came, as far as there is room again."""
-        for key in list(self._crowded_out[namespace]):
-            job = self._registry.jobs.get(key)
-            if job is not None and self._is_too_much(self._waited_for[namespace], job.needed):
-                return
-            self._settle(self._registry.group(key), job)
 
     def _is_too_much(self, others: int, wanted: int) -> bool:
         """One job alone may always wait: it has a bound of its own."""
@@ -210,7 +207,7 @@ class ExpectedMembers:
             self._moves.end(expected, ClaimEvent.WITHDRAW)
         group.forget(expected.uid)
         self._count(group.namespace, -1)
-        self._claims.capacity.unwatch_terms(expected)
+        self._claims.capacity.terms.unwatch(expected.uid)
         if claim is not None and newcomers and self._claims.fits(newcomers[-1], claim.node):
             self._moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
         self._changes.mark()

@@ -36,22 +36,10 @@ class Usage:
     than the cluster's list of resources."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Used] = {}
-        self._offered: frozenset[str] = frozenset()
-        self._of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue
+        self.of: dict[str, Used] = {}  # by queue that groups name
+        self.of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue; without zeros
         self.turned: set[str] = set()  # LocalQueues that were counted anew
-
-    @property
-    def queues(self) -> Collection[str]:
-        """The queues that groups name."""
-        return self._of.keys()
-
-    def of(self, queue: str) -> Used:
-        return self._of.get(queue) or Used()
-
-    def of_local_queue(self, key: str) -> Resources:
-        """What its groups hold; without zeros."""
-        return self._of_local.get(key, {})
+        self._offered: frozenset[str] = frozenset()
 
     def sum_up(self, offered: Iterable[str], views: Iterable[GroupView]) -> None:
         """Nodes offer the resources `offered` now. If that has changed, all sums are made again from `views`,
@@ -59,21 +47,25 @@ class Usage:
         names = frozenset(offered)
         if names == self._offered:
             return
-        self._offered, self._of, self._of_local = names, {}, {}
+        self._offered, self.of, self.of_local = names, {}, {}
         for view in views:
             self.count(view, 1)
 
     def count(self, view: GroupView, times: int) -> None:
         """Add a group; with `times` -1, remove it. A group that is not entitled, is held, or is
         kept out by its LocalQueue or namespace, asks for nothing."""
-        used = self._of.setdefault(view.queue, Used())
+        used = self.of.setdefault(view.queue, Used())
         allocated = self._offered_of(view.allocated)
         tally(used.allocated, allocated, times)
         tally(used.requested, allocated, times)
         if view.history.entitled and not (view.spec.fault or view.spec.held or view.is_kept_out):
             tally(used.requested, self._offered_of(view.pending), times)
         if view.local_queue is not None:
-            self._count_local(view.local_queue.key, allocated, times)
+            key = view.local_queue.key
+            self.turned.add(key)
+            tally(self.of_local.setdefault(key, {}), allocated, times)
+            if not self.of_local[key]:
+                del self.of_local[key]
         for flavor, amounts in view.by_flavor.items():
             tally(used.by_flavor.setdefault(flavor, {}), self._offered_of(amounts), times)
             if not used.by_flavor[flavor]:
@@ -81,17 +73,10 @@ class Usage:
         used.groups += times if view.is_in_queue else 0
         used.views += times
         if not used.views:
-            del self._of[view.queue]
+            del self.of[view.queue]
 
     def _offered_of(self, amounts: Resources) -> Resources:
         return {name: amount for name, amount in amounts.items() if name in self._offered}
-
-    def _count_local(self, key: str, amounts: Resources, times: int) -> None:
-        self.turned.add(key)
-        held = self._of_local.setdefault(key, {})
-        tally(held, amounts, times)
-        if not held:
-            del self._of_local[key]
 
 
 class GroupViews:
@@ -105,55 +90,48 @@ class GroupViews:
     def __init__(self, registry: Registry, claims: Claims) -> None:
         self._registry = registry
         self._claims = claims
-        self._usage = Usage()
+        self.usage = Usage()
         self._views: dict[GroupKey, GroupView] = {}
 
     def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
         """The groups of which anything changed since the last call, and the views of all groups and queues,
         rebuilt where necessary."""
-        self._usage.sum_up(self._claims.capacity.columns.names, self._views.values())
+        self.usage.sum_up(self._claims.capacity.columns.names, self._views.values())
         touched = self._registry.take_touched()
         if touched:
             self._views = dict(self._views)
         for key in touched:
-            self._rebuild(key)
-        names = {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self._usage.queues}
+            group, before = self._registry.groups.get(key), self._views.pop(key, None)
+            if before is not None:
+                self.usage.count(before, -1)
+            if group is None:
+                continue
+            if not group.pods and group.record is None and group.job is None:
+                self._registry.forget(group)
+                continue
+            self._registry.routes.follow(group)
+            self._registry.settle_defaults(group)
+            group.view = self._views[key] = self._view(group)
+            self.usage.count(group.view, 1)
+        names = {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self.usage.of}
         return touched, self._views, {name: self.queue_view(name) for name in sorted(names)}
 
     def queue_view(self, name: str) -> QueueView:
-        used = self._usage.of(name)
+        used = self.usage.of.get(name) or Used()
         by_flavor = {flavor: dict(amounts) for flavor, amounts in used.by_flavor.items()}
         return self._registry.queues.view(
             name, used.groups, dict(used.allocated), dict(used.requested), by_flavor
         )
 
-    def reserved_of(self, local_queue: str) -> Resources:
-        """What the groups of a LocalQueue hold, by its `namespace/name`."""
-        return dict(self._usage.of_local_queue(local_queue))
-
     def take_turned(self) -> Collection[str]:
         """The LocalQueues of which anything changed since the last call but the numbers that decisions
         give."""
         local_queues = self._registry.routes.local_queues
-        turned, local_queues.turned = local_queues.turned | self._usage.turned, set()
-        self._usage.turned = set()
+        turned, local_queues.turned = local_queues.turned | self.usage.turned, set()
+        self.usage.turned = set()
         return turned
 
     # ---- inside
-
-    def _rebuild(self, key: GroupKey) -> None:
-        group, before = self._registry.groups.get(key), self._views.pop(key, None)
-        if before is not None:
-            self._usage.count(before, -1)
-        if group is None:
-            return
-        if not group.pods and group.record is None and group.job is None:
-            self._registry.forget(group)
-            return
-        self._registry.routes.follow(group)
-        self._registry.settle_defaults(group)
-        group.view = self._views[key] = self._view(group)
-        self._usage.count(group.view, 1)
 
     def _view(self, group: Group) -> GroupView:
         queue, members = self._registry.queue_of(group), Members(group, self._claims)
@@ -162,6 +140,11 @@ class GroupViews:
         self._note_history(group, queue, members)
         stood_with = group.stood_with.within(needs) if group.stood_with else None
         job, named = group.job, self._registry
+        made_by = named.jobs.get(group.key)
+        # Whether members on nodes belong to a start that Muster admitted before its last restart. Only a mark
+        # that no one but Muster may write is proof: users may write a phase or a node name. If marks are not
+        # protected, or there was no time to write one, missing members are judged like all others.
+        resumes = record is not None and record.admitted and named.marks_count and not group.waited
         return GroupView(
             key=group.key,
             exists=group.exists and not named.awaits_maker(group),
@@ -179,7 +162,7 @@ class GroupViews:
             job=JobState(
                 managed=job is not None,
                 let_go=job is not None and job.is_let_go,
-                outcome=named.job_outcome(group.key),
+                outcome=made_by.outcome if made_by is not None else None,
                 least=group.least,
                 crowded_out=group.crowded_out,
                 start_timeouts=record.start_timeouts if record else 0,
@@ -188,7 +171,7 @@ class GroupViews:
                 entitled=group.entitled_in == queue,
                 accepted_by=named.accepts(group),
                 stood_with=stood_with,
-                resumes=self._resumes(group),
+                resumes=resumes,
                 took_from=dict(group.took_from),
             ),
             start=group.start,
@@ -255,31 +238,14 @@ class GroupViews:
     def _note_history(self, group: Group, queue: str, members: Members) -> None:
         """Update the facts that stay true: the group was created while its queue was open, and it stood
         whole. Only a group with no member left on a node counts as never having stood: it must start whole
-        again."""
+        again. After the first time, further needed members count as soon as they are on nodes."""
         if self._registry.was_taken_in(group) or self._registry.queues.is_open(queue):
             group.entitled_in = queue
-        group.stood_with = self._stood_with(group, members) if members.placed else None
-
-    def _stood_with(self, group: Group, members: Members) -> Needs | None:
-        """What the group needed when it last stood whole. After the first time, further needed members count
-        as soon as they are on nodes. The mark on a PodGroup does not record roles."""
-        record = group.record
         roles = Counter(pod.role for pod in members.placed if pod.started or group.stood_whole)
-        if whole(*group.needs, roles, roles.total()):
-            return group.needs
-        if (
-            group.stood_with is None
-            and self._registry.marks_count
-            and not group.waited
-            and record
-            and record.stood_with is not None
-        ):
-            return Needs(record.stood_with, {})
-        return group.stood_with
-
-    def _resumes(self, group: Group) -> bool:
-        """Whether members on nodes belong to a start that Muster admitted before its last restart. Only a
-        mark that no one but Muster may write is proof: users may write a phase or a node name. If marks are
-        not protected, or there was no time to write one, missing members are judged like all others."""
-        noted = group.record is not None and group.record.admitted
-        return noted and self._registry.marks_count and not group.waited
+        noted = group.record.stood_with if group.record and self._registry.marks_count else None
+        if not members.placed:
+            group.stood_with = None
+        elif whole(*group.needs, roles, roles.total()):
+            group.stood_with = group.needs
+        elif group.stood_with is None and not group.waited and noted is not None:
+            group.stood_with = Needs(noted, {})  # the mark on a PodGroup does not record roles

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
@@ -17,70 +18,39 @@ from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import whole
 
 
-class Group:
+class Group(msgspec.Struct, eq=False):
     """A group as the ledger knows it, by a PodGroup or by pods alone."""
 
-    __slots__ = (
-        "asked_by_pods",
-        "attempts",
-        "bound_since",
-        "crowded_out",
-        "defaults",
-        "entitled_in",
-        "got_going",
-        "job",
-        "job_finished_at",
-        "job_let_go",
-        "key",
-        "known_since",
-        "last_record",
-        "owner",
-        "pods",
-        "record",
-        "records",
-        "reduced_to",
-        "standing",
-        "start",
-        "started",
-        "stood_with",
-        "took_from",
-        "vacated",
-        "view",
-        "waited",
-    )
-
-    def __init__(self, key: GroupKey) -> None:
-        self.key = key
-        self.record: GroupRecord | None = None  # its PodGroup
-        self.last_record: GroupRecord | None = None  # also after that is deleted, while members are left
-        self.known_since = 0  # the ledger's version since which its PodGroup has asked for the same
-        self.records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
-        self.owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
-        self.asked_by_pods = ""  # how many members start together, by an annotation of its pods
-        self.defaults = Defaults()  # the same by its namespace and queue
-        self.pods: dict[Uid, PodRecord] = {}  # its members
-        self.standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
-        self.started: dict[Uid, str] = {}  # members that run or have run, with their roles
-        self.bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
-        self.attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
-        self.view: GroupView | None = None  # the view made last
-        self.job: JobRecord | None = None  # the job that is managed, and makes its pods
-        self.job_let_go: float | None = None  # since when that is not suspended, as far as was seen
-        self.job_finished_at: float | None = None  # when it had finished, as far as was seen
-        self.crowded_out = False  # jobs of its namespace wait for as many pods as they may without this one
-        self.vacated: list[
-            str
-        ] = []  # the nodes on which members of its job have ended since it was last settled
-        self.got_going = False  # all needed members have run at the same time since then
-        self.forget_history()
+    key: GroupKey
+    record: GroupRecord | None = None  # its PodGroup
+    last_record: GroupRecord | None = None  # also after that is deleted, while members are left
+    known_since: int = 0  # the ledger's version since which its PodGroup has asked for the same
+    records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
+    owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
+    asked_by_pods: str = ""  # how many members start together, by an annotation of its pods
+    defaults: Defaults = Defaults()  # the same by its namespace and queue
+    pods: dict[Uid, PodRecord] = {}  # its members
+    standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
+    started: dict[Uid, str] = {}  # members that run or have run, with their roles
+    bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
+    attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
+    view: GroupView | None = None  # the view made last
+    job: JobRecord | None = None  # the job that is managed, and makes its pods
+    job_let_go: float | None = None  # since when that is not suspended, as far as was seen
+    job_finished_at: float | None = None  # when it had finished, as far as was seen
+    crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
+    vacated: list[str] = []  # the nodes on which members of its job have ended since it was last settled
+    got_going: bool = False  # all needed members have run at the same time since then
+    start: Start = Start()  # the history of its starts
+    entitled_in: str = ""  # the queue in which it was while that was open; empty: none
+    stood_with: Needs | None = None  # what it needed when it last stood whole
+    reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
+    waited: bool = False  # this process has let it wait
+    took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
 
     def forget_history(self) -> None:
-        self.start = Start()  # the history of its starts
-        self.entitled_in = ""  # the queue in which it was while that was open; empty: none
-        self.stood_with: Needs | None = None  # what it needed when it last stood whole
-        self.reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
-        self.waited = False  # this process has let it wait
-        self.took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
+        self.start, self.entitled_in, self.stood_with = Start(), "", None
+        self.reduced_to, self.waited, self.took_from = None, False, {}
 
     def begin_anew(self) -> None:
         """It has another PodGroup: what was decided on the former one does not count, but members that stood
@@ -121,7 +91,8 @@ class Group:
     def needs(self) -> Needs:
         """minMember and minTaskMember, or what its job makes if that is less by now; of a job that waits, and
         of a group that never had a PodGroup, what `size` says, which its PodGroup follows."""
-        if self.last_record is None or self._job_waits:
+        job_waits = self.job is not None and self.job.suspended and not self.job.fault
+        if self.last_record is None or job_waits:
             return Needs(self._at_most_made(self.size.members), {})
         least = self._at_most_made(self.last_record.min_member)
         if self.job is not None and self.job.is_let_go and not self.job.fault:
@@ -132,18 +103,11 @@ class Group:
     def size(self) -> GangSize:
         """How many of its pods start together, if no PodGroup of others says it."""
         if self.job is None:
-            gang = self.owner.gang if self.owner else _ALONE if self._is_of_one_pod else None
+            gang = self.owner.gang if self.owner else None
+            if gang is None and (is_single(self.key) or any(not pod.maker for pod in self.pods.values())):
+                gang = MadePods()  # nothing makes its pod
             return size_of(gang, self.asked_by_pods, self.defaults, waits=False)
         return self.job.size(self.defaults)
-
-    @property
-    def _is_of_one_pod(self) -> bool:
-        """Whether nothing makes its pod."""
-        return is_single(self.key) or any(not pod.maker for pod in self.pods.values())
-
-    @property
-    def _job_waits(self) -> bool:
-        return self.job is not None and self.job.suspended and not self.job.fault
 
     @property
     def least(self) -> int:
@@ -331,7 +295,7 @@ class Group:
         return self.needs[0] <= 1 and not self.needs[1]
 
 
-_NO_ATTEMPT, _ALONE = Attempt(), MadePods()
+_NO_ATTEMPT = Attempt()
 
 
 def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:

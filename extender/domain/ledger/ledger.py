@@ -192,7 +192,9 @@ class Ledger:
                 if was is not decision:
                     self._note_run(group, was, decision)
                     self._apply(group, decision)
-                if key in moved or not _plan_alike(was, decision):
+                # Claims in line with either are in line with the other where neither lets any member start.
+                is_idle = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (was, decision))
+                if key in moved or not (was is decision or is_idle):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
@@ -374,10 +376,3 @@ class ReclaimedRoom:
         self._kept[key] = (reclaim, parts)
         for node, amounts in parts:
             self._capacity.keep(node, amounts)
-
-
-def _plan_alike(was: GroupDecision | None, decision: GroupDecision) -> bool:
-    """Whether claims in line with `was` are in line with `decision` too: both are the same, or neither lets
-    any member start."""
-    waits = decision.verdict is Verdict.WAITING and not decision.plan
-    return was is decision or (waits and was is not None and was.verdict is Verdict.WAITING and not was.plan)

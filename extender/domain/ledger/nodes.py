@@ -71,9 +71,6 @@ class ResourceColumns:
         # How many nodes offer each resource, plus one for those that always have a column.
         self._offering: Counter[str] = Counter(_ALWAYS)
 
-    def lengthen(self, rows: int) -> None:
-        self._rebuild(rows, self.names)
-
     def clear(self, row: int) -> None:
         for matrix in (self.allocatable, self.room, self.free):
             matrix[row] = 0
@@ -89,7 +86,7 @@ class ResourceColumns:
         self._offering = +self._offering
         kept = [name for name in self.names if name in self._offering]
         new = [name for name in self._offering if name not in self._column]
-        self._rebuild(len(self.room), (*kept, *new))
+        self.rebuild(len(self.room), (*kept, *new))
         return new
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
@@ -107,9 +104,7 @@ class ResourceColumns:
             return None
         return np.array(columns, dtype=np.int64), np.array(list(asked.values()), dtype=np.int64)
 
-    # ---- inside
-
-    def _rebuild(self, rows: int, names: tuple[str, ...]) -> None:
+    def rebuild(self, rows: int, names: tuple[str, ...]) -> None:
         before = [self._column[name] for name in names if name in self._column]
         for name in ("allocatable", "room", "free"):  # the kept columns first, and zeros where it grew
             matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
@@ -149,7 +144,7 @@ class NodeCapacity:
         self._table = NodeTable()
         self._asked: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
         self._ports = HostPorts()
-        self._terms = Terms()
+        self.terms = Terms()
 
     # ---- nodes
 
@@ -159,7 +154,12 @@ class NodeCapacity:
         before = self._nodes[row] if row is not None else None
         if before == node:
             return False
-        row = self._new_row(node.name) if row is None else row
+        if row is None:
+            if not self._vacant:
+                self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
+                self._nodes += [None] * len(self._vacant)
+                self.columns.rebuild(len(self._nodes), self.columns.names)
+            row = self._row[node.name] = self._vacant.pop()
         self._nodes[row] = node
         self._offer(before, node)
         self._write(row, self.columns.names)
@@ -208,7 +208,7 @@ class NodeCapacity:
             self._write(row, shape.requests)
         self._ports.count(node, shape.constraints.ports, claim.pinned, times)
         if claim.pinned:
-            self._terms.count(claim.pod, node, times)
+            self.terms.count(claim.pod, node, times)
 
     def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Keep room on a node that is being taken back; with `times` -1, no longer."""
@@ -231,7 +231,7 @@ class NodeCapacity:
         included."""
         if node not in self._row:
             return False
-        idle, own_shape = self._idle(node), own.pod.shape if own is not None and own.node == node else None
+        idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
         kept = {} if own_shape else self._sums.get(node, _NOTHING).kept  # what is planned there was so before
         back = own_shape.requests if own_shape else {name: -n for name, n in kept.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
@@ -255,7 +255,8 @@ class NodeCapacity:
 
     def idle(self, node: str) -> dict[str, int]:
         """What all claims together leave of a node's resources; negative if they take more than it offers."""
-        return self._idle(node)
+        sums = self._sums.get(node, _NOTHING)
+        return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
 
     def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
         """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
@@ -283,36 +284,21 @@ class NodeCapacity:
 
     def occupancy(self) -> Occupancy:
         """A copy: of the few nodes with host ports, and of the few terms in use."""
-        terms = self._terms
+        terms = self.terms
         return Occupancy(self._ports.pinned(), terms.selected(), terms.carried(), terms.index())
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
         """From now on, count the pods that the terms of `pod` select, or that it keeps away if it is not
         ours."""
         if pod.group:
-            self._terms.watch(pod)
+            self.terms.watch(pod)
             return
         if before is not None and (before.group or not pod.holds_room):
-            self._terms.unwatch(pod.uid)
+            self.terms.unwatch(pod.uid)
         if pod.holds_room:
-            self._terms.watch_other(pod)
-
-    def follows_terms(self, pod: PodRecord) -> bool:
-        """Whether the terms of a pod of ours are followed, or can be."""
-        return self._terms.has_room_for(pod)
-
-    def unwatch_terms(self, pod: PodRecord) -> None:
-        self._terms.unwatch(pod.uid)
+            self.terms.watch_other(pod)
 
     # ---- inside
-
-    def _new_row(self, name: str) -> int:
-        if not self._vacant:
-            self._vacant = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
-            self._nodes += [None] * len(self._vacant)
-            self.columns.lengthen(len(self._nodes))
-        self._row[name] = self._vacant.pop()
-        return self._row[name]
 
     def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
         """A node's resources may have changed, and with them the columns: new ones are filled for all
@@ -342,7 +328,3 @@ class NodeCapacity:
         row = self._row.get(node)
         record = self._nodes[row] if row is not None else None
         return record.allocatable if record is not None else {}
-
-    def _idle(self, node: str) -> dict[str, int]:
-        sums = self._sums.get(node, _NOTHING)
-        return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}

@@ -94,7 +94,7 @@ class Pods:
                 return
             self._moves.drop(record)
             self._count_among_others(record, is_other=False)
-            self._claims.capacity.unwatch_terms(record)
+            self._claims.capacity.terms.unwatch(uid)
             if record.group:
                 self._registry.group(record.group).note_vacated(record)
                 self.leave_group(record)
@@ -124,7 +124,7 @@ class Pods:
         """The pod, or one that waits, since its namespace has as many (anti-)affinity terms as are
         followed."""
         self._crowded.pop(pod.uid, None)
-        if not pod.group or not pod.shape.terms or self._claims.capacity.follows_terms(pod):
+        if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_room_for(pod):
             return pod
         self._crowded[pod.uid] = pod
         return replace(pod, shape=self.shapes.beyond(pod.shape, _CROWDED))
@@ -142,8 +142,10 @@ class Pods:
         before = self.by_uid.get(record.uid)
         if record == before:
             return
-        # The thousands of conditions that Muster writes itself must not cause a single decision.
-        if before is not None and _is_alike(before, record):
+        # The thousands of conditions that Muster writes itself must not cause a single decision: no decision
+        # depends on a version, nor on what a pod says of itself without the scheduler having said it.
+        as_now = before and replace(before, version=record.version, unscheduled=record.unscheduled)
+        if before is not None and as_now == record and before.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
             if record.group:
                 self._registry.group(record.group).pods[record.uid] = record
@@ -217,11 +219,3 @@ class Pods:
             for member in [member for member in members if member.shape is pod.shape]:
                 self._set(replace(member, shape=shape))
         return shape
-
-
-def _is_alike(before: PodRecord, now: PodRecord) -> bool:
-    """Whether the two differ only in what no decision depends on: a version, and what a pod says of itself
-    without the scheduler having said it."""
-    if before.unschedulable != now.unschedulable:
-        return False
-    return replace(before, version=now.version, unscheduled=now.unscheduled) == now

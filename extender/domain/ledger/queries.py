@@ -145,7 +145,7 @@ class QueueQueries:
     def has_groups(self, queue: str, uid: str) -> bool:
         """Whether groups are in a queue, or were taken in by it and would be lost with it."""
         with self._lock:
-            return self._views.queue_view(queue).groups > 0 or self._registry.took_in_groups(uid)
+            return self._views.queue_view(queue).groups > 0 or self._registry.taken_in.any_of(uid)
 
     # ---- LocalQueues
 
@@ -168,7 +168,7 @@ class QueueQueries:
     def local_queue_reserved(self, key: str) -> Resources:
         """What its groups hold."""
         with self._lock:
-            return self._views.reserved_of(key)
+            return dict(self._views.usage.of_local.get(key, {}))
 
     def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
         """What an object of the namespace names by a label, whether it exists or not; None: nothing."""

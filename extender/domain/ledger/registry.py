@@ -11,11 +11,10 @@ from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
 from extender.domain.model.ownership import OwnerRecord, is_shared
-from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import Flavor, allows_namespace
-from extender.domain.queues.tree import Orphan, Queues, TakenInGroups, orphan
+from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
 
 
 class Owners:
@@ -125,7 +124,7 @@ class Registry:
         self.runtimes = Runtimes()
         self.routes = Routes()
         self.queues = Queues()
-        self._taken_in = TakenInGroups()
+        self.taken_in = TakenInGroups()
         self.owners = Owners()
         self.priorities = Priorities()
         self.marks_count = False  # whether only Muster can have written the marks on PodGroups
@@ -157,7 +156,7 @@ class Registry:
             group.entitled_in = ""  # pods that remain without a PodGroup count as new to their queue
         elif not ((before and before.uid == now.uid) or group.is_implied):
             group.begin_anew()
-        self._taken_in.note(before, now)
+        self.taken_in.note(before, now)
         group.put_record(now, version)
         self.routes.follow(group)
         self.note_arrival(group)
@@ -177,11 +176,6 @@ class Registry:
         """Whether a managed job makes a group's pods."""
         group = self.groups.get(key)
         return group is not None and group.job is not None
-
-    def job_outcome(self, key: GroupKey) -> Outcome | None:
-        """How the job ended that made a group's pods."""
-        job = self.jobs.get(key)
-        return job.outcome if job is not None else None
 
     def set_queue(self, record: QueueRecord) -> bool:
         """True if anything that matters changed."""
@@ -313,12 +307,12 @@ class Registry:
         name = group.last_record.priority_class if group.last_record else ""
         return self.priorities.preempts(name) and not any(pod.never_preempts for pod in group.pods.values())
 
-    def took_in_groups(self, queue_uid: str) -> bool:
-        """Whether a group is left that says that this queue took it in, whichever it is in now."""
-        return self._taken_in.any_of(queue_uid)
-
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that were taken in by queues which are gone."""
-        left = self._taken_in.left_by(self.queues.uids)
+        left = self.taken_in.left_by(self.queues.uids)
         self.queues.gone &= {record.queue_uid for record in left}
-        return tuple(orphan(record) for record in left if self.lost_its_queue(self.groups[record.key]))
+        return tuple(
+            Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)
+            for record in left
+            if self.lost_its_queue(self.groups[record.key])
+        )

@@ -4,7 +4,7 @@ reports about them is taken in.
 
 from collections.abc import Sequence
 
-from extender.domain.ledger.claims import Claim, ClaimEvent, ClaimStage
+from extender.domain.ledger.claims import ClaimEvent, ClaimStage
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.releases import Bypasses, ReleaseCounts
@@ -61,8 +61,17 @@ class ShownPods(Appearances):
         """The scheduler's watch may be behind Muster's: what it refused on this node until now, it refused
         for a pod of which Muster knew that it is gone."""
         with self._lock:
-            forgotten = [claim for claim in self._claims.on_node(node) if self._forget_refusal(claim)]
-            if self._refusals.forget(node) or forgotten:
+            is_forgotten = self._refusals.forget(node)
+            for claim in self._claims.on_node(node):
+                if claim.stage is not ClaimStage.PLANNED:
+                    continue
+                group = self._registry.group(claim.pod.group)
+                if group.attempt(claim.pod.uid).refused_at is not None:  # it is shown again
+                    group.note_withdrawn(claim.pod.uid)
+                    self._releases.note_planned(group.key)
+                    self._registry.touch(group.key)
+                    is_forgotten = True
+            if is_forgotten:
                 self._changes.mark()
 
     def note_fresh_start(self) -> None:
@@ -116,40 +125,23 @@ class ShownPods(Appearances):
 
     # ---- inside
 
-    def _forget_refusal(self, claim: Claim) -> bool:
-        """Whether the scheduler had refused a member that is planned: it is shown again."""
-        if claim.stage is not ClaimStage.PLANNED:
-            return False
-        group = self._registry.group(claim.pod.group)
-        if group.attempt(claim.pod.uid).refused_at is None:
-            return False
-        group.note_withdrawn(claim.pod.uid)
-        self._releases.note_planned(claim.pod.group)
-        self._registry.touch(claim.pod.group)
-        return True
-
     def _release_group(self, group: Group) -> bool:
-        """Whether all planned members are shown now."""
+        """Whether all planned members are shown now. A member of a gang is nominated to its node. Once the
+        scheduler has refused it, it may find another by itself; for a group of one, its own scoring picks the
+        node. It has to ask then, where claims are to be minded that it does not know."""
         claims = (self._claims.get(uid) for uid in group.pods)
         planned = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         for claim in planned:
-            is_refused = group.attempt(claim.pod.uid).refused_at is not None
-            if not is_refused and self._releases.may_show(claim.pod, claim.node):
-                appearance = self._appearance(group, claim)
+            attempt = group.attempt(claim.pod.uid)
+            if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
+                appearance = Appearance(asks=True) if attempt.refusals else Appearance(node=claim.node)
+                if group.needs_no_barrier:
+                    appearance = Appearance(asks=attempt.refusals > 0 or self._minds_gangs)
                 group.note_shown(claim.pod.uid, claim.node, self._clock())
                 self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.mark_quietly()
         return all(claim.pod.uid in self._releases.shown for claim in planned)
-
-    def _appearance(self, group: Group, claim: Claim) -> Appearance:
-        """A member of a gang is nominated to its node. Once the scheduler has refused it, it may find another
-        by itself; for a group of one, its own scoring picks the node. It has to ask then, where claims are to
-        be minded that it does not know."""
-        was_refused = group.attempt(claim.pod.uid).refusals > 0
-        if group.needs_no_barrier:
-            return Appearance(asks=was_refused or self._minds_gangs)
-        return Appearance(asks=True) if was_refused else Appearance(node=claim.node)
 
     def _note_refusal(self, pod: PodRecord, text: str) -> None:
         """An attempt ended without a bind call that holds the claim: the pod is taken back. The first time it

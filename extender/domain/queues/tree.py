@@ -238,14 +238,10 @@ class TakenInGroups:
             self._of[now.queue_uid][now.key] = now
 
     def any_of(self, queue_uid: str) -> bool:
-        """Whether a group says that this queue took it in."""
+        """Whether a group says that this queue took it in, whichever it is in now."""
         return queue_uid in self._of
 
     def left_by(self, existing: Set[str]) -> list[GroupRecord]:
         """The groups of all queues whose UID is not in `existing`."""
         gone = sorted(self._of.keys() - existing)
         return [record for uid in gone for record in self._of[uid].values()]
-
-
-def orphan(group: GroupRecord) -> Orphan:
-    return Orphan(group.namespace, group.name, group.uid, group.queue, group.queue_uid)
