@@ -70,7 +70,12 @@ def build(
     """The PodGroup for a pod and its siblings, as it is created. `label`: of the LocalQueue by which they
     come into their queue; the PodGroup has the label instead of the queue, which may become another. Raises
     BadQuantity."""
-    labels = _chosen(pod.metadata.labels, _OF_POD_LABELS)
+    meta, labels = pod.metadata, _chosen(pod.metadata.labels, _OF_POD_LABELS)
+    # A disruption budget of the pod's replaces either kind of its owner's.
+    own = _chosen(meta.annotations, _OF_POD)
+    without = frozenset() if _BUDGETS.isdisjoint(own) else _BUDGETS
+    given = owner.annotations if owner is not None else {}
+    inherited = {key: text for key, text in given.items() if key not in without}
     spec = {
         "minMember": min_member,
         "queue": "" if label else queue,
@@ -79,9 +84,9 @@ def build(
     }
     metadata = {
         "name": auto_name(pod),
-        "namespace": pod.metadata.namespace,
+        "namespace": meta.namespace,
         "ownerReferences": _owners(pod, owner),
-        "annotations": _annotations(pod, owner),
+        "annotations": inherited | own,
         "labels": labels | {label.key: label.name} if label else labels,
     }
     return {
@@ -94,9 +99,9 @@ def build(
 
 
 def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
-    """The job above them if it is known, else the pod's own owners if it has a controller, otherwise the
-    pod. None of the references blocks the
-    owner's deletion: Muster would need the right to update the finalizers of every such owner."""
+    """The job above them if it is known, else the pod's own owners if it has a controller, otherwise the pod.
+    None of the references blocks the owner's deletion: Muster would need the right to update the finalizers
+    of every such owner."""
     meta = pod.metadata
     if owner is not None and owner.reference is not None:
         owners = [owner.reference]
@@ -105,15 +110,6 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
     else:
         owners = [OwnerReference("v1", "Pod", meta.name, meta.uid, controller=True)]
     return [msgspec.to_builtins(owner) for owner in owners]
-
-
-def _annotations(pod: Pod, owner: OwnerRecord | None) -> dict[str, str]:
-    """The owner's, overridden by the pod's; a disruption budget of the pod's replaces either kind."""
-    own = _chosen(pod.metadata.annotations, _OF_POD)
-    inherited = dict(owner.annotations) if owner else {}
-    if not _BUDGETS.isdisjoint(own):
-        inherited = {key: text for key, text in inherited.items() if key not in _BUDGETS}
-    return inherited | own
 
 
 def _chosen(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:

@@ -206,15 +206,13 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
     if before is None:
         return None
     if now.undo and not before.undo:
-        return Transition(
-            EventReason.UNDONE, f"evicting {len(now.undo)} bound members: {now.detail}", warning=True
-        )
+        text = f"evicting {len(now.undo)} bound members: {now.detail}"
+        return Transition(EventReason.UNDONE, text, warning=True)
     if now.failed and not before.failed and now.verdict is Verdict.WAITING:
         reason = now.reason or Reason.BACKING_OFF
         return Transition(reason, _message(reason, now.detail), warning=True, for_members=True)
     if now.reclaim and not before.reclaim:
-        message = _message(Reason.RECLAIMING, now.detail)
-        return Transition(Reason.RECLAIMING, message, for_members=True)
+        return Transition(Reason.RECLAIMING, _message(Reason.RECLAIMING, now.detail), for_members=True)
     if now.spared and not before.spared:
         text = f"{now.spared} gave its room to this group already, and is not evicted for it again"
         return Transition(EventReason.RECLAIM_LOOP, text, warning=True)

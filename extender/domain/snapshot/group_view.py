@@ -59,9 +59,6 @@ class Reservation(msgspec.Struct, frozen=True):
 _MOST_NAMES = 4  # of nodes in one sentence
 
 
-# ---- What decide() sees of one group: frozen, and the same object as long as nothing about the group
-# changes.
-
 T = TypeVar("T")
 
 

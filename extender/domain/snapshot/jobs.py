@@ -126,8 +126,6 @@ class JobRules(msgspec.Struct, frozen=True):
 OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
 
 
-# ---- Jobs of any kind, as the ledger remembers them.
-
 MOST_PODS = 10_000  # of one job at once: far more than any window lets start
 _OUTCOMES = {None: None, JobOutcome.SUCCEEDED: Outcome.COMPLETED, JobOutcome.FAILED: Outcome.FAILED}
 _TOLERATED = 300  # seconds for which admission lets pods stay on a node that is away
@@ -155,6 +153,8 @@ def job_record(
     """What is wrong with it is kept in `fault`: this job waits, and no other is affected. Of one that has
     ended, no pods are expected, and nothing is kept of them."""
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
+    controller = controller_of(meta.owner_references)
+    made_by = table.get((controller.api_version, controller.kind)) if controller else None
     if is_suspended(row, obj):
         obj = as_asked(row, obj)
     record = JobRecord(
@@ -169,7 +169,7 @@ def job_record(
         suspended=is_suspended(row, obj),
         started_at=(meta.annotations or {}).get(keys.STARTED, ""),
         outcome=_OUTCOMES[outcome_of(row, obj)],
-        is_part=_is_part(meta, table),
+        is_part=made_by is not None and made_by.manageable,
     )
     if record.outcome is not None:
         return record
@@ -216,13 +216,6 @@ def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
     return [part for part in pod_sets(obj, table) if not part.later]
 
 
-def _is_part(meta: Meta, table: Kinds) -> bool:
-    """Whether its controller is a job that can be suspended itself."""
-    controller = controller_of(meta.owner_references)
-    row = table.get((controller.api_version, controller.kind)) if controller else None
-    return row is not None and row.manageable
-
-
 def as_json(kind: JobKind, job: AnyJob) -> Json:
     """As the table of kinds reads it."""
     meta = job.metadata
@@ -238,12 +231,16 @@ def _with_pods(
     needed = sum(part.count for part in sets)
     pods = [_pod_of(record, part) for part in sets]
     fault = f"it makes {needed} pods at once; at most {MOST_PODS} are allowed" if needed > MOST_PODS else ""
-    expected = zip(sets, pods, strict=True) if not fault else ()
+    expected = []
+    for part, pod in zip(sets, pods, strict=True) if not fault else ():
+        waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
+        like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
+        expected.append(ExpectedPods(part.role, part.count, like))
     return replace(
         record,
         queue=record.queue or next((queue_named_by(pod.metadata) for pod in pods), ""),
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
-        pods=tuple(_expected(record, part, pod, shapes, auto_groups) for part, pod in expected),
+        pods=tuple(expected),
         fault=fault,
         ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
         named_group=any(group_name(pod) not in ("", record.unit) for pod in pods),
@@ -261,21 +258,11 @@ def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
         if not {None, "", key} & tolerated
     ]
     for kind in ("containers", "initContainers"):
-        containers = []
-        for container in (
-            spec.get(kind) or ()
-        ):  # what is limited and not requested is requested up to the limit
+        containers = []  # what is limited and not requested is requested up to the limit
+        for container in spec.get(kind) or ():
             resources = container.get("resources") or {}
             requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
             containers.append({**container, "resources": {**resources, "requests": requests}})
         spec[kind] = containers
     meta |= {"namespace": record.namespace, "uid": record.uid, "creationTimestamp": record.created}
     return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=Pod)
-
-
-def _expected(
-    record: JobRecord, part: JobPodSet, pod: Pod, shapes: Shapes, auto_groups: bool
-) -> ExpectedPods:
-    waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
-    expected = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
-    return ExpectedPods(part.role, part.count, expected)

@@ -61,7 +61,7 @@ class NodeIndex:
                 self._by_label[key][value] = np.array(rows, np.int64)
         self._by_taints = {taints: np.array(rows, np.int64) for taints, rows in tainted.items()}
         self._domains: dict[str, Rows] = {}
-        self._numbers: dict[str, tuple[Rows, Rows]] = {}
+        self._numbers: dict[str, tuple[Rows, Rows]] = {}  # by label: rows whose value is a number, and these
 
     def with_changes(
         self, before: Sequence[NodeRecord | None], now: Sequence[NodeRecord | None], rows: Iterable[int]
@@ -110,9 +110,7 @@ class NodeIndex:
             if (by_value := self._by_label.get(key)) is None:
                 return codes  # not kept: pods may name any key
             rows = np.concatenate([*by_value.values()])
-            codes[rows] = np.repeat(
-                np.arange(len(by_value)), [len(of_value) for of_value in by_value.values()]
-            )
+            codes[rows] = np.repeat(np.arange(len(by_value)), [*map(len, by_value.values())])
             self._domains[key] = codes
         return self._domains[key]
 
@@ -150,20 +148,16 @@ class NodeIndex:
             case "DoesNotExist":
                 return self.domains(key) < 0
             case "Gt" | "Lt" as comparison if values and (bound := as_number(values[0])) is not None:
+                if key not in self._numbers:
+                    read = ((as_number(value), rows) for value, rows in self._by_label.get(key, {}).items())
+                    found = [(row, number) for number, rows in read if number is not None for row in rows]
+                    pairs = np.array(found, np.int64).reshape(-1, 2)
+                    self._numbers[key] = pairs[:, 0], pairs[:, 1]
+                rows, numbers = self._numbers[key]
                 mask = np.zeros(self._size, np.bool_)
-                rows, numbers = self._numbered(key)
                 mask[rows[numbers > bound if comparison == "Gt" else numbers < bound]] = True
                 return mask
         return np.zeros(self._size, np.bool_)
-
-    def _numbered(self, key: str) -> tuple[Rows, Rows]:
-        """The rows of the nodes whose value of a label is a number, and these numbers."""
-        if key not in self._numbers:
-            numbers = ((as_number(value), rows) for value, rows in self._by_label.get(key, {}).items())
-            found = [(row, number) for number, rows in numbers if number is not None for row in rows.tolist()]
-            pairs = np.array(found, np.int64).reshape(-1, 2)
-            self._numbers[key] = pairs[:, 0], pairs[:, 1]
-        return self._numbers[key]
 
 
 def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
@@ -220,12 +214,17 @@ class NodeTable:
         if known is None or known[0] != self._age:
             changed = np.flatnonzero(self._changed > known[0]) if known is not None else _NO_ROWS
             if known is not None and len(changed) <= _FEW and not test.is_large:
-                mask = self._patched(known[1], test, changed)
+                mask = known[1].copy()
+                for row in changed:
+                    node = self.nodes[row]
+                    mask[row] = node is not None and test(node.name, node.labels, node.taints)
             else:
                 self._index = self._index or NodeIndex(self.nodes)
                 mask = self._index.mask(test)
             known = self._age, mask
-            self._forget_oldest()
+            most = _MOST_BYTES // (len(self.nodes) + 1)
+            for oldest in tuple(self._masks)[: most // 8 + 1] if len(self._masks) >= most else ():
+                self._masks.pop(oldest, None)
         self._masks[test.key] = known  # the one used last comes last
         return known[1]
 
@@ -248,21 +247,6 @@ class NodeTable:
         """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
         self._index = self._index or NodeIndex(self.nodes)
         return self._index.domains(topology_key)
-
-    # ---- inside
-
-    def _patched(self, mask: Mask, test: NodeTest, rows: Rows) -> Mask:
-        mask = mask.copy()
-        for row in rows:
-            node = self.nodes[row]
-            mask[row] = node is not None and test(node.name, node.labels, node.taints)
-        return mask
-
-    def _forget_oldest(self) -> None:
-        """Make room for one more mask."""
-        most = _MOST_BYTES // (len(self.nodes) + 1)
-        for oldest in tuple(self._masks)[: most // 8 + 1] if len(self._masks) >= most else ():
-            self._masks.pop(oldest, None)
 
 
 def _suit_alike(one: NodeRecord | None, other: NodeRecord | None) -> bool:

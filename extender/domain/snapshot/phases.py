@@ -33,9 +33,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does
 
 
-# ---- The phase of a group, how many of its members are in which state, and how it ended.
-#
-# The phases are Volcano's, derived from the decision and from where the members are. They differ where
+# ---- The phases are Volcano's, derived from the decision and from where the members are. They differ where
 # Volcano's are misleading: a group of minMember 0 without members is not Completed; one whose failed
 # members are being replaced has not ended; one that stood whole and lost members is Unknown only while
 # the lost ones have no node, and never Pending again while other members live. A group that lacks
@@ -80,7 +78,8 @@ def outcome_of(group: GroupView) -> Outcome | None:
     """
     if group.lives or group.pinned:
         return None
-    if group.succeeded and _succeeded(group):
+    roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
+    if group.succeeded and whole(*group.needs, roles, group.succeeded):
         return Outcome.COMPLETED
     if group.waiting or group.held_back:
         return None
@@ -107,11 +106,6 @@ def is_ending(group: GroupView) -> bool:
     """Whether a group that was whole is ending: members are being deleted, and none waits to replace them."""
     replaced = group.waiting or group.pinned or group.held_back
     return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
-
-
-def _succeeded(group: GroupView) -> bool:
-    roles = Counter(pod.role for pod in group.placed)
-    return whole(group.min_member, group.min_task_member, roles, group.succeeded)
 
 
 def _phase(group: GroupView, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
@@ -180,15 +174,8 @@ def state_of(group: GroupView) -> State:
         return State.STANDING
     if group.stood_whole:
         return State.REPLACING
-    return State.STARTING if _was_admitted(group) else State.WAITING
-
-
-def _was_admitted(group: GroupView) -> bool:
-    """Whether Muster itself admitted the start. A pod that was created with a node name is no proof, or it
-    would carry all others past the queue's state, order, share and ceiling.
-
-    After a crash, a note on the PodGroup is the proof, unless this process has let the group wait since.
-    """
-    if group.start.admitted or group.pinned:
-        return True
-    return group.history.resumes and (bool(group.placed) or group.job.let_go)
+    # Whether Muster itself admitted the start. A pod that was created with a node name is no proof, or it
+    # would carry all others past the queue's state, order, share and ceiling. After a crash, a note on the
+    # PodGroup is the proof, unless this process has let the group wait since.
+    resumes = group.history.resumes and (group.placed or group.job.let_go)
+    return State.STARTING if group.start.admitted or group.pinned or resumes else State.WAITING

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 import msgspec
 
@@ -44,26 +45,21 @@ def wanted_request(
 ) -> NodesWanted | None:
     """For all members that wait; those with gates of others are not about to start. None: a request cannot
     say it, because none is there or they have too many shapes."""
-    waiting = sorted(
-        (pod for pod in members if pod.waiting and not pod.foreign_gates), key=lambda pod: pod.order
-    )
+    waiting = [pod for pod in members if pod.waiting and not pod.foreign_gates]
+    waiting.sort(key=attrgetter("order"))
     counts, first = Counter(pod.shape for pod in waiting), {pod.shape: pod for pod in reversed(waiting)}
     if not 0 < len(counts) <= MOST_POD_SETS:
         return None
     parameters = provisioning.parameters or {}
     request = (group.uid, provisioning.class_name, sorted(parameters.items()))
     shapes = sorted((_text_of(shape), count) for shape, count in counts.items())
+    digest = hashlib.sha256(repr((request, shapes)).encode()).hexdigest()[:16]
     return NodesWanted(
-        name=_name(group.name, repr((request, shapes))),
+        name=f"{group.name[:_LONGEST_PREFIX].rstrip('.-')}-{digest}",
         class_name=provisioning.class_name,
         parameters=parameters,
         pod_sets=tuple(PodSet(first[shape], count) for shape, count in counts.items()),
     )
-
-
-def _name(group: str, request: str) -> str:
-    digest = hashlib.sha256(request.encode()).hexdigest()[:16]
-    return f"{group[:_LONGEST_PREFIX].rstrip('.-')}-{digest}"
 
 
 def _text_of(shape: Shape) -> str:

@@ -82,26 +82,17 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
     needed = dict(binding_roles(*needs))
     for pod in group.placed:
         needed[pod.role] = needed.get(pod.role, 0) - 1
-    chosen, spare = _for_roles(candidates, needed)
-    still = max(needs.min_member - len(group.placed) - len(chosen), 0)
-    members = (*chosen, *spare[:still])
-    return Missing(members, _absent(group, needed, still - len(spare)))
-
-
-def _for_roles(
-    candidates: Iterable[PodRecord], needed: dict[str, int]
-) -> tuple[list[PodRecord], list[PodRecord]]:
-    """Split into members that a role still needs (counted down in `needed`) and the others."""
-    if not any(n > 0 for n in needed.values()):
-        return [], list(candidates)
-    chosen, spare = [], []
-    for pod in candidates:
+    chosen: list[PodRecord] = []  # members that a role still needs
+    spare = [] if any(n > 0 for n in needed.values()) else candidates
+    for pod in candidates if spare is not candidates else ():
         if needed.get(pod.role, 0) > 0:
             needed[pod.role] -= 1
             chosen.append(pod)
         else:
             spare.append(pod)
-    return chosen, spare
+    still = max(needs.min_member - len(group.placed) - len(chosen), 0)
+    members = (*chosen, *spare[:still])
+    return Missing(members, _absent(group, needed, still - len(spare)))
 
 
 def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
