@@ -20,12 +20,6 @@ _DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOT
 _POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HELP_OF = {
-    "namespace": "The namespace. [default: that of the kubeconfig's context]",
-    "kubeconfig": "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]",
-    "context": "The context of the kubeconfig to use. [default: its current one]",
-}
-
 
 class Flags(NamedTuple):
     """As they were given; empty where they were not."""
@@ -47,13 +41,12 @@ class ClusterAccess(NamedTuple):
 
 def access_flags(command: F) -> F:
     """-n, --kubeconfig and --context."""
-    for option in (
-        click.option("--context", metavar="NAME", help=_HELP_OF["context"]),
-        click.option("--kubeconfig", metavar="FILE", help=_HELP_OF["kubeconfig"]),
-        click.option("-n", "--namespace", metavar="NAME", help=_HELP_OF["namespace"]),
-    ):
-        command = option(command)
-    return command
+    current = "The context of the kubeconfig to use. [default: its current one]"
+    file = "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]"
+    namespace = "The namespace. [default: that of the kubeconfig's context]"
+    command = click.option("--context", metavar="NAME", help=current)(command)
+    command = click.option("--kubeconfig", metavar="FILE", help=file)(command)
+    return click.option("-n", "--namespace", metavar="NAME", help=namespace)(command)
 
 
 def all_namespaces_flag(command: F) -> F:

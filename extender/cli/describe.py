@@ -45,12 +45,19 @@ def job_description(place: ClusterAccess, target: Target) -> str:
     assert kind is not None, "it was found by its kind"
     answer, *_ = Workloads(evidence).explain(kind, job.meta.name)
     heading, *rest = paragraphs(answer)
-    reader, namespace, unit = place.reader, place.namespace, job.unit
+    reader, namespace, unit, record = place.reader, place.namespace, job.unit, job.record()
+    made = [record.fault] if record and record.fault else []
+    if record and record.pods and not record.fault:
+        rows = (
+            (pods.role or NOTHING, pods.count, amounts(quantities(pods.pod.shape.requests)))
+            for pods in record.pods
+        )
+        made = columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows)
     return joined(
         heading,
         fields(_job_facts(job, evidence)),
         *rest,
-        section("Pods that it makes:", _pod_sets(job)),
+        section("Pods that it makes:", made),
         section("Conditions of its PodGroup:", conditions(unit.status.conditions) if unit else ()),
         section("Events:", events(reader, job.row.kind, namespace, job.meta.name)),
         section("Events of its PodGroup:", events(reader, "PodGroup", namespace, unit.name) if unit else ()),
@@ -71,17 +78,6 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
         yield "Started with", f"{job.partial_start.given} of {many(job.partial_start.asked, 'pod')}"
     yield "Start timeouts", f"{job.start_timeouts} in a row" if job.start_timeouts else "none"
     yield "Age", age(job.meta.creation_timestamp)
-
-
-def _pod_sets(job: ObservedJob) -> list[str]:
-    record = job.record()
-    if record is None or record.fault:
-        return [record.fault] if record else []
-    rows = [
-        (pods.role or NOTHING, pods.count, amounts(quantities(pods.pod.shape.requests)))
-        for pods in record.pods
-    ]
-    return columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows) if rows else []
 
 
 def group_description(place: ClusterAccess, name: str) -> str:

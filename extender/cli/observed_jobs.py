@@ -17,10 +17,10 @@ from extender.api.workloads.runtimes import is_whole, runtime_kind, runtime_name
 from extender.api.workloads.shape import WorkloadRow, is_suspended, outcome_of
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import OwnerKind, Target, job_kinds, job_row, table
-from extender.cli.lookup import ListedObject, fetched, right_to
+from extender.cli.lookup import fetched, right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import Json
-from extender.cli.why.evidence import Evidence, OwnerObjects
+from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import SCHEDULERS
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import Reason, Verdict
@@ -196,11 +196,11 @@ def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
     return {obj["metadata"]["uid"]: obj for obj in found}
 
 
-def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name: str) -> ObservedJob | None:
+def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob | None:
     """None where there is none, or none may be read. Templates of its runtime count as its own."""
-    resource = objects.resource_of(kind)
+    resource = evidence.owners_of(kind)
     row = job_row(resource.version, kind.name) if resource else None
-    obj = objects.find(kind, name, Json) if row else None
+    obj = evidence.find_owner(kind, name, Json) if row else None
     if row is None or obj is None:
         return None
     meta = msgspec.convert(obj["metadata"], Meta)
@@ -218,16 +218,15 @@ def job_of_kind(evidence: Evidence, objects: OwnerObjects, kind: OwnerKind, name
 
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     """Of the kind that is named, or of any. None of the name, or several, ends the command."""
-    objects = OwnerObjects(evidence)
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
-    found = [job for kind in kinds if (job := job_of_kind(evidence, objects, kind, target.name))]
+    found = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(found) > 1:
         several = " and ".join(job.spoken_name for job in found)
         raise click.UsageError(f"got {target.name!r}, which may be {several}: name one of them")
     if found:
         return found[0]
     namespace = evidence.namespace
-    served = [(kind, resource) for kind in kinds if (resource := objects.resource_of(kind))]
+    served = [(kind, resource) for kind in kinds if (resource := evidence.owners_of(kind))]
     if target.kind and not served:
         raise click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
     if evidence.unread:
@@ -235,9 +234,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
         asked = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
         raise click.ClickException(f"not allowed: to look for it takes the right to {asked}")
     there = sorted(
-        f"{kind.name.lower()}/{obj.metadata.name}"
-        for kind, _ in served
-        for obj in objects.all(kind, ListedObject)
+        f"{kind.name.lower()}/{obj.metadata.name}" for kind, _ in served for obj in evidence.all_owners(kind)
     )
     alike = near_misses(target.name, (spoken.partition("/")[2] for spoken in there))
     meant = did_you_mean([spoken for spoken in there if spoken.partition("/")[2] in alike])

@@ -168,7 +168,7 @@ def _present(
     cluster: "Embedded", found: list[Any], rerun: "Rerun", output: str | None, options: dict[str, Any]
 ) -> int:
     views = import_module("extender.sim.show.frames")
-    view = views.NoView() if output else views.view_for(sys.stdout)
+    view = views.View() if output else views.view_for(sys.stdout)
     stays = views.is_live(sys.stdout) and not output and not options["until_settled"]
     session = import_module("extender.sim.session").Session(cluster, view, stays)
     session.create(found)

@@ -5,7 +5,7 @@ reported in terms of its source. All faults are reported at once.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,24 +36,6 @@ class GivenSetting(NamedTuple):
 
 
 Source = Mapping[str, GivenSetting]  # by field of Configuration
-
-
-def from_flags(flags: Mapping[str, str | Sequence[str] | None]) -> Source:
-    """The flags that were given; those that were not are None or empty."""
-    return {
-        setting.field: GivenSetting(setting.flag, list(value) if setting.repeatable else value)
-        for setting in SETTINGS
-        if (value := flags.get(setting.field))
-    }
-
-
-def from_environment(environment: Mapping[str, str]) -> Source:
-    """The variables of the table. Others are not ours: for a Service named muster, pods get MUSTER_PORT."""
-    return {
-        setting.field: GivenSetting(setting.variable, value.split(",") if setting.repeatable else value)
-        for setting in SETTINGS
-        if (value := environment.get(setting.variable))
-    }
 
 
 def from_file(path: Path) -> Source:
@@ -119,21 +101,6 @@ def _read(setting: Setting, value: Any) -> Any:
 # ---- muster serve
 
 
-def _options() -> Iterator[click.Option]:
-    """The rows of the configuration's table, without defaults: all sources of values are judged together."""
-    yield click.Option(
-        ["--config"],
-        type=click.Path(path_type=Path),
-        envvar=CONFIG_VARIABLE,
-        metavar="FILE",
-        help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
-    )
-    for setting in SETTINGS:
-        help = f"{setting.help} [default: {shown_default(setting)}; ${setting.variable}]"
-        names = [setting.flag, setting.field]
-        yield click.Option(names, multiple=setting.repeatable, metavar="VALUE", help=help)
-
-
 def shown_default(setting: Setting) -> str:
     if setting.repeatable:
         return ", ".join(setting.written(setting.default))
@@ -154,14 +121,39 @@ def _serve(config: Path | None, **flags: Any) -> None:
 
 def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
     """The configuration that the file, the environment and the flags make."""
-    file = from_file(config) if config else {}
-    return resolve(file, from_environment(os.environ), from_flags(flags))
+    variables, given = {}, {}
+    for setting in SETTINGS:
+        # Other variables are not ours: for a Service named muster, pods get MUSTER_PORT.
+        if text := os.environ.get(setting.variable):
+            value = text.split(",") if setting.repeatable else text
+            variables[setting.field] = GivenSetting(setting.variable, value)
+        if flag := flags.get(setting.field):  # None or empty without it
+            given[setting.field] = GivenSetting(setting.flag, list(flag) if setting.repeatable else flag)
+    return resolve(from_file(config) if config else {}, variables, given)
 
 
 serve = click.Command(
     "serve",
     callback=_serve,
-    params=list(_options()),
+    # The rows of the configuration's table, without defaults: all sources of values are judged together.
+    params=[
+        click.Option(
+            ["--config"],
+            type=click.Path(path_type=Path),
+            envvar=CONFIG_VARIABLE,
+            metavar="FILE",
+            help=f"A configuration file (docs/configuration.md). [${CONFIG_VARIABLE}]",
+        ),
+        *(
+            click.Option(
+                [setting.flag, setting.field],
+                multiple=setting.repeatable,
+                metavar="VALUE",
+                help=f"{setting.help} [default: {shown_default(setting)}; ${setting.variable}]",
+            )
+            for setting in SETTINGS
+        ),
+    ],
     help="Serve a kube-scheduler as its extender.",
     context_settings={"max_content_width": 110},
 )

@@ -2,17 +2,13 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, Default, files_flag, node_flags
-
-if TYPE_CHECKING:
-    from extender.sim.virtual.report import SimulationReport
 
 _SOURCES = ("files", "traces", "synthetic", "synthetic_jobs")
 
@@ -89,6 +85,7 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
     runner = import_module("extender.sim.virtual.runner")
     manifests = import_module("extender.sim.files.manifests")
     invalid = import_module("extender.sim.virtual.workload").InvalidWorkload
+    msgspec = import_module("msgspec")
     try:
         given = {name: value for name, value in options.items() if value not in (None, ())}
         result = runner.simulate(runner.SimulationOptions(**given))
@@ -96,30 +93,21 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
         raise click.UsageError(str(fault)) from fault
     for note in result.notes:
         click.echo(note, err=True)
-    for line in _printed(result.report, output):
-        click.echo(line)
-    if gantt:
-        _draw(gantt, result)
     report = result.report
-    return NEVER_STARTED if report.never_started or not report.groups else 0
-
-
-def _draw(path: Path, result: Any) -> None:
-    with import_module("extender.terminal.text").working("drawing the chart"):
-        chart = import_module("extender.sim.virtual.chart").chart(result)
-    try:
-        path.write_text(chart, encoding="utf-8")
-    except OSError as fault:
-        raise click.UsageError(f"--gantt: {path}: cannot be written: {fault.strerror}") from fault
-
-
-def _printed(report: "SimulationReport", output: str) -> Iterator[str]:
     if output == "table":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        yield from import_module("extender.sim.virtual.table").lines(report, width)
-        return
-    msgspec = import_module("msgspec")
-    if output == "json":
-        yield msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+        for line in import_module("extender.sim.virtual.table").lines(report, width):
+            click.echo(line)
+    elif output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:
-        yield import_module("yaml").safe_dump(msgspec.to_builtins(report), sort_keys=False).rstrip()
+        yaml = import_module("yaml")
+        click.echo(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False).rstrip())
+    if gantt:
+        with import_module("extender.terminal.text").working("drawing the chart"):
+            chart = import_module("extender.sim.virtual.chart").chart(result)
+        try:
+            gantt.write_text(chart, encoding="utf-8")
+        except OSError as fault:
+            raise click.UsageError(f"--gantt: {gantt}: cannot be written: {fault.strerror}") from fault
+    return NEVER_STARTED if report.never_started or not report.groups else 0

@@ -84,6 +84,8 @@ class Views:
         view = self._ledger.snapshot().groups.get(key)
         if view is None:
             return None
+        members = sorted(self._ledger.groups.members(key), key=lambda pod: pod.name)
+        claims = [(pod, self._ledger.claims.get(pod.uid)) for pod in members]
         return {
             "podGroup": key,
             "queue": view.queue,
@@ -102,7 +104,7 @@ class Views:
             "allocated": dict(view.allocated),
             "pending": dict(view.pending),
             **_decided(self._ledger.decisions.groups, key),
-            "members": self._members(key),
+            "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
         }
 
     def why(self, namespace: str, name: str) -> WhyGroup | None:
@@ -168,7 +170,7 @@ class Views:
         ]
 
     def watches(self) -> dict[str, dict[str, Any]]:
-        missing = self._feed.missing
+        missing = list(self._feed.optional.missing)
         return {
             reflector.resource.path(): {
                 "known": not reflector.absent and reflector not in missing,
@@ -186,11 +188,6 @@ class Views:
             }
             for reflector in self._feed.reflectors
         }
-
-    def _members(self, key: GroupKey) -> list[dict[str, Any]]:
-        pods = sorted(self._ledger.groups.members(key), key=lambda pod: pod.name)
-        claims = [(pod, self._ledger.claims.get(pod.uid)) for pod in pods]
-        return [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims]
 
 
 def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:

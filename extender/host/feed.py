@@ -90,7 +90,7 @@ class OptionalWatches:
     ) -> None:
         self._cluster = cluster
         self._granted_apart = granted_apart
-        self._missing = list(watches)
+        self.missing = list(watches)  # those of kinds that the cluster does not have
         self._clock = clock
         self._poller = Poller("optional-watches", _AGAIN, self._poll)
         self._looked = False
@@ -99,7 +99,7 @@ class OptionalWatches:
 
     def start(self) -> None:
         self._patience = self._clock() + _AT_FIRST
-        if self._missing:
+        if self.missing:
             self._poller.start()
         else:
             self._looked = True
@@ -113,19 +113,23 @@ class OptionalWatches:
         read = self._looked and all(reflector.synced for reflector in self.started)
         return read or self._clock() >= self._patience
 
-    @property
-    def missing(self) -> list[Reflector[Any]]:
-        """The watches of kinds that the cluster does not have."""
-        return list(self._missing)
-
     def look(self) -> None:
         """Start the watches of kinds that are served now."""
-        for reflector in list(self._missing):
+        for reflector in list(self.missing):
             is_read = any(running.resource == reflector.resource for running in self.started)
             if is_read and self._granted_apart.get(reflector) != "patch":  # by a watch that took more rights
-                self._missing.remove(reflector)
-            elif self._is_served(reflector):
-                self._missing.remove(reflector)
+                self.missing.remove(reflector)
+                continue
+            resource, verb = reflector.resource, self._granted_apart.get(reflector)
+            try:
+                is_served = self._cluster.serves(resource) and (
+                    verb is None or self._cluster.may(verb, resource)
+                )
+            except ApiError as fault:
+                log.warning("cannot check whether a kind exists", kind=resource.path(), error=str(fault))
+                continue
+            if is_served:
+                self.missing.remove(reflector)
                 self.started.append(reflector)
                 reflector.start()
         self._looked = True
@@ -133,19 +137,11 @@ class OptionalWatches:
     def _poll(self) -> None:
         first = not self._looked
         self.look()
-        if not self._missing:
+        if not self.missing:
             self._poller.stop()
         elif first:
-            kinds = sorted(reflector.resource.path() for reflector in self._missing)
+            kinds = sorted(reflector.resource.path() for reflector in self.missing)
             log.info("this cluster lacks some kinds, which are not watched", kinds=kinds)
-
-    def _is_served(self, reflector: Reflector[Any]) -> bool:
-        resource, verb = reflector.resource, self._granted_apart.get(reflector)
-        try:
-            return self._cluster.serves(resource) and (verb is None or self._cluster.may(verb, resource))
-        except ApiError as fault:
-            log.warning("cannot check whether a kind exists", kind=resource.path(), error=str(fault))
-            return False
 
 
 class Feed:
@@ -220,22 +216,22 @@ class Feed:
         further = (job for row, job in zip(maker_kinds, makers, strict=True) if row.key not in WORKLOADS)
         read = (provisioning, *runtimes, *quotas.values(), *further)
         apart = dict.fromkeys(read, "watch") | dict.fromkeys(jobs, "patch")
-        self._optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
+        self.optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
         """The watches that are running or about to run."""
-        return (*self._needed, *self._optional.started)
+        return (*self._needed, *self.optional.started)
 
     def start(self) -> None:
         *others, pods = self._needed
         for reflector in others:
             reflector.start()
-        self._optional.start()
+        self.optional.start()
         Thread(target=self._start_after, args=[pods, others], name="feed", daemon=True).start()
 
     def _start_after(self, last: Reflector[Any], others: Sequence[Reflector[Any]]) -> None:
-        while not (all(reflector.synced for reflector in others) and self._optional.settled):
+        while not (all(reflector.synced for reflector in others) and self.optional.settled):
             if self._stopping.wait(_PATIENCE):
                 return
         self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
@@ -244,17 +240,12 @@ class Feed:
     def stop(self) -> None:
         """Stop all watches at once: without an API server, each takes its full patience."""
         self._stopping.set()
-        self._optional.halt()
+        self.optional.halt()
         for reflector in self.reflectors:
             reflector.halt()
         deadline = time.monotonic() + _FAREWELL
         for reflector in self.reflectors:
             reflector.stop(max(0.0, deadline - time.monotonic()))
-
-    @property
-    def missing(self) -> list[Reflector[Any]]:
-        """The watches of kinds that the cluster does not have."""
-        return self._optional.missing
 
     def synced(self) -> bool:
         return all(reflector.synced for reflector in self._needed)

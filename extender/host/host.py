@@ -92,6 +92,9 @@ class Host:
         self._leadership: LeaderElection | NoElection = NoElection()
         if configuration.leader_elect != "off":
             self._leadership = LeaderElection(cluster, lease.namespace, lease.name, socket.gethostname())
+        self._view: SchedulerView | None = None
+        if ports.view is not None:
+            self._view = SchedulerView(configuration, connection.endpoint, ports.view)
         self.ledger = self._new_ledger(auto_groups, job_kinds)
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
@@ -130,9 +133,6 @@ class Host:
         self._webhooks: Webhooks | None = None
         if configuration.webhook_certificates != "off":
             self._webhooks = Webhooks(configuration, connection, self.ledger, self._feed.synced)
-        self._view: SchedulerView | None = None
-        if ports.view is not None:
-            self._view = SchedulerView(configuration, connection.endpoint, ports.view)
         learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
 
     def _new_ledger(self, auto_groups: bool, job_kinds: Kinds) -> Ledger:
@@ -149,7 +149,7 @@ class Host:
             clock=time.monotonic,
             lock=RLock(),
             on_change=lambda: self._cycle.poke(),
-            on_shown=self._pass_changes_on if self._ports.view else None,
+            on_shown=self._view.pass_changes_on if self._view else None,
             wall_clock=time.time,
             jobs=JobRules(
                 configuration.manage_jobs,
@@ -158,10 +158,6 @@ class Host:
                 job_kinds,
             ),
         )
-
-    def _pass_changes_on(self) -> None:
-        if self._view:
-            self._view.pass_changes_on()
 
     def start(self) -> None:
         """Start to watch and decide."""

@@ -14,7 +14,6 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import DEFAULT_SCHEDULER, VIEW_KUBECONFIG
@@ -26,6 +25,7 @@ from extender.host.tls import CertificateFiles
 from extender.kube.admission import AdmissionApi
 from extender.kube.connection import Connection
 from extender.kube.endpoint import ApiEndpoint
+from extender.kube.writers import Poller
 from extender.telemetry import metrics
 from extender.view.pods import PodReader, PodRequests, readers_text
 from extender.view.relay import Handlers, StatusPatches
@@ -37,9 +37,6 @@ from extender.web.side import WebhookServer
 from extender.webhooks import rules
 from extender.webhooks.latest import Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
-
-if TYPE_CHECKING:
-    from extender.webhooks.certificate_rotation import CertificateRotation
 
 _SERVER = "http://kube-apiserver.muster/"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -150,7 +147,19 @@ class Webhooks:
     ) -> None:
         api = AdmissionApi(connection)
         self._identity = Identity("webhooks")
-        self._certificate = self._source(configuration, api)
+        self._certificate: Poller
+        if configuration.webhook_certificates == "files":
+            self._certificate = CertificateFiles(Path(configuration.webhook_folder), self._identity.use)
+        else:
+            from extender.webhooks.certificate_rotation import CertificateRotation  # slow to load
+
+            self._certificate = CertificateRotation(
+                api,
+                configuration.webhook_secret,
+                frozenset(configuration.webhook_names),
+                configuration.webhook_lifetime,
+                self._identity.use,
+            )
         schedulers = frozenset(configuration.scheduler_names)
         sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)
         latest, access = partial(Latest, ledger, sources), rules.AccessReviews(api)
@@ -176,18 +185,3 @@ class Webhooks:
     def checks(self) -> dict[str, Check]:
         """Checks for /readyz."""
         return {"webhook-certificate": self._identity.missing}
-
-    def _source(
-        self, configuration: Configuration, api: AdmissionApi
-    ) -> "CertificateFiles | CertificateRotation":
-        if configuration.webhook_certificates == "files":
-            return CertificateFiles(Path(configuration.webhook_folder), self._identity.use)
-        from extender.webhooks.certificate_rotation import CertificateRotation  # its library is slow to load
-
-        return CertificateRotation(
-            api,
-            configuration.webhook_secret,
-            frozenset(configuration.webhook_names),
-            configuration.webhook_lifetime,
-            self._identity.use,
-        )

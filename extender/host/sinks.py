@@ -5,7 +5,7 @@ They go to the ledger, and to the controllers that work with the objects themsel
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
@@ -22,12 +22,11 @@ from extender.kube.reflector import Removed, Sink
 T = TypeVar("T")
 
 
-class _Callbacks(Generic[T]):
+class _Callbacks(NamedTuple, Generic[T]):
     """Where the objects of one kind go."""
 
-    def __init__(self, upsert: Callable[[T], None], remove: Callable[[Removed], None]) -> None:
-        self.upsert = upsert
-        self.remove = remove
+    upsert: Callable[[T], None]
+    remove: Callable[[Removed], None]
 
 
 class Sinks:
@@ -127,13 +126,10 @@ class Sinks:
             self._auto_podgroups.forget_pod(record)
 
     def owners(self) -> Sink[Workload]:
-        return _Callbacks(self._set_owner, self._drop_owner)
-
-    def _set_owner(self, owner: Workload) -> None:
-        self._notice(self._ledger.intake.set_owner(owner))
-
-    def _drop_owner(self, gone: Removed) -> None:
-        self._ledger.intake.drop_owner(group_of_owner(gone.namespace, gone.uid))
+        return _Callbacks[Workload](
+            lambda owner: self._notice(self._ledger.intake.set_owner(owner)),
+            lambda gone: self._ledger.intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
+        )
 
     def makers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""
@@ -154,18 +150,18 @@ class Sinks:
         return _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
 
     def runtimes(self, kind: str) -> Sink[JobRuntime]:
-        return _Callbacks(partial(self._set_runtime, kind), partial(self._drop_runtime, kind))
+        intake = self._ledger.intake
 
-    def _set_runtime(self, kind: str, runtime: JobRuntime) -> None:
-        meta = runtime.metadata
-        for key in self._ledger.intake.set_runtime(
-            RuntimeName(kind, meta.namespace, meta.name), runtime.spec
-        ):
-            self._ledger.intake.read_job_again(key)
+        def upsert(runtime: JobRuntime) -> None:
+            meta = runtime.metadata
+            for key in intake.set_runtime(RuntimeName(kind, meta.namespace, meta.name), runtime.spec):
+                intake.read_job_again(key)
 
-    def _drop_runtime(self, kind: str, gone: Removed) -> None:
-        for key in self._ledger.intake.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
-            self._ledger.intake.read_job_again(key)
+        def remove(gone: Removed) -> None:
+            for key in intake.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
+                intake.read_job_again(key)
+
+        return _Callbacks(upsert, remove)
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
         known = self._ledger.intake.set_job(kind, job)

@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
 import structlog
@@ -36,7 +36,9 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
         last: list[Processor] = [
             structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("message"),
-            structlog.processors.JSONRenderer(serializer=_as_json),
+            structlog.processors.JSONRenderer(
+                serializer=lambda line, **_: msgspec.json.encode(line, enc_hook=str).decode()
+            ),
         ]
     else:
         plain = structlog.dev.plain_traceback
@@ -83,7 +85,3 @@ def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
         yield
     finally:
         reset_contextvars(**before)
-
-
-def _as_json(line: Any, **_: Any) -> str:
-    return msgspec.json.encode(line, enc_hook=str).decode()

@@ -13,7 +13,7 @@ from extender.api.workloads.pod_sets import annotation_paths
 from extender.sim.embedded import Embedded
 from extender.sim.files.manifests import load
 from extender.sim.session import Session
-from extender.sim.show.frames import NoView
+from extender.sim.show.frames import View
 from extender.sim.virtual.runner import SimulationOptions, simulate
 
 Json = dict[str, Any]
@@ -109,7 +109,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     manifests = load([written(tmp_path_factory.mktemp("run"), EXAMPLES)], create_namespaces=True)
     with Embedded(speed=1.0, seed=0) as cluster:
         cluster.make_nodes(NODES, *ROOM)
-        session = Session(cluster, NoView(), stays=False)
+        session = Session(cluster, View(), stays=False)
         session.create(manifests.objects)
         state = session.run([])
     for left in session.unasked:

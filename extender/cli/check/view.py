@@ -6,7 +6,6 @@ Where neither of the two uses it, there is nothing to say.
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 import yaml
 
@@ -64,20 +63,20 @@ def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
     listens = workload.setting("view_listen") != _OFF
     written = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
     try:
-        used = _kubeconfig_of_scheduler(site, workload)
+        used, made_in_pod = _kubeconfig_of_scheduler(site, workload)
     except Unread as fault:
         if listens:
             todo = f"See for yourself whether clientConnection.kubeconfig is {written}"
             yield Finding("view", UNKNOWN, f"{name}: {fault}", f"{todo}; {_PAGE}")
         return
-    if listens and used.path == written:
+    if listens and used == written:
         yield fine("view", f"{name}: its scheduler has the kubeconfig of the view, {written}")
     elif listens:
-        has = f"the kubeconfig {used.path}" if used.path else "no kubeconfig"
+        has = f"the kubeconfig {used}" if used else "no kubeconfig"
         message = f"{name}: its scheduler has {has}, so it reads around the view, whose own is {written}"
         yield wrong("view", message, f"Name that one in clientConnection.kubeconfig: {_SHIPPED}")
-    elif used.made_in_pod:
-        message = f"{name}: its scheduler has the kubeconfig {used.path}, and Muster writes none"
+    elif made_in_pod:
+        message = f"{name}: its scheduler has the kubeconfig {used}, and Muster writes none"
         todo = f"Set --view-listen and --view-folder; {_PAGE}. Or give it sidecar-gates.yaml."
         yield wrong("view", f"{message} (--view-listen=off)", todo)
 
@@ -110,15 +109,9 @@ class Unread(Exception):
     """Why the configuration is not known."""
 
 
-class UsedKubeconfig(NamedTuple):
-    """How the scheduler reaches the API server."""
-
-    path: str  # empty: by the pod's own ServiceAccount
-    made_in_pod: bool  # in a volume that begins empty, or in none
-
-
-def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> UsedKubeconfig:
-    """The one that its configuration names, else its flag. Raises Unread."""
+def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str, bool]:
+    """The one that its configuration names, else its flag; empty where it uses the pod's own ServiceAccount.
+    And whether it is made in the pod: in a volume that begins empty, or in none. Raises Unread."""
     containers = workload.spec.get("containers", ())
     container = next((found for found in containers if found["name"] == _PROGRAM), None)
     if container is None:
@@ -140,7 +133,7 @@ def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> UsedKubec
             first = str(fault).splitlines()[0]
             raise Unread(f"its scheduler's configuration cannot be read: {first}") from fault
     volume = workload.volume_at(container, str(PurePosixPath(path).parent)) if path else {}
-    return UsedKubeconfig(path, bool(path) and (not volume or "emptyDir" in volume))
+    return path, bool(path) and (not volume or "emptyDir" in volume)
 
 
 def _flag(container: Json, name: str) -> str:

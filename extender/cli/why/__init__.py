@@ -33,9 +33,9 @@ def why(target: Target, output: str, **flags: Any) -> None:
 
         found = answers(place, target)
     if output == "text":
-        from extender.cli.why.rendering import rendered, rendered_list
+        from extender.cli.why.rendering import joined, paragraphs, rendered_list
 
-        echo(rendered(found[0]) if len(found) == 1 else rendered_list(target, found))
+        echo(joined(*paragraphs(found[0])) if len(found) == 1 else rendered_list(target, found))
     else:
         import msgspec
 

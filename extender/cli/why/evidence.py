@@ -4,17 +4,17 @@ A submitter may read pods and PodGroups of a namespace; queues, namespaces and t
 What may not be read is noted, with what is missing for it, and the rest is shown all the same.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeVar
 
-from extender.api.objects.base import Meta, OwnerReference, condition
+from extender.api.objects.base import Meta, condition
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
 from extender.cli.check.findings import Installation
-from extender.cli.kinds import OwnerKind, kind_of_owner
+from extender.cli.kinds import OwnerKind
 from extender.cli.lookup import ListedObject, Right, i_may
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, own_queue
@@ -32,7 +32,6 @@ from extender.kube.resources import Resource
 
 T = TypeVar("T")
 
-_HIGHEST = 8  # owners above each other; references may form a circle
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
 _OTHER_GROUPS = {
@@ -158,9 +157,23 @@ class Evidence:
         latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")
 
-    def all_of(self, resource: Resource, kind: type[T]) -> list[T]:
-        """The objects of this namespace; none where they may not be read."""
-        return self._allowed(lambda: self._reader.list(resource, self.namespace, kind)) or []
+    # ---- owners of pods, in the kinds and versions that the cluster serves
+
+    def owners_of(self, kind: OwnerKind) -> Resource | None:
+        """None where the cluster does not serve its API group."""
+        version = self.served.get(kind.group)
+        return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
+
+    def all_owners(self, kind: OwnerKind) -> list[ListedObject]:
+        """Those of this namespace; none where they may not be read."""
+        resource = self.owners_of(kind)
+        if resource is None:
+            return []
+        return self._allowed(lambda: self._reader.list(resource, self.namespace, ListedObject)) or []
+
+    def find_owner(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
+        resource = self.owners_of(kind)
+        return self.find(resource, name, form) if resource else None
 
     # ---- groups and their queues
 
@@ -254,59 +267,3 @@ class Evidence:
             if note:
                 self.notes.append(note)
             return None
-
-
-class OwnerObjects:
-    """The owners of pods in one namespace, in the kinds and versions that the cluster serves."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self._evidence = evidence
-
-    def resource_of(self, kind: OwnerKind) -> Resource | None:
-        """None where the cluster does not serve its API group."""
-        version = self._evidence.served.get(kind.group)
-        return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
-
-    def all(self, kind: OwnerKind, form: type[T]) -> list[T]:
-        """None where they may not be read."""
-        resource = self.resource_of(kind)
-        return self._evidence.all_of(resource, form) if resource else []
-
-    def find(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
-        resource = self.resource_of(kind)
-        return self._evidence.find(resource, name, form) if resource else None
-
-
-class OwnerChain:
-    """What an object belongs to: its owners, their owners, and so on up to what a person made. A pod of a
-    Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor of Spark is its driver's.
-
-    Each kind of owner is listed once, and only if something belongs to one of it."""
-
-    def __init__(self, evidence: Evidence, objects: OwnerObjects) -> None:
-        self._evidence = evidence
-        self._objects = objects
-        self._listed: dict[OwnerKind, dict[str, Meta]] = {}  # by UID
-
-    def above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
-        """The nearest first."""
-        for owner in meta.owner_references or ():
-            yield owner
-            found = self._find(owner)
-            if found is not None and height < _HIGHEST:
-                yield from self.above(found, height + 1)
-
-    def _find(self, owner: OwnerReference) -> Meta | None:
-        if owner.kind == "Pod":
-            return self._pods.get(owner.uid)
-        kind = kind_of_owner(owner)
-        if kind is None:
-            return None
-        if kind not in self._listed:
-            found = self._objects.all(kind, ListedObject)
-            self._listed[kind] = {obj.metadata.uid: obj.metadata for obj in found}
-        return self._listed[kind].get(owner.uid)
-
-    @cached_property
-    def _pods(self) -> dict[str, Meta]:
-        return {pod.metadata.uid: pod.metadata for pod in self._evidence.pods or ()}

@@ -116,17 +116,16 @@ def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
 
 def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
     """The verdict, and the sentence about it."""
-    if members and not members.there and members.succeeded + members.failed:
-        return OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     verdict = _VERDICTS.get(group.course, UNSEEN) if group.scheduled else UNSEEN
+    have_ended = members is not None and members.succeeded + members.failed > 0
+    if members and have_ended and (verdict == OVER or not members.there):
+        return OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     if verdict == WAITING:
         says = sentence(group.reason)
     elif verdict == RUNNING and group.reason:
         says = f"It runs. Further members wait: {sentence(group.reason)}"
     elif verdict == STARTING and group.reason:
         says = f"It was admitted. {sentence(group.reason)}"
-    elif verdict == OVER and members and members.succeeded + members.failed:
-        says = f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     else:
         says = _PLAIN[verdict]
     # Of pods that start one by one, how many have, and what would have them start together.

@@ -11,6 +11,7 @@ enter a command only as names that an object may have.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from extender.api.keys import GROUP_ANNOTATION, MIN_MEMBER
@@ -144,26 +145,20 @@ def _edited(case: Case) -> Iterator[Offer]:
         right = right_to("patch", QUEUES, name=case.queue)
         yield Offer("correct the queue", f"kubectl edit {_QUEUE} {case.queue}", right)
     elif case.group and (job := _job(case)):
-        yield Offer("correct it", f"kubectl -n {case.namespace} edit {job.target}", job.right)
+        yield Offer("correct it", f"kubectl -n {case.namespace} edit {job[0]}", job[1])
     elif case.group and not case.group.maker:
         line = f"kubectl -n {case.namespace} edit {_GROUP} {case.group.name}"
         yield Offer("correct it", line, right_to("patch", POD_GROUPS, case.namespace))
 
 
-class _Job(NamedTuple):
-    """What Muster made a group for, as kubectl calls it."""
-
-    target: str
-    right: Right
-
-
-def _job(case: Case) -> _Job | None:
+def _job(case: Case) -> tuple[str, Right] | None:
+    """What Muster made a group for, as kubectl calls it, and the right to change it."""
     made = case.group.job if case.group else None
     row = job_row(made.api_version, made.kind) if made else None
     if made is None or row is None or not re.fullmatch(NAME, made.name):
         return None
     right = right_to("patch", resource_of(row), case.namespace, made.name)
-    return _Job(f"{row.plural}.{row.group} {made.name}", right)
+    return f"{row.plural}.{row.group} {made.name}", right
 
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
@@ -172,8 +167,9 @@ def _fewer_members(case: Case) -> Iterator[Offer]:
     if group and 0 < case.there < group.spec.min_member and not group.spec.min_task_member:
         pods = "the pod that is there" if case.there == 1 else f"the {case.there} pods that are there"
         if job := _job(case):
-            annotate = f"annotate --overwrite {job.target} {MIN_MEMBER}={case.there}"
-            yield Offer(f"start with {pods}", f"kubectl -n {case.namespace} {annotate}", job.right)
+            name, right = job
+            annotate = f"annotate --overwrite {name} {MIN_MEMBER}={case.there}"
+            yield Offer(f"start with {pods}", f"kubectl -n {case.namespace} {annotate}", right)
         yield from _changed_group(case, f"start with {pods}", {"minMember": case.there})
 
 
@@ -189,11 +185,6 @@ def _what_failed(case: Case) -> Iterator[Offer]:
         what = f"job describe {group.job_name}" if group.job_name else f"podgroup describe {group.name}"
         line = f"muster {what} -n {case.namespace}"
         yield Offer("see what failed", line, right_to("list", EVENTS, case.namespace))
-
-
-def _tried_again(case: Case) -> Iterator[Offer]:
-    yield from _what_failed(case)
-    yield from _resumed(case)
 
 
 def _scheduler_message(case: Case) -> Iterator[Offer]:
@@ -281,7 +272,7 @@ _OFFERS: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.NAMESPACE_NOT_ALLOWED: _namespace_labelled,
     Reason.QUEUE_STOPPED: _queue_resumed,
     Reason.HELD: _resumed,
-    Reason.START_TIMED_OUT: _tried_again,
+    Reason.START_TIMED_OUT: lambda case: chain(_what_failed(case), _resumed(case)),
     Reason.NOT_ENOUGH_MEMBERS: _fewer_members,
     Reason.NEVER_FITS: _higher_capability,
     Reason.QUEUE_CEILING: _higher_capability,

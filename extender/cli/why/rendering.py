@@ -36,10 +36,6 @@ _COLOURS = {
 }
 
 
-def rendered(answer: Explanation) -> str:
-    return joined(*paragraphs(answer))
-
-
 def joined(*parts: str) -> str:
     """Paragraphs as one text, those with nothing to say left out."""
     return "\n\n".join(filter(None, parts))

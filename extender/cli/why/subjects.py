@@ -40,10 +40,9 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
             return [explain_queue(evidence, fetch(place.reader, QUEUES, "", name, ObservedQueue))]
     kind = owner_kind(target.kind)
     assert kind is not None, "the command line lets no other through"
-    workloads = Workloads(evidence)
-    if found := workloads.explain(kind, name):
+    if found := Workloads(evidence).explain(kind, name):
         return found
-    resource = workloads.objects.resource_of(kind)
+    resource = evidence.owners_of(kind)
     if resource is None:
         raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
     fetch(place.reader, resource, namespace, name, object)

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from functools import cached_property
 
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE, KUEUE_QUEUE, LOCAL_QUEUE, QUEUE
-from extender.api.objects.base import Condition, Meta, Wire, condition
+from extender.api.objects.base import Condition, Meta, OwnerReference, Wire, condition
 from extender.api.objects.cluster import WorkloadSpec
 from extender.api.objects.pods import Pod
 from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed_jobs import ObservedJob, ObservedJobState, job_of_kind
-from extender.cli.why.evidence import Evidence, OwnerChain, OwnerObjects
+from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import EMPTY, OVER, SCHEDULERS, UNSEEN, WAITING, Explanation
 from extender.cli.why.groups import explain_group
 from extender.cli.why.offers import Offer, checking, offered
@@ -21,6 +22,7 @@ from extender.domain.model.ownership import controller_of, group_name
 from extender.kube.resources import EVENTS, POD_GROUPS
 from extender.terminal.text import many
 
+_HIGHEST = 8  # owners above each other; references may form a circle
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # types of conditions
 
 
@@ -39,15 +41,14 @@ class Workloads:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
-        self.objects = OwnerObjects(evidence)
-        self._chain = OwnerChain(evidence, self.objects)
+        self._listed: dict[OwnerKind, dict[str, Meta]] = {}  # owners of pods, by UID
         self._known: dict[str, frozenset[tuple[OwnerKind | None, str]]] = {}
 
     def explain(self, kind: OwnerKind, name: str) -> list[Explanation]:
         """An answer for each of its groups, and for pods without one; none where there is no such workload.
         A job that is suspended waits as a whole, whatever its last pods do. What has ended is left out while
         something of it has not."""
-        job = job_of_kind(self._evidence, self.objects, kind, name) if kind in job_kinds() else None
+        job = job_of_kind(self._evidence, kind, name) if kind in job_kinds() else None
         if job and (waiting := explain_job(self._evidence, job)):
             return [waiting]
         found: list[Explanation] = []
@@ -78,14 +79,36 @@ class Workloads:
 
     def _belongs(self, meta: Meta, kind: OwnerKind, name: str) -> bool:
         if meta.uid not in self._known:
-            owners = self._chain.above(meta)
+            owners = self._above(meta)
             self._known[meta.uid] = frozenset((kind_of_owner(owner), owner.name) for owner in owners)
         return (kind, name) in self._known[meta.uid]
 
+    def _above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
+        """Its owners, their owners, and so on up to what a person made, the nearest first. A pod of a
+        Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor of Spark is its driver's. Each
+        kind of owner is listed once, and only if something belongs to one of it."""
+        for owner in meta.owner_references or ():
+            yield owner
+            if owner.kind == "Pod":
+                found = self._pods.get(owner.uid)
+            elif kind := kind_of_owner(owner):
+                if kind not in self._listed:
+                    every = self._evidence.all_owners(kind)
+                    self._listed[kind] = {obj.metadata.uid: obj.metadata for obj in every}
+                found = self._listed[kind].get(owner.uid)
+            else:
+                found = None
+            if found is not None and height < _HIGHEST:
+                yield from self._above(found, height + 1)
+
+    @cached_property
+    def _pods(self) -> dict[str, Meta]:
+        return {pod.metadata.uid: pod.metadata for pod in self._evidence.pods or ()}
+
     def _without_pods(self, kind: OwnerKind, name: str) -> list[Explanation]:
         """As far as pods may be read."""
-        resource = self.objects.resource_of(kind)
-        found = self.objects.find(kind, name, ObservedWorkload)
+        resource = self._evidence.owners_of(kind)
+        found = self._evidence.find_owner(kind, name, ObservedWorkload)
         if not found or not resource:
             return []
         meta, spec, offers = found.metadata, found.spec, []

@@ -83,7 +83,11 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     """`look`: a page of Muster's debug port by its name; None while it does not answer."""
     pods = [typed(pod, Pod) for pod in objects.pods]
     groups = {key_of(group.metadata): group for group in (typed(obj, PodGroup) for obj in objects.groups)}
-    members = _by_group(pods, groups)
+    members: dict[str, list[Pod]] = {}  # by group; by the empty key those of none
+    for pod in pods:
+        key = _group_of(pod)
+        counts = key in groups and pod.spec.scheduler_name in EXTENDED
+        members.setdefault(key if counts else "", []).append(pod)
     known = Known(
         {group["podGroup"]: group for group in look("podgroups") or ()},
         groups.keys(),
@@ -113,16 +117,6 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     holding = [gang for gang in gangs if gang.state in ("runs", "starts")]
     in_line = {queue["name"]: queue.get("waiting", 0) for queue in shares}
     return ClusterState(report, gangs, loose, holding, in_line)
-
-
-def _by_group(pods: Iterable[Pod], groups: Collection[str]) -> dict[str, list[Pod]]:
-    """Pods by the group that they are members of; by the empty key those of none."""
-    found: dict[str, list[Pod]] = {}
-    for pod in pods:
-        key = _group_of(pod)
-        counts = key in groups and pod.spec.scheduler_name in EXTENDED
-        found.setdefault(key if counts else "", []).append(pod)
-    return found
 
 
 def _group_of(pod: Pod) -> str:

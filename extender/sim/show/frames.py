@@ -7,14 +7,14 @@ rest is counted.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.gangs import Gang, LoosePod
+from extender.sim.show.gangs import LoosePod
 from extender.sim.show.sentences import ShownTransition, TransitionLog, alike, pods_sentence
 from extender.sim.show.tables import (
     Canvas,
@@ -100,17 +100,13 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
     gangs = sorted(gangs, key=lambda gang: tuple(_VERBS).index(gang.state))
     shown = max(room - 2, 0)  # a heading above, and the others below
     rows = rows_of(gangs[:shown], moment.cluster, moment.log, moment.second, canvas)
-    return [*brief_table(rows, canvas), Text(_others(gangs[shown:]), "dim")]
-
-
-def _others(gangs: Iterable[Gang]) -> str:
-    """`and 37 more wait`, or `and 37 more: 30 wait, 7 run`."""
-    counted = Counter(gang.state for gang in gangs)
-    if len(counted) == 1:
-        ((state, count),) = counted.items()
-        return f"and {count} more {_VERBS[state]}"
-    parts = ", ".join(f"{count} {_VERBS[state]}" for state, count in counted.items())
-    return f"and {counted.total()} more: {parts}"
+    counted = Counter(gang.state for gang in gangs[shown:])
+    parts = [f"{count} {_VERBS[state]}" for state, count in counted.items()]
+    if len(counted) == 1:  # `and 37 more wait`, or `and 37 more: 30 wait, 7 run`
+        others = f"and {counted.total()} more {_VERBS[next(iter(counted))]}"
+    else:
+        others = f"and {counted.total()} more: {', '.join(parts)}"
+    return [*brief_table(rows, canvas), Text(others, "dim")]
 
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
@@ -143,14 +139,8 @@ def _when(transition: ShownTransition) -> str:
 # ---- where it is shown
 
 
-class View(Protocol):
-    def begin(self, head: Sequence[str]) -> None: ...
-    def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None: ...
-    def end(self, lines: Sequence[str]) -> None: ...
-
-
-class NoView:
-    """Shows nothing: for `-o json`."""
+class View:
+    """This one shows nothing: for `-o json`."""
 
     def begin(self, head: Sequence[str]) -> None:
         pass
@@ -162,7 +152,7 @@ class NoView:
         pass
 
 
-class LogView:
+class LogView(View):
     """A line for every transition, as it happens."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -185,7 +175,7 @@ class LogView:
         self._stream.flush()
 
 
-class LiveView:
+class LiveView(View):
     """One frame of a terminal, rewritten in place where it differs from the one before."""
 
     def __init__(self, stream: TextIO) -> None:

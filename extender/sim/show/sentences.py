@@ -128,7 +128,16 @@ class TransitionLog:
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Note what is new; returns it."""
-        new = [*self._of_gangs(cluster, second), *self._of_pods(cluster.loose, second)]
+        new, turned = list(self._of_gangs(cluster, second)), []
+        for pod in cluster.loose:
+            state = (pod.state, pod.why.reason)
+            if pod.state != "pending" and self._pods.get(pod.key) != state:
+                self._pods[pod.key] = state
+                turned.append(pod)
+        for together in alike(turned):
+            text = pods_sentence(together)
+            brief = text.partition(".")[0] if together[0].state == "waits" else text
+            new.append(ShownTransition(second, listed([pod.key for pod in together], 3), text, brief))
         self.transitions += new
         return new
 
@@ -153,19 +162,6 @@ class TransitionLog:
                 text = state_sentence(gang, cluster)
                 brief = f"waits: {gang.summary.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)
-
-    def _of_pods(self, pods: Sequence[LoosePod], second: float) -> Iterator[ShownTransition]:
-        """Pods that do the same for the same reason are one transition."""
-        turned = []
-        for pod in pods:
-            state = (pod.state, pod.why.reason)
-            if pod.state != "pending" and self._pods.get(pod.key) != state:
-                self._pods[pod.key] = state
-                turned.append(pod)
-        for together in alike(turned):
-            text = pods_sentence(together)
-            brief = text.partition(".")[0] if together[0].state == "waits" else text
-            yield ShownTransition(second, listed([pod.key for pod in together], 3), text, brief)
 
 
 def alike(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:

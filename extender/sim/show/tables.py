@@ -157,7 +157,9 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
     """A line for each; what does not fit is cut: first the numbers of the reasons, then the names."""
     table = _table(canvas, "ellipsis" if canvas.unicode else "crop")
     codes = max(map(len, (_TITLES[-1], *map(_code, rows))))
-    room = _room_left(rows, canvas) - codes
+    cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
+    _, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
+    room = canvas.width - sum(widths) - _GAP * (len(widths) + 1) - codes
     longest = max((len(row.gang.title) for row in rows), default=0)
     detailed = canvas.wide and codes + room - longest >= _SHORTEST_DETAIL
     for row in rows:
@@ -165,8 +167,12 @@ def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
         why = _code(row)
         if detailed and why:  # the code and the numbers, without what the code means
             why = ": ".join(filter(None, (why, row.gang.hint or row.gang.detail)))
-        cells = (canvas.shortened(name, max(room, _SHORTEST_NAME)), *others)
-        table.add_row(*map(Text, cells), Text(why, no_wrap=True), style=_STYLES[row.gang.state])
+        table.add_row(
+            Text(canvas.shortened(name, max(room, _SHORTEST_NAME))),
+            *map(Text, others),
+            Text(why, no_wrap=True),
+            style=_STYLES[row.gang.state],
+        )
     return _as_lines(table, canvas)
 
 
@@ -181,13 +187,6 @@ def _cells(row: GangRow, canvas: Canvas) -> list[str]:
     cells = (gang.title, queue, gang.state, row.pods, row.waited, row.position)
     titled = zip(_TITLES, cells, strict=False)
     return [cell for title, cell in titled if canvas.roomy or title in _INDISPENSABLE]
-
-
-def _room_left(rows: Iterable[GangRow], canvas: Canvas) -> int:
-    """Columns that the others leave for the names of gangs and for the reasons."""
-    cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
-    _, *others = (max(map(len, column)) for column in zip(*cells, strict=True))
-    return canvas.width - sum(others) - _GAP * len(others) - _GAP
 
 
 def _code(row: GangRow) -> str:
