@@ -5,15 +5,16 @@ room, as high as what they hold of it; of very many only the sums by queue are d
 Marks show reservations and evictions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
 from extender.api.durations import two_units
 from extender.domain.model.resources import PODS, show
 from extender.sim.virtual import svg
-from extender.sim.virtual.bars import Bar, Change, Piece, Scene, averages, bars, pack
+from extender.sim.virtual.bars import Change, Piece, Scene, averages, bars, pack
 from extender.sim.virtual.measurements import GroupTimeline
 from extender.sim.virtual.runner import Result
 from extender.sim.virtual.svg import WIDTH, Panel
@@ -52,93 +53,85 @@ def chart(result: Result) -> str:
         colours={queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)},
     )
     few = len(scene.timelines) <= _MOST_ROWS
-    parts = [*_rows(scene)] if few else [*_room(scene)]
-    height = _top(scene) + _AXIS + (len(scene.timelines) * ROW if few else _ROOM + _GAP + _WAITING)
+    legend, top = _legend(scene)
+    height = top + _AXIS + (len(scene.timelines) * ROW if few else _ROOM + _GAP + _WAITING)
     title = f"{many(report.groups, 'gang')} of {many(report.pods, 'pod')} on {many(report.nodes, 'node')}"
-    drawn = [svg.box(0, 0, WIDTH, height, "paper"), svg.text(_MARGIN, 24, title, "head")]
-    for entry in _legend(scene):
-        drawn.append(svg.box(entry.x, 36 + entry.row * _LINE, 12, 12, entry.colour))
-        drawn.append(svg.text(entry.x + 17, 46 + entry.row * _LINE, entry.queue))
-    return svg.document(WIDTH, height, title, [*drawn, *parts])
+    paper = [svg.box(0, 0, WIDTH, height, "paper"), svg.text(_MARGIN, 24, title, "head")]
+    parts = _rows(scene, top) if few else _room(scene, top)
+    return svg.document(WIDTH, height, title, [*paper, *legend, *parts])
 
 
-class LegendEntry(NamedTuple):
-    queue: str
-    colour: str
-    x: float
-    row: int
-
-
-def _legend(scene: Scene) -> list[LegendEntry]:
-    """The queues next to each other, in as many rows as they take, and what is marked."""
-    entries: list[LegendEntry] = []
-    x, row = _MARGIN, 0
-    reserved = any(timeline.reserved for timeline in scene.timelines)
-    evicted = any(timeline.reclaimed for timeline in scene.timelines)
-    marked = {
-        **({"nodes reserved": RESERVED} if reserved else {}),
-        **({"evicted for others": EVICTED} if evicted else {}),
-    }
-    for queue, colour in {**scene.colours, **marked}.items():
-        width = 17 + len(queue) * _LEGEND_LETTER
+def _legend(scene: Scene) -> tuple[list[str], float]:
+    """The queues next to each other, in as many rows as they take, and what is marked; and where the large
+    panel begins, below."""
+    marked = {}
+    if any(timeline.reserved for timeline in scene.timelines):
+        marked["nodes reserved"] = RESERVED
+    if any(timeline.reclaimed for timeline in scene.timelines):
+        marked["evicted for others"] = EVICTED
+    drawn: list[str] = []
+    x, low = _MARGIN, 0.0
+    for name, colour in {**scene.colours, **marked}.items():
+        width = 17 + len(name) * _LEGEND_LETTER
         if x > _MARGIN and x + width > WIDTH:
-            x, row = _MARGIN, row + 1
-        entries.append(LegendEntry(queue, colour, x, row))
+            x, low = _MARGIN, low + _LINE
+        drawn += [svg.box(x, 36 + low, 12, 12, colour), svg.text(x + 17, 46 + low, name)]
         x += width + 18
-    return entries
+    return drawn, _TOP + low
 
 
-def _top(scene: Scene) -> float:
-    """Where the large panel begins: below the legend."""
-    return _TOP + _LINE * max((entry.row for entry in _legend(scene)), default=0)
-
-
-def _rows(scene: Scene) -> Iterator[str]:
+def _rows(scene: Scene, top: float) -> Iterator[str]:
     """A row for each group: its name, the time that it waited, its members' time."""
     height = len(scene.timelines) * ROW
-    panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, _top(scene), height, 1.0)
+    panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
-    yield from panel.moments(panel.top)
-    place = {timeline.key: panel.top + index * ROW for index, timeline in enumerate(scene.timelines)}
+    yield from panel.moments(top)
+    place = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
     for timeline in scene.timelines:
-        top, name = place[timeline.key], timeline.name.removeprefix("default/")
+        y, name = place[timeline.key], timeline.name.removeprefix("default/")
         short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-        yield svg.text(panel.left - 6, top + 15, short, "", "end")
+        yield svg.text(panel.left - 6, y + 15, short, "", "end")
         if timeline.came is not None:
             until = scene.end if timeline.started is None else timeline.started
             x = panel.x(timeline.came)
-            yield svg.box(x, top + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
+            yield svg.box(x, y + 9, panel.x(until) - x, 4, "wait", tooltip(timeline))
     for bar in scene.bars:
-        top, x = place[bar.timeline.key], panel.x(bar.start)
+        y, x = place[bar.timeline.key], panel.x(bar.start)
         width, label = panel.x(bar.end) - x, f"{bar.members} pod{'s' if bar.members > 1 else ''}"
-        yield svg.box(x, top + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
+        yield svg.box(x, y + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
         if width > len(label) * _LETTER + 8:
-            yield svg.text(x + 5, top + 15, label, "inside")
+            yield svg.text(x + 5, y + 15, label, "inside")
     for timeline in scene.timelines:
         yield from marks(panel, timeline, place[timeline.key] + 1, ROW - 2)
 
 
-def _room(scene: Scene) -> Iterator[str]:
-    panel = Panel(scene.begin, scene.end, _LEFT, _top(scene), _ROOM, scene.most)
+def _room(scene: Scene, top: float) -> Iterator[str]:
+    panel = Panel(scene.begin, scene.end, _LEFT, top, _ROOM, scene.most)
     waiting = (change for timeline in scene.timelines for change in _waiting(timeline))
     most_waiting = max(float(np.max(averages(waiting, scene.begin, scene.end, _COLUMNS))), 1.0)
     below = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, most_waiting)
     of_cluster = f"{scene.resource} of the cluster"
     if len(scene.bars) <= _MOST_BARS:
         yield from panel.frame(f"{of_cluster}: each bar is a gang, as high as what it holds")
-        yield from room(panel, scene, list(pack(scene.bars, scene.most)))
+        yield from _packed(panel, scene)
     else:
         yield from panel.frame(f"{of_cluster}: what the gangs of each queue hold")
-        held: dict[str, list[Bar]] = {}
+        held = defaultdict[str, list[Change]](list)
         for bar in scene.bars:
-            held.setdefault(bar.timeline.key, []).append(bar)
-        yield from areas(panel, scene, lambda timeline: _holding(held.get(timeline.key, ())))
-    yield from all_marks(panel, scene, panel.bottom + 2)
+            held[bar.timeline.key] += [(bar.start, float(bar.amount)), (bar.end, -float(bar.amount))]
+        yield from areas(panel, scene, lambda timeline: held[timeline.key])
+    # the marks of all groups in one strip, as one shape for each kind, since they may be many
+    reserved = [span for timeline in scene.timelines for span in timeline.reserved]
+    evicted = {moment for timeline in scene.timelines for moment in timeline.reclaimed}
+    lengths = ((panel.x(begin), panel.x(end) - panel.x(begin)) for begin, end in reserved)
+    strip = panel.bottom + 2
+    yield svg.boxes(RESERVED, ((x, strip, width, 5) for x, width in lengths))
+    yield svg.boxes(EVICTED, ((panel.x(moment) - 0.5, strip + 6, 1, 5) for moment in sorted(evicted)))
     yield from panel.scale(lambda amount: show(scene.resource, amount))
     yield from below.frame("gangs that wait")
     yield from areas(below, scene, _waiting)
     yield from below.scale(lambda amount: f"{amount:,.0f}")
-    yield from below.moments(panel.top)
+    yield from below.moments(top)
 
 
 def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
@@ -148,65 +141,43 @@ def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
         yield timeline.started, -1.0
 
 
-def _holding(held: Iterable[Bar]) -> Iterable[Change]:
-    for bar in held:
-        yield bar.start, float(bar.amount)
-        yield bar.end, -float(bar.amount)
-
-
 def marks(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
     """While nodes were reserved for a group, and when members of it were evicted for others."""
-    for span in timeline.reserved:
-        x = panel.x(span.begin)
-        title = f"{timeline.name}: nodes were reserved for {two_units(span.end - span.begin)}"
-        yield svg.box(x, top, panel.x(span.end) - x, height / 2, RESERVED, title)
+    for begin, end in timeline.reserved:
+        title = f"{timeline.name}: nodes were reserved for {two_units(end - begin)}"
+        yield svg.box(panel.x(begin), top, panel.x(end) - panel.x(begin), height / 2, RESERVED, title)
     for moment, members in timeline.reclaimed.items():
         title = f"{timeline.name}: {many(members, 'pod')} evicted for others"
         yield svg.box(panel.x(moment) - 1.5, top, 3, height, EVICTED, title)
 
 
-def all_marks(panel: Panel, scene: Scene, top: float) -> Iterator[str]:
-    """Those of all groups in one strip, as one shape for each kind, since they may be many."""
-    reserved = [span for timeline in scene.timelines for span in timeline.reserved]
-    evicted = {moment for timeline in scene.timelines for moment in timeline.reclaimed}
-    lengths = ((panel.x(span.begin), panel.x(span.end) - panel.x(span.begin)) for span in reserved)
-    yield svg.boxes(RESERVED, ((x, top, width, 5) for x, width in lengths))
-    yield svg.boxes(EVICTED, ((panel.x(moment) - 0.5, top + 6, 1, 5) for moment in sorted(evicted)))
-
-
-def room(panel: Panel, scene: Scene, pieces: Sequence[Piece]) -> Iterator[str]:
+def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
     """Bars packed into the room; when there are many they are one shape for each queue, and say nothing."""
+    pieces = [*pack(scene.bars, scene.most)]
     if len(pieces) <= _MOST_TITLES:
         for piece in pieces:
-            yield svg.box(
-                *_place(panel, piece), scene.colour(piece.bar.timeline), tooltip(piece.bar.timeline)
-            )
+            timeline = piece.bar.timeline
+            yield svg.box(*_place(panel, piece), scene.colour(timeline), tooltip(timeline))
         return
-    by_colour: dict[str, list[Piece]] = {}
+    by_colour = defaultdict[str, list[tuple[float, float, float, float]]](list)
     for piece in pieces:
-        by_colour.setdefault(scene.colour(piece.bar.timeline), []).append(piece)
-    for colour, of_colour in by_colour.items():
-        yield svg.boxes(colour, (_place(panel, piece) for piece in of_colour))
+        by_colour[scene.colour(piece.bar.timeline)].append(_place(panel, piece))
+    yield from (svg.boxes(colour, places) for colour, places in by_colour.items())
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
-    x, y = panel.x(piece.bar.start), panel.y(piece.high)
-    return x, y, _trimmed(panel.x(piece.bar.end) - x), _trimmed(panel.y(piece.low) - y)
-
-
-def _trimmed(size: float) -> float:
     """A little smaller than it is, which separates neighbours, unless that leaves too little."""
-    return size - 0.5 if size > 2 else size
+    x, y = panel.x(piece.bar.start), panel.y(piece.high)
+    width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
+    return x, y, width - 0.5 * (width > 2), height - 0.5 * (height > 2)
 
 
 def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
     """A sum of each queue's groups over time, one on top of the other."""
     bottom = np.zeros(_COLUMNS)
     for queue, colour in scene.colours.items():
-        of_queue = (
-            change for timeline in scene.timelines if timeline.queue == queue for change in changes(timeline)
-        )
-        top = bottom + averages(of_queue, panel.begin, panel.end, _COLUMNS)
+        of_queue = (timeline for timeline in scene.timelines if timeline.queue == queue)
+        top = bottom + averages(chain.from_iterable(map(changes, of_queue)), panel.begin, panel.end, _COLUMNS)
         lines = [[panel.y(min(amount, panel.most)) for amount in sums] for sums in (top, bottom)]
         yield svg.steps(colour, panel.left, panel.width / _COLUMNS, lines[0], lines[1])
         bottom = top
@@ -214,11 +185,8 @@ def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:
 
 def tooltip(timeline: GroupTimeline) -> str:
     """A group in one line."""
-    parts = [f"{timeline.name} ({timeline.queue}, {many(timeline.present, 'pod')})"]
-    if timeline.wait is None:
-        parts.append("never started")
-    else:
-        parts.append(f"waited {two_units(timeline.wait)}")
+    waited = "never started" if timeline.wait is None else f"waited {two_units(timeline.wait)}"
+    parts = [f"{timeline.name} ({timeline.queue}, {many(timeline.present, 'pod')})", waited]
     if timeline.started is not None and timeline.over is not None:
         parts.append(f"ran {two_units(timeline.over - timeline.started)}")
     return ", ".join(parts)

@@ -84,15 +84,6 @@ class VirtualCluster:
                 self.ledger.intake.set_group(replace(job.unit.group, spec=spec))
         return found
 
-    def _forget_jobs(self) -> None:
-        """From when all its pods run, a job is a gang like others: what is evicted of it comes again."""
-        for key, job in [*self._started.items()]:
-            there = [self._pods[uid] for uid in self._present.get(key, ()) if uid in self._pods]
-            if there and all(pod.spec.node_name for pod in there):
-                del self._started[key]
-                meta = job.waiting.metadata
-                self.ledger.intake.drop_job(meta.namespace, meta.uid)
-
     def add(self, pod: Pod) -> PodRecord:
         """A pod comes; one that names a node runs there."""
         if pod.spec.node_name:
@@ -137,10 +128,18 @@ class VirtualCluster:
             for uid in [uid for decision in decisions.groups.values() for uid in decision.undo]:
                 out.append(self.end(uid, FAILED))  # of a start that failed finally; nothing creates it again
                 self.ledger.pods.drop(uid)
-            out += [self._take_away(uid) for uid in decisions.evictions]
+            for uid in decisions.evictions:  # room reclaimed for others; its controller creates the pod again
+                if (pod := self._pods.pop(uid, None)) is not None:
+                    out.append(self._record(uid))
+                    self._present[key_of_group(pod)].remove(uid)
+                    self.ledger.pods.drop(uid)
             gone = [record for record in out if record is not None]
             taken = self._take()
-            self._forget_jobs()
+            for key, job in [*self._started.items()]:  # a gang like others once all its pods run
+                there = [self._pods[uid] for uid in self._present.get(key, ()) if uid in self._pods]
+                if there and all(pod.spec.node_name for pod in there):
+                    del self._started[key]
+                    self.ledger.intake.drop_job(job.waiting.metadata.namespace, job.waiting.metadata.uid)
             bound, evicted, due = bound + taken, evicted + gone, bool(taken or gone)
         self._seen = self.ledger.version
         return bound, evicted
@@ -160,12 +159,3 @@ class VirtualCluster:
                 self.ledger.pods.set(pod)
                 taken.append(claim)
         return taken
-
-    def _take_away(self, uid: Uid) -> PodRecord | None:
-        """A pod whose room is reclaimed for others; its controller creates it again."""
-        if (pod := self._pods.pop(uid, None)) is None:
-            return None
-        record = self._record(uid)
-        self._present[key_of_group(pod)].remove(uid)
-        self.ledger.pods.drop(uid)
-        return record

@@ -8,6 +8,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -15,25 +16,20 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, ROOT_QUEUE
-from extender.api.objects.cluster import (
-    Namespace,
-    Node,
-    PriorityClass,
-    Workload,
-)
+from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by
-from extender.api.workloads.shape import KindName, WorkloadRow, at, with_spec
+from extender.api.workloads.shape import KindName, at, with_spec
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.quota_steps import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import Json, ResourceKind
@@ -110,20 +106,17 @@ def waiting_jobs(creation: Creation, service: Service, queues: QueuesOfJobs) -> 
                 notes = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
                 made = unit(record, queue, record.size(queues.defaults_of(record)).members)
                 creation.add({**made, "metadata": {**made["metadata"], "annotations": notes}}, where)
-                for child in _children(whole, row, record) if not record.fault else ():
-                    creation.add(child, where)
+                if not record.fault:
+                    grouped = with_spec(whole, **row.annotate(whole, GROUP_ANNOTATION, record.unit))
+                    paths = annotation_paths(row, grouped)
+                    operations = job_suspension.unsuspend(grouped, row, paths, record.unit, stamp(0))
+                    for child in children_of(json_patched(grouped, operations), lambda _: None):
+                        creation.add(child, where)
                 name = runtime_named_by(row, obj)
                 found = find(name) if name else None
                 yield WaitingJob(obj, record.group, (name, found["spec"]) if name and found else None)
         except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
             creation.faults.append(f"{where}: its pods are not known: {fault}")
-
-
-def _children(whole: Json, row: WorkloadRow, record: JobRecord) -> Iterator[Json]:
-    whole = with_spec(whole, **row.annotate(whole, GROUP_ANNOTATION, record.unit))
-    paths = annotation_paths(row, whole)
-    operations = job_suspension.unsuspend(whole, row, paths, record.unit, stamp(0))
-    return children_of(json_patched(whole, operations), lambda _: None)
 
 
 def not_played(creation: Creation) -> Iterator[str]:
@@ -173,15 +166,20 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
             creation.faults.append(f"{where}: {fault}")
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
-    coming = {each.key: each for each in map(_coming, made[_name(kinds.POD_GROUPS)])}
+    coming: dict[GroupKey, GroupArrival] = {}
+    for unit_made in made[_name(kinds.POD_GROUPS)]:
+        group, second = msgspec.convert(unit_made.object, PodGroup), unit_made.at or 0.0
+        dated = replace(group.metadata, creation_timestamp=stamp(second))
+        arrival = GroupArrival(second, replace(group, metadata=dated))
+        coming[arrival.key] = arrival
     members: defaultdict[GroupKey, list[PodArrival]] = defaultdict(list)
     for pod in made[_name(kinds.PODS)]:
         member = _member(pod, coming, run_seconds)
         members[key_of_group(member.pod)].append(member)
-    arriving = [
+    arriving = tuple(
         JobArrival(job.object, coming.pop(job.key), tuple(members.pop(job.key, ())), job.runtime)
         for job in jobs
-    ]
+    )
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
         queues=_all(made[_name(kinds.QUEUES)], Queue),
@@ -198,7 +196,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         ),
         groups=tuple(coming.values()),
         members=tuple(chain.from_iterable(members.values())),
-        jobs=tuple(arriving),
+        jobs=arriving,
         unasked=tuple(left),
         notes=(*manifests.notes, *quotas.notes, *(each.note for each in left), *not_played(creation)),
     )
@@ -212,18 +210,10 @@ def _arrival(obj: Json) -> float | None:
     text = (obj["metadata"].get("annotations") or {}).get(ARRIVAL)
     if text is None:
         return None
-    try:
-        at = float(text)
-    except ValueError:
-        at = math.nan
-    if not 0 <= at < math.inf:
-        raise ValueError(f"metadata.annotations[{ARRIVAL}]: got {text!r}; allowed are seconds, 0 or more")
-    return at
-
-
-def _coming(made: Made) -> GroupArrival:
-    group, at = msgspec.convert(made.object, PodGroup), made.at or 0.0
-    return GroupArrival(at, replace(group, metadata=replace(group.metadata, creation_timestamp=stamp(at))))
+    with suppress(ValueError):
+        if 0 <= (at := float(text)) < math.inf:
+            return at
+    raise ValueError(f"metadata.annotations[{ARRIVAL}]: got {text!r}; allowed are seconds, 0 or more")
 
 
 def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:

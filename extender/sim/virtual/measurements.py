@@ -68,11 +68,6 @@ class MemberRun(NamedTuple):
     shape: Shape
 
 
-class Span(NamedTuple):
-    begin: float
-    end: float
-
-
 class GroupTimeline(msgspec.Struct):
     """`came`: its needed members were there; `started`: they ran; `over`: all of it had ended."""
 
@@ -88,7 +83,7 @@ class GroupTimeline(msgspec.Struct):
     ended: int = 0
     runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
     reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # members, by moment: they come again
-    reserved: list[Span] = msgspec.field(default_factory=list)  # when nodes were reserved for it
+    reserved: list[tuple[float, float]] = msgspec.field(default_factory=list)  # when nodes were, from and to
 
     @property
     def unstarted(self) -> int:
@@ -219,7 +214,7 @@ class Measurements(Observer):
         if any(queue.reservation for queue in decisions.queues.values()):
             holders = {key for key, group in decisions.groups.items() if group.reservation}
         for key in self._reserved.keys() - holders:
-            self.timelines[key].reserved.append(Span(self._reserved.pop(key), now))
+            self.timelines[key].reserved.append((self._reserved.pop(key), now))
         for key in holders - self._reserved.keys():
             self._reserved[key] = now
         for timeline in self._nowhere:

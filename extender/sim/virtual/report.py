@@ -1,8 +1,10 @@
 """What a simulation comes to: makespan, waits, utilisation, and how fair it was, by queue."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from statistics import mean, median
+from typing import Any
 
 import msgspec
 
@@ -102,24 +104,40 @@ class SimulationReport(Part, frozen=True):
 def report(
     measured: Measurements, nodes: int, decisions: int, end: float, unasked: Sequence[Unasked] = ()
 ) -> SimulationReport:
-    timelines = list(measured.timelines.values())
-    used = {timeline.queue for timeline in timelines}
+    timelines, queues = list(measured.timelines.values()), measured.decisions.queues
+    by_queue, by_size = (
+        defaultdict[str, list[GroupTimeline]](list),
+        defaultdict[int, list[GroupTimeline]](list),
+    )
+    for timeline in timelines:
+        by_queue[timeline.queue].append(timeline)
+        by_size[(max(timeline.present, 1).bit_length() - 1) // 2].append(timeline)
+    top = [sums.allocated for name, sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
     return SimulationReport(
         makespan=_rounded(end - (measured.first or 0.0)),
         nodes=nodes,
         pods=sum(timeline.present for timeline in timelines),
-        groups=len(timelines),
-        started=_started(timelines),
-        done=_done(timelines),
         decisions=decisions,
         outsiders=measured.outsiders,
-        waits=_waits(timelines),
-        utilisation=_utilisation(measured),
+        **_counts(timelines),
+        utilisation=_parts(measured, *top),
         fairness=[LevelReport(level, _rounded(mean)) for level, mean in measured.fairness.means().items()],
         evictions=sum(timeline.reclaimed.total() for timeline in timelines),
         reservations=sum(bool(timeline.reserved) for timeline in timelines),
-        sizes=_sizes(timelines),
-        queues=[_queue(measured, name) for name in sorted(measured.decisions.queues) if name in used],
+        sizes=[  # in classes, each four times as large as the one before; empty ones are left out
+            SizeReport(f"{4**size}-{4 ** (size + 1) - 1}", **_counts(by_size[size]))
+            for size in sorted(by_size)
+        ],
+        queues=[
+            QueueReport(
+                name=name,
+                weight=queues[name].weight,
+                **_counts(by_queue[name]),
+                allocated=_parts(measured, measured.sums[name].allocated),
+                deserved=_parts(measured, measured.sums[name].deserved),
+            )
+            for name in sorted(queues.keys() & by_queue.keys())
+        ],
         never_started=[
             *(_unstarted(measured, timeline) for timeline in timelines if timeline.unstarted),
             *(Unstarted(job.title, "", NOT_ASKED, job.missing) for job in unasked if job.suspended),
@@ -127,71 +145,25 @@ def report(
     )
 
 
-def _sizes(timelines: Sequence[GroupTimeline]) -> list[SizeReport]:
-    """In classes, each four times as large as the one before; empty ones are left out."""
-    by_size: dict[int, list[GroupTimeline]] = {}
-    for timeline in timelines:
-        by_size.setdefault((max(timeline.present, 1).bit_length() - 1) // 2, []).append(timeline)
-    return [
-        SizeReport(
-            pods=f"{4**size}-{4 ** (size + 1) - 1}",
-            groups=len(of_size),
-            started=_started(of_size),
-            done=_done(of_size),
-            waits=_waits(of_size),
-        )
-        for size, of_size in sorted(by_size.items())
-    ]
-
-
-def _queue(measured: Measurements, name: str) -> QueueReport:
-    timelines = [timeline for timeline in measured.timelines.values() if timeline.queue == name]
-    sums, resources = measured.sums[name], _resources(measured)
-    return QueueReport(
-        name=name,
-        weight=measured.decisions.queues[name].weight,
-        groups=len(timelines),
-        started=_started(timelines),
-        done=_done(timelines),
-        waits=_waits(timelines),
-        allocated={resource: _part(measured, resource, sums.allocated[resource]) for resource in resources},
-        deserved={resource: _part(measured, resource, sums.deserved[resource]) for resource in resources},
-    )
-
-
-def _utilisation(measured: Measurements) -> dict[str, float]:
-    queues = measured.decisions.queues
-    sums = [queue_sums for name, queue_sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
+def _parts(measured: Measurements, *held: Mapping[str, float]) -> dict[str, float]:
+    """Of the cluster, for each resource that was asked for and is there."""
+    asked = {name for sums in measured.sums.values() for name in sums.allocated}
     return {
-        name: _part(measured, name, sum(queue_sums.allocated[name] for queue_sums in sums))
-        for name in _resources(measured)
+        name: _rounded(sum(each.get(name, 0.0) for each in held) / most / (measured.busy or math.inf))
+        for name, most in measured.capacity.items()
+        if most and name in asked and name != PODS
     }
 
 
-def _resources(measured: Measurements) -> list[str]:
-    """What was asked for, and is there."""
-    asked = {name for sums in measured.sums.values() for name in sums.allocated}
-    return [name for name, most in measured.capacity.items() if most and name in asked and name != PODS]
-
-
-def _part(measured: Measurements, name: str, held: float) -> float:
-    return _rounded(held / measured.capacity[name] / measured.busy) if measured.busy else 0.0
-
-
-def _started(timelines: Sequence[GroupTimeline]) -> int:
-    return sum(timeline.started is not None for timeline in timelines)
-
-
-def _done(timelines: Sequence[GroupTimeline]) -> int:
-    return sum(timeline.over is not None for timeline in timelines)
-
-
-def _waits(timelines: Sequence[GroupTimeline]) -> Waits | None:
+def _counts(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
     waits = sorted(timeline.wait for timeline in timelines if timeline.wait is not None)
-    if not waits:
-        return None
-    p95 = waits[math.ceil(0.95 * len(waits)) - 1]
-    return Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1])))
+    p95 = waits[math.ceil(0.95 * len(waits)) - 1] if waits else 0.0
+    return {
+        "groups": len(timelines),
+        "started": sum(timeline.started is not None for timeline in timelines),
+        "done": sum(timeline.over is not None for timeline in timelines),
+        "waits": Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1]))) if waits else None,
+    }
 
 
 def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:

@@ -73,8 +73,12 @@ class Simulation:
                 heapq.heappop(self._due)[-1]()
             self._settle()
             while started := self.cluster.let_go():
-                for job, reduced_to in started:
-                    self._start(job, reduced_to)
+                for job, reduced_to in started:  # its controller makes its pods
+                    if reduced_to is not None:
+                        for observer in self._observers:
+                            observer.queued(job.unit.key, reduced_to, self.now)
+                    for member in job.pods[:reduced_to]:
+                        self._come(member)
                 self._settle()
             for observer in self._observers:
                 observer.settled(self.cluster.ledger.decisions, self.now)
@@ -83,21 +87,22 @@ class Simulation:
     def _settle(self) -> None:
         bound, evicted = self.cluster.settle()
         self._run(claim.pod for claim in bound)
-        for pod in evicted:
-            self._leave(pod)
+        for pod in evicted:  # one of a start that failed ends; another one comes again
+            member = self._running.pop(pod.uid, None)
+            if member is None or pod.phase != "Running":
+                self._note_end(pod)
+                continue
+            for observer in self._observers:
+                observer.reclaimed(pod, self.now)
+            # its controller creates another pod, which has all of its work ahead
+            metadata = replace(member.pod.metadata, uid=f"{member.pod.metadata.uid}+")
+            again = replace(member.pod, metadata=metadata, status=PodStatus())
+            self._plan(self.now, partial(self._add, member._replace(pod=again)))
 
     def _queue(self, job: JobArrival) -> None:
         self.cluster.queue_job(job)
         for observer in self._observers:
             observer.queued(job.unit.key, len(job.pods), self.now)
-
-    def _start(self, job: JobArrival, reduced_to: int | None) -> None:
-        """Its controller makes its pods."""
-        if reduced_to is not None:
-            for observer in self._observers:
-                observer.queued(job.unit.key, reduced_to, self.now)
-        for member in job.pods[:reduced_to]:
-            self._come(member)
 
     def _plan(self, moment: float, act: Act) -> None:
         heapq.heappush(self._due, (moment, next(self._order), act))
@@ -124,18 +129,6 @@ class Simulation:
         pod = self.cluster.add(member.pod)
         self._members[pod.uid] = member
         return pod
-
-    def _leave(self, pod: PodRecord) -> None:
-        """A pod was evicted: one of a start that failed ends; another one comes again."""
-        member = self._running.pop(pod.uid, None)
-        if member is None or pod.phase != "Running":
-            return self._note_end(pod)
-        for observer in self._observers:
-            observer.reclaimed(pod, self.now)
-        # its controller creates another pod, which has all of its work ahead
-        metadata = replace(member.pod.metadata, uid=f"{member.pod.metadata.uid}+")
-        again = replace(member.pod, metadata=metadata, status=PodStatus())
-        self._plan(self.now, partial(self._add, member._replace(pod=again)))
 
     def _run(self, pods: Iterable[PodRecord]) -> None:
         """Pods run from now on. Those that end together are one event."""

@@ -7,7 +7,6 @@ owners declare a run time, some of them a wrong one. The same seed makes the sam
 """
 
 import random
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from extender.api.objects.base import Meta
@@ -17,10 +16,6 @@ from extender.sim.virtual.trace import Row
 # ---- gangs for five queues
 
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
-_LOAD = 1.25  # how much more work comes than the cluster can do meanwhile
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-_CPUS = (1, 2, 4)
-_GIB_PER_CPU = (1, 2, 3)
 _SHORTEST, _LONGEST = 60, 1800
 _LARGEST_PART = 8  # no gang takes more than this part of the cluster
 
@@ -38,8 +33,27 @@ class ClusterSize(NamedTuple):
 
 def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
     """As many pods, in order of arrival."""
-    dice = random.Random(seed)
-    return _arriving(list(_gangs(pods, room, dice)), room, _LOAD, 1.0, dice)
+    dice, left = random.Random(seed), pods
+    rows: list[Row] = []
+    while left:
+        cpus = dice.choice([count for count in (1, 2, 4) if count <= room.cpus] or [1])
+        most = max(1, min(left, room.total // cpus // _LARGEST_PART))
+        size = min(dice.choice((1, 2, 4, 8, 16, 32, 64, 128)), most)
+        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
+        memory = cpus * dice.choice((1, 2, 3))
+        rows.append(
+            Row(
+                arrival=0.0,
+                group=f"gang-{len(rows)}",
+                members=size,
+                min_member=size,
+                seconds=float(round(seconds)),
+                requests={"cpu": str(cpus), "memory": f"{memory}Gi"},
+                queue=dice.choice(list(WEIGHTS)),
+            )
+        )
+        left -= size
+    return _arriving(rows, room, 1.25, 1.0, dice)
 
 
 def _arriving(rows: list[Row], room: ClusterSize, load: float, step: float, dice: random.Random) -> list[Row]:
@@ -50,35 +64,11 @@ def _arriving(rows: list[Row], room: ClusterSize, load: float, step: float, dice
     return [row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)]
 
 
-def _gangs(pods: int, room: ClusterSize, dice: random.Random) -> Iterator[Row]:
-    left, number = pods, 0
-    while left:
-        cpus = dice.choice([count for count in _CPUS if count <= room.cpus] or [1])
-        most = max(1, min(left, room.total // cpus // _LARGEST_PART))
-        size = min(dice.choice(_SIZES), most)
-        seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
-        memory = cpus * dice.choice(_GIB_PER_CPU)
-        yield Row(
-            arrival=0.0,
-            group=f"gang-{number}",
-            members=size,
-            min_member=size,
-            seconds=float(round(seconds)),
-            requests={"cpu": str(cpus), "memory": f"{memory}Gi"},
-            queue=dice.choice(list(WEIGHTS)),
-        )
-        left, number = left - size, number + 1
-
-
 _DEPARTMENTS = {"research": 4, "products": 3, "platform": 2, "labs": 1}
 _TEAMS = {"a": 3, "b": 2, "c": 1, "d": 1, "e": 1}
-_JOB_LOAD = 1.1  # how much more work comes than the cluster can do meanwhile
-_JOB_CPUS = (1, 1, 2, 4)
 _SIZE_TAIL, _TIME_TAIL = 1.1, 1.2  # exponents of Pareto distributions
 _SHORTEST_JOB, _LONGEST_JOB = 60.0, 14_400.0  # seconds
-_LARGEST_JOB_PART = 8  # no gang takes more than this part of the cluster
 _STEP = 10.0  # seconds: jobs come and end at multiples of it, which makes the moments few
-_PRIORITIES = (0, 0, 0, 0, 0, 0, 0, 10, 10, 100)
 _DECLARED = (None, None, 1.0, 1.0, 2.0, 0.5)  # times as long as the job runs
 
 
@@ -96,24 +86,24 @@ def team_queues() -> list[Queue]:
 def job_rows(jobs: int, room: ClusterSize, seed: int) -> list[Row]:
     """As many jobs, in order of arrival."""
     dice = random.Random(seed)
-    made = [_job(number, room, dice) for number in range(jobs)]
-    return _arriving(made, room, _JOB_LOAD, _STEP, dice)
-
-
-def _job(number: int, room: ClusterSize, dice: random.Random) -> Row:
-    cpus = min(dice.choice(_JOB_CPUS), room.cpus)
-    most = max(1, room.total // cpus // _LARGEST_JOB_PART)
-    size = min(int(dice.paretovariate(_SIZE_TAIL)), most)
-    seconds = min(_SHORTEST_JOB * dice.paretovariate(_TIME_TAIL), _LONGEST_JOB) // _STEP * _STEP
-    wrong = dice.choice(_DECLARED)
-    return Row(
-        arrival=0.0,
-        group=f"job-{number}",
-        members=size,
-        min_member=size,
-        seconds=seconds,
-        requests={"cpu": str(cpus), "memory": f"{2 * cpus}Gi"},
-        queue=dice.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS]),
-        priority=dice.choice(_PRIORITIES),
-        declared=None if wrong is None else seconds * wrong,
-    )
+    rows: list[Row] = []
+    for number in range(jobs):
+        cpus = min(dice.choice((1, 1, 2, 4)), room.cpus)
+        most = max(1, room.total // cpus // _LARGEST_PART)
+        size = min(int(dice.paretovariate(_SIZE_TAIL)), most)
+        seconds = min(_SHORTEST_JOB * dice.paretovariate(_TIME_TAIL), _LONGEST_JOB) // _STEP * _STEP
+        wrong = dice.choice(_DECLARED)
+        rows.append(
+            Row(
+                arrival=0.0,
+                group=f"job-{number}",
+                members=size,
+                min_member=size,
+                seconds=seconds,
+                requests={"cpu": str(cpus), "memory": f"{2 * cpus}Gi"},
+                queue=dice.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS]),
+                priority=dice.choice((0, 0, 0, 0, 0, 0, 0, 10, 10, 100)),
+                declared=None if wrong is None else seconds * wrong,
+            )
+        )
+    return _arriving(rows, room, 1.1, _STEP, dice)

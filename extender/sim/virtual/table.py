@@ -26,35 +26,22 @@ def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]
 
 
 def comparison(given: SimulationReport, other: SimulationReport, width: int) -> list[str]:
-    title = "against traverse only, without reservations and reclaim"
-    return ["", title, *fitting(("", "as given", "traverse"), list(_rows(given, other)), width)]
-
-
-def _rows(given: SimulationReport, other: SimulationReport) -> Iterator[Cells]:
-    yield "makespan", *(two_units(report.makespan) for report in (given, other))
+    both = given, other
+    rows: list[Cells] = [("makespan", *(two_units(report.makespan) for report in both))]
     for name in given.utilisation:
-        held = (report.utilisation.get(name, 0.0) for report in (given, other))
-        yield f"utilisation of {name}", *(f"{part:.1%}" for part in held)
-    for level in (fairness.level for fairness in given.fairness):
-        yield f"fairness of level {level}", _jain(given, level), _jain(other, level)
-    yield "evicted pods", given.evictions, other.evictions
-    yield "mean wait", _mean(given), _mean(other)
-    yield "longest wait", _longest(given), _longest(other)
+        held = (report.utilisation.get(name, 0.0) for report in both)
+        rows.append((f"utilisation of {name}", *(f"{part:.1%}" for part in held)))
+    levels = [{found.level: f"{found.jain:.2f}" for found in report.fairness} for report in both]
+    rows += [(f"fairness of level {level}", *(of.get(level, "-") for of in levels)) for level in levels[0]]
+    rows.append(("evicted pods", given.evictions, other.evictions))
+    waits = [("", given.waits, other.waits)]
     for mine, its in zip(given.sizes, other.sizes, strict=True):
-        yield f"mean wait of {mine.pods} pods", _mean(mine), _mean(its)
-        yield f"longest wait of {mine.pods} pods", _longest(mine), _longest(its)
-
-
-def _jain(of: SimulationReport, level: int) -> str:
-    return next((f"{fairness.jain:.2f}" for fairness in of.fairness if fairness.level == level), "-")
-
-
-def _mean(of: SimulationReport | SizeReport) -> str:
-    return two_units(of.waits.mean) if of.waits else "-"
-
-
-def _longest(of: SimulationReport | SizeReport) -> str:
-    return two_units(of.waits.max) if of.waits else "-"
+        waits.append((f" of {mine.pods} pods", mine.waits, its.waits))
+    for of_what, *pair in waits:
+        rows.append((f"mean wait{of_what}", *(two_units(each.mean) if each else "-" for each in pair)))
+        rows.append((f"longest wait{of_what}", *(two_units(each.max) if each else "-" for each in pair)))
+    title = "against traverse only, without reservations and reclaim"
+    return ["", title, *fitting(("", "as given", "traverse"), rows, width)]
 
 
 # ---- one report

@@ -6,8 +6,9 @@ Several rows may add to one group: roles of different sizes. All faults are repo
 import csv
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,54 +39,34 @@ class Row(NamedTuple):
     declared: float | None = None
 
 
-class TraceLine(NamedTuple):
-    number: int
-    cells: list[str]
-
-
 class TraceColumn(NamedTuple):
+    """`fits`: whether a text may stand there, which may raise ValueError, too; `read` makes a value of it."""
+
     allowed: str
-    read: Callable[[str], Any]
+    fits: Callable[[str], object]
+    read: Callable[[str], Any] = str
     required: bool = False
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(text)
-    return value
-
-
-def _count(text: str) -> int:
-    if re.fullmatch(r"[0-9]{1,7}", text) is None or int(text) < 1:
-        raise ValueError(text)
-    return int(text)
-
-
-def _name(text: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", text, re.ASCII) is None:
-        raise ValueError(text)
-    return text
-
-
-def _quantity(text: str) -> str:
-    if at_least(text) < 0:
-        raise ValueError(text)
-    return text
-
-
-_SECONDS, _NAME = "seconds, 0 or more", "a name of letters, digits, '-', '_' and '.'"
-_QUANTITY = TraceColumn("a quantity such as 500m, 2 or 16Gi", _quantity)
+_SECONDS = TraceColumn("seconds, 0 or more", lambda text: 0 <= float(text) < math.inf, float)
+_NAME = TraceColumn(
+    "a name of letters, digits, '-', '_' and '.'",
+    re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII).fullmatch,
+)
+_COUNT = TraceColumn(
+    "a whole number of at least 1", lambda text: re.fullmatch(r"[0-9]{1,7}", text) and int(text) >= 1, int
+)
+_QUANTITY = TraceColumn("a quantity such as 500m, 2 or 16Gi", lambda text: at_least(text) >= 0)
 COLUMNS = {
-    "arrival": TraceColumn(_SECONDS, _seconds, required=True),
-    "group": TraceColumn(_NAME, _name, required=True),
-    "queue": TraceColumn(_NAME, _name),
-    "namespace": TraceColumn(_NAME, _name),
-    "members": TraceColumn("a whole number of at least 1", _count),
-    "minMember": TraceColumn("a whole number of at least 1", _count),
-    "seconds": TraceColumn(_SECONDS, _seconds),
-    "declared": TraceColumn(_SECONDS, _seconds),
-    "priority": TraceColumn("a whole number", int),
+    "arrival": _SECONDS._replace(required=True),
+    "group": _NAME._replace(required=True),
+    "queue": _NAME,
+    "namespace": _NAME,
+    "members": _COUNT,
+    "minMember": _COUNT,
+    "seconds": _SECONDS,
+    "declared": _SECONDS,
+    "priority": TraceColumn("a whole number", lambda _: True, int),
     "cpu": _QUANTITY,
     "memory": _QUANTITY,
     "gpu": _QUANTITY,
@@ -98,7 +79,7 @@ def read(path: Path) -> list[Row]:
     faults: list[str] = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(_rows(path, _content(file), faults))
+            rows = list(_rows(path, file, faults))
     except (OSError, UnicodeDecodeError, csv.Error) as fault:
         cause = getattr(fault, "strerror", None) or fault
         raise InvalidWorkload(f"{path}: cannot be read: {cause}") from fault
@@ -110,28 +91,22 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
-def _content(lines: Iterable[str]) -> Iterator[TraceLine]:
-    """Lines that are neither empty nor a comment."""
-    reader = csv.reader(lines, skipinitialspace=True)
-    for given in reader:
-        cells = [cell.strip() for cell in given]
-        if any(cells) and not cells[0].startswith("#"):
-            yield TraceLine(reader.line_num, cells)
-
-
-def _rows(path: Path, content: Iterator[TraceLine], faults: list[str]) -> Iterator[Row]:
-    head = next(content, TraceLine(1, []))
-    faults += [f"{path}:{head.number}: {fault}" for fault in _header_faults(head.cells)]
+def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
+    reader = csv.reader(file, skipinitialspace=True)
+    stripped = ([cell.strip() for cell in given] for given in reader)
+    content = (cells for cells in stripped if any(cells) and not cells[0].startswith("#"))
+    head = next(content, [])
+    faults += [f"{path}:{reader.line_num or 1}: {fault}" for fault in _header_faults(head)]
     queues: dict[tuple[str, str], str] = {}
-    for line in content if not faults else ():
+    for cells in content if not faults else ():
         new: list[str] = []
-        row = _row(head.cells, line.cells, new)
+        row = _row(head, cells, new)
         if row is not None:
             first = queues.setdefault((row.namespace, row.group), row.queue)
             if first != row.queue:
                 new.append(f"queue: got {row.queue!r}; group {row.group} is in {first!r}")
             yield row
-        faults += [f"{path}:{line.number}: {fault}" for fault in new]
+        faults += [f"{path}:{reader.line_num}: {fault}" for fault in new]
 
 
 def _header_faults(header: Sequence[str]) -> Iterator[str]:
@@ -153,15 +128,16 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
     values: dict[str, Any] = {}
     for name, cell in zip(header, cells, strict=True):
         column = COLUMNS.get(name, _QUANTITY)
-        try:
-            if cell or column.required:
+        if cell or column.required:
+            try:
+                fits = column.fits(cell)
                 values[name] = column.read(cell)
-        except (ValueError, BadQuantity):
-            faults.append(f"{name}: got {cell[:60]!r}; allowed is {column.allowed}")
-    return None if faults else _made(values, faults)
-
-
-def _made(values: dict[str, Any], faults: list[str]) -> Row | None:
+            except (ValueError, BadQuantity):
+                fits = False
+            if not fits:
+                faults.append(f"{name}: got {cell[:60]!r}; allowed is {column.allowed}")
+    if faults:
+        return None
     members = values.get("members", 1)
     needed = values.get("minMember", members)
     if needed > members:
@@ -183,41 +159,39 @@ def _made(values: dict[str, Any], faults: list[str]) -> Row | None:
 
 
 SCHEDULER = "muster"
-_PENDING = PodStatus("Pending")
 
 
 def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
-    """Queues that are not `known` are made, of weight 1 unless `weights` says otherwise."""
-    groups: dict[str, list[Row]] = {}
+    """Queues that are not `known` are made, of weight 1 unless `weights` says otherwise. Members are numbered
+    across the rows of their group; those of one row share their spec and annotations."""
+    groups = defaultdict[str, list[Row]](list)
     for row in rows:
-        groups.setdefault(f"{row.namespace}/{row.group}", []).append(row)
+        groups[f"{row.namespace}/{row.group}"].append(row)
+    coming: list[GroupArrival] = []
+    members: list[PodArrival] = []
+    for key, of_group in groups.items():
+        at, first, numbers = min(row.arrival for row in of_group), of_group[0], count()
+        declared = [row.declared for row in of_group if row.declared is not None]
+        notes = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
+        meta = Meta(
+            first.group, first.namespace, f"group {key}", creation_timestamp=stamp(at), annotations=notes
+        )
+        spec = PodGroupSpec(sum(row.min_member for row in of_group), queue=first.queue)
+        coming.append(GroupArrival(at, PodGroup(meta, spec)))
+        for row in of_group:
+            container = Container(ResourceRequirements(dict(row.requests)))
+            pod_spec = PodSpec([container], scheduler_name=SCHEDULER, priority=row.priority)
+            annotations, created = {keys.GROUP_ANNOTATION: row.group}, stamp(row.arrival)
+            for number in islice(numbers, row.members):
+                name, uid = f"{row.group}-{number}", f"{key}-{number}"
+                meta = Meta(name, row.namespace, uid, creation_timestamp=created, annotations=annotations)
+                members.append(
+                    PodArrival(row.arrival, Pod(meta, pod_spec, PodStatus("Pending")), row.seconds)
+                )
     there = {queue.metadata.name for queue in known}
     new = [name for name in dict.fromkeys(row.queue for row in rows) if name not in there]
     return VirtualWorkload(
         queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in new),
-        groups=tuple(_group(key, of_group) for key, of_group in groups.items()),
-        members=tuple(chain.from_iterable(_members(key, of_group) for key, of_group in groups.items())),
+        groups=tuple(coming),
+        members=tuple(members),
     )
-
-
-def _group(key: str, rows: Sequence[Row]) -> GroupArrival:
-    at, first = min(row.arrival for row in rows), rows[0]
-    declared = [row.declared for row in rows if row.declared is not None]
-    notes = {keys.RUN_TIME: as_duration(max(declared))} if declared else None
-    meta = Meta(first.group, first.namespace, f"group {key}", creation_timestamp=stamp(at), annotations=notes)
-    spec = PodGroupSpec(sum(row.min_member for row in rows), queue=first.queue)
-    return GroupArrival(at, PodGroup(meta, spec))
-
-
-def _members(key: str, rows: Iterable[Row]) -> Iterator[PodArrival]:
-    """Numbered across rows; those of one row share their spec and annotations."""
-    first = 0
-    for row in rows:
-        container = Container(ResourceRequirements(dict(row.requests)))
-        spec = PodSpec([container], scheduler_name=SCHEDULER, priority=row.priority)
-        annotations, created = {keys.GROUP_ANNOTATION: row.group}, stamp(row.arrival)
-        for number in range(first, first + row.members):
-            name, uid = f"{row.group}-{number}", f"{key}-{number}"
-            meta = Meta(name, row.namespace, uid, creation_timestamp=created, annotations=annotations)
-            yield PodArrival(row.arrival, Pod(meta, spec, _PENDING), row.seconds)
-        first += row.members
