@@ -1,6 +1,5 @@
 """What kubectl asks before it asks for anything: version, groups, resources, schemas in OpenAPI v3."""
 
-from collections.abc import Iterator
 from functools import cache
 
 from extender import __version__
@@ -13,7 +12,6 @@ from extender.sim.apiserver.kinds import (
     SCALE,
     SERVED,
     Json,
-    ResourceKind,
     subresources_of,
 )
 
@@ -29,21 +27,19 @@ def openapi_document(path: str) -> Json | None:
     kinds = [kind for kind in SERVED if path == f"{_ROOT}{kind.root}"]
     if not kinds:
         return None
+    paths: Json = {}  # a client looks there for the kind, and whether the server judges fields itself
+    for kind in kinds:
+        scope = "/namespaces/{namespace}" if kind.namespaced else ""
+        named = {"group": kind.group, "version": kind.version, "kind": kind.name}
+        parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+        patch = {"x-kubernetes-group-version-kind": named, "parameters": [parameter], "responses": {}}
+        paths[f"{kind.root}{scope}/{kind.plural}/{{name}}"] = {"patch": patch}
     return {
         "openapi": "3.0.0",
         "info": {"title": "Muster's embedded cluster", "version": "v1"},
-        "paths": dict(map(_path, kinds)),
+        "paths": paths,
         "components": {"schemas": with_referred(map(name_of, kinds))},
     }
-
-
-def _path(kind: ResourceKind) -> tuple[str, Json]:
-    """What a client looks for at an object's path: that the server judges fields itself, and the kind."""
-    scope = "/namespaces/{namespace}" if kind.namespaced else ""
-    named = {"group": kind.group, "version": kind.version, "kind": kind.name}
-    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
-    patch = {"x-kubernetes-group-version-kind": named, "parameters": [parameter], "responses": {}}
-    return f"{kind.root}{scope}/{kind.plural}/{{name}}", {"patch": patch}
 
 
 # ---- groups and resources
@@ -61,42 +57,35 @@ def document(path: str) -> Json | None:
         case "api":
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case "apis":
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, _groups()))}
+            groups = []
+            for name, number in {kind.group: kind.version for kind in SERVED if kind.group}.items():
+                version = {"groupVersion": f"{name}/{number}", "version": number}
+                groups.append({"name": name, "versions": [version], "preferredVersion": version})
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case found:
             return _resources(f"/{found}") or openapi_document(f"/{found}")
 
 
-def _groups() -> dict[str, str]:
-    """Each named group and its version."""
-    return {kind.group: kind.version for kind in SERVED if kind.group}
-
-
-def _group(name: str) -> Json:
-    version = {"groupVersion": f"{name}/{_groups()[name]}", "version": _groups()[name]}
-    return {"name": name, "versions": [version], "preferredVersion": version}
-
-
 def _resources(root: str) -> Json | None:
-    kinds = [kind for kind in SERVED if kind.root == root]
-    if not kinds:
+    resources: list[Json] = []
+    for kind in (kind for kind in SERVED if kind.root == root):
+        resources.append(
+            {
+                "name": kind.plural,
+                "singularName": kind.name.lower(),
+                "namespaced": kind.namespaced,
+                "kind": kind.name,
+                "verbs": ["create"] if kind in REVIEWS else _VERBS,
+                "shortNames": list(kind.short),
+                "categories": ["all"] if kind in (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS) else [],
+            }
+        )
+        for name in subresources_of(kind):
+            made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+            own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
+            of_kind = own if name == "scale" else {"kind": kind.name}
+            resources.append({**made, **of_kind, "verbs": ["get", "patch", "update"]})
+    if not resources:
         return None
-    resources = [resource for kind in kinds for resource in _with_subresources(kind)]
-    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": kinds[0].api_version}
-    return {**head, "resources": resources}
-
-
-def _with_subresources(kind: ResourceKind) -> Iterator[Json]:
-    yield {
-        "name": kind.plural,
-        "singularName": kind.name.lower(),
-        "namespaced": kind.namespaced,
-        "kind": kind.name,
-        "verbs": ["create"] if kind in REVIEWS else _VERBS,
-        "shortNames": list(kind.short),
-        "categories": ["all"] if kind in (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS) else [],
-    }
-    for name in subresources_of(kind):
-        made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-        own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
-        of_kind = own if name == "scale" else {"kind": kind.name}
-        yield {**made, **of_kind, "verbs": ["get", "patch", "update"]}
+    version = root.removeprefix("/apis/").removeprefix("/api/")
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}

@@ -25,8 +25,8 @@ class FieldError(NamedTuple):
 FieldErrors = Iterator[FieldError]
 
 
-def wrong(field: str, value: Any, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+def wrong(field: str, value: Any, detail: str, reason: str = "FieldValueInvalid") -> FieldError:
+    return FieldError(field, reason, f"Invalid value: {_shown(value)}: {detail}")
 
 
 def wrong_as_stated(field: str, detail: str) -> FieldError:
@@ -38,14 +38,8 @@ def not_found_field(field: str, value: Any) -> FieldError:
     return FieldError(field, "FieldValueNotFound", f"Not found: {_shown(value)}")
 
 
-def wrong_type(field: str, value: Any, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}")
-
-
 def required(field: str, detail: str = "") -> FieldError:
-    return FieldError(
-        field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value"
-    )
+    return FieldError(field, "FieldValueRequired", "Required value" + (f": {detail}" if detail else ""))
 
 
 def forbidden_field(field: str, detail: str) -> FieldError:
@@ -64,12 +58,6 @@ def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldErro
 
 def too_long(field: str, longest: int, unit: str = "bytes") -> FieldError:
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {longest} {unit}")
-
-
-def joined_errors(errors: Iterable[FieldError]) -> str:
-    """One as it is, several in brackets, without duplicates."""
-    texts = list(dict.fromkeys(map(str, errors)))
-    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def _shown(value: Any) -> str:
@@ -135,7 +123,9 @@ def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError
     causes = [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": causes}
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {joined_errors(errors)}', details)
+    texts = list(dict.fromkeys(map(str, errors)))
+    said = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {said}', details)
 
 
 def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
@@ -147,26 +137,9 @@ def bad_request(why: str) -> StatusError:
     return StatusError(400, "BadRequest", why)
 
 
-def expired(version: int) -> StatusError:
-    return StatusError(410, "Expired", f"too old resource version: {version}")
+BODIES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
 
-def unsupported() -> StatusError:
-    return _unsupported(_READ)
-
-
-def unsupported_patch(strategic_known: bool) -> StatusError:
-    return _unsupported([form for form in _PATCHES if strategic_known or "strategic" not in form])
-
-
-_READ = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
-_PATCHES = (
-    *("application/json-patch+json", "application/merge-patch+json"),
-    *("application/strategic-merge-patch+json", "application/apply-patch+yaml"),
-)
-
-
-def _unsupported(accepted: Sequence[str]) -> StatusError:
-    known = f"accepted media types include: {', '.join(accepted)}"
-    message = f"the body of the request was in an unknown format - {known}"
-    return StatusError(415, "UnsupportedMediaType", message)
+def unsupported(accepted: Sequence[str] = BODIES) -> StatusError:
+    message = "the body of the request was in an unknown format - accepted media types include: "
+    return StatusError(415, "UnsupportedMediaType", message + ", ".join(accepted))

@@ -6,7 +6,7 @@ import random
 import string
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import yaml
@@ -31,14 +31,10 @@ def set_condition(status: Json, new: Json) -> bool:
     """Replace the condition of the same type; false if it says the same already."""
     before = status.get("conditions", [])
     old = next((held for held in before if held["type"] == new["type"]), None)
-    if old and _meaning(old) == _meaning(new):
+    if old and all(old.get(name) == new.get(name) for name in ("status", "reason", "message")):
         return False
     status["conditions"] = [*(held for held in before if held is not old), new]
     return True
-
-
-def _meaning(condition: Json) -> tuple[Any, ...]:
-    return tuple(condition.get(name) for name in ("status", "reason", "message"))
 
 
 def find_stored_condition(obj: Json, type_: str) -> Json:
@@ -68,9 +64,6 @@ ObjectLoader.yaml_implicit_resolvers = {
 
 # ---- whether a write means this object
 
-_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-_SERVERS = ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation")
-
 
 def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
     """Raises StatusError for another object or version; keeps in `after` what only the server writes."""
@@ -79,16 +72,18 @@ def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
         if new.get(field) != old.get(field):
             match field if new.get(field) else "":
                 case "uid":
-                    fault = wrong("metadata.uid", new["uid"], "field is immutable")
-                    raise invalid(kind, old["name"], [fault])
+                    raise invalid(
+                        kind, old["name"], [wrong("metadata.uid", new["uid"], "field is immutable")]
+                    )
                 case "name":
                     raise other_name(new["name"], old["name"])
                 case "namespace":
                     raise other_namespace()
             new |= {field: old[field]} if field in old else {}
     if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
-        raise conflict(kind, old["name"], _MODIFIED)
-    for field in _SERVERS:
+        why = "the object has been modified; please apply your changes to the latest version and try again"
+        raise conflict(kind, old["name"], why)
+    for field in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation"):
         new.pop(field, None)
         new |= {field: old[field]} if field in old else {}
 
@@ -98,8 +93,9 @@ def other_name(name: str, asked: str) -> StatusError:
 
 
 def other_namespace() -> StatusError:
-    message = "the namespace of the provided object does not match the namespace sent on the request"
-    return bad_request(message)
+    return bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request"
+    )
 
 
 def named_by(obj: Json) -> Json:
@@ -108,14 +104,13 @@ def named_by(obj: Json) -> Json:
     return {field: meta[field] for field in ("uid", "resourceVersion") if meta.get(field)}
 
 
-_LETTERS = string.ascii_lowercase + string.digits
-
-
 def identify(kind: ResourceKind, namespace: str, obj: Json, dice: random.Random) -> None:
     """Give it a name, a namespace, a UID and a time of creation, and no writers. Raises StatusError."""
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
     if not meta.get("name") and meta.get("generateName"):
-        meta["name"] = meta["generateName"] + "".join(dice.choices(_LETTERS, k=5))
+        meta["name"] = meta["generateName"] + "".join(
+            dice.choices(string.ascii_lowercase + string.digits, k=5)
+        )
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace or "default") != namespace and namespace:

@@ -16,7 +16,7 @@ import jsonpatch
 import jsonpointer
 
 from extender.api.objects.base import merged
-from extender.sim.apiserver.errors import StatusError, bad_request, unsupported_patch
+from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.managed_fields import (
@@ -65,9 +65,11 @@ def patching(form: str, body: Any, strategic_known: bool) -> Patch:
         raise bad_request("error decoding patch: a patch of this form is an object")
     if form == "application/merge-patch+json":
         return lambda target: merged(target, body)
-    if form == "application/strategic-merge-patch+json" and strategic_known:
+    strategic = ("application/strategic-merge-patch+json",) if strategic_known else ()
+    if form in strategic:
         return lambda target: strategically_merged(target, body)
-    raise unsupported_patch(strategic_known)
+    known = "application/json-patch+json", "application/merge-patch+json", *strategic
+    raise unsupported((*known, "application/apply-patch+yaml"))
 
 
 def strategically_merged(target: Any, patch: Json) -> Json:
@@ -205,28 +207,27 @@ def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
 
 
 def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:
-    lost = {entry: sorted(entry.paths & changed) for other, entry in entries.items() if other != manager}
-    conflicts = [(entry, path) for entry, paths in lost.items() for path in paths]
-    if not conflicts:
-        return
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(entry)}", "field": shown(path)}
-        for entry, path in conflicts
+    lost = [
+        (_named(entry), sorted(entry.paths & changed)) for other, entry in entries.items() if other != manager
     ]
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {named}", "field": shown(path)}
+        for named, paths in lost
+        for path in paths
+    ]
+    if not causes:
+        return
     if len(causes) == 1:
         message = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
     else:
-        lines = []
-        for entry, paths in lost.items():
-            if paths:
-                lines += [f"conflicts with {_named(entry)}:", *(f"- {shown(path)}" for path in paths)]
-        message = f"{len(conflicts)} conflicts: " + "\n".join(lines)
+        lines = [
+            "\n- ".join([f"conflicts with {named}:", *map(shown, paths)]) for named, paths in lost if paths
+        ]
+        message = f"{len(causes)} conflicts: " + "\n".join(lines)
     raise StatusError(409, "Conflict", f"Apply failed with {message}", {"causes": causes})
 
 
 def _named(entry: Entry) -> str:
     name, operation, api_version, subresource = entry.manager
     manager = f'"{name}"' + (f' with subresource "{subresource}"' if subresource else "")
-    if operation == APPLY:
-        return manager
-    return f"{manager} using {api_version}"
+    return manager if operation == APPLY else f"{manager} using {api_version}"

@@ -22,9 +22,6 @@ from extender.sim.apiserver.store import Change, Store, key_of
 from extender.sim.apiserver.subresources import scale_of, scaling
 from extender.sim.apiserver.validation.schemas import read
 
-_WHY = "the embedded cluster has no authentication: everybody may do everything"
-_ALL = ["*"]
-
 
 def reviewed(kind: ResourceKind, asked: Json) -> Json:
     """The question with its answer."""
@@ -33,9 +30,10 @@ def reviewed(kind: ResourceKind, asked: Json) -> Json:
         return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
     spec = asked.get("spec") or {}
     if kind is ACCESS:
-        return {**head, "spec": spec, "status": {"allowed": True, "reason": _WHY}}
-    resources = [{"verbs": _ALL, "apiGroups": _ALL, "resources": _ALL}]
-    urls = [{"verbs": _ALL, "nonResourceURLs": _ALL}]
+        why = "the embedded cluster has no authentication: everybody may do everything"
+        return {**head, "spec": spec, "status": {"allowed": True, "reason": why}}
+    resources = [{name: ["*"] for name in ("verbs", "apiGroups", "resources")}]
+    urls = [{name: ["*"] for name in ("verbs", "nonResourceURLs")}]
     status = {"resourceRules": resources, "nonResourceRules": urls, "incomplete": False}
     return {**head, "spec": spec, "status": status}
 
@@ -44,7 +42,13 @@ def list_page(store: Store, request: Request) -> Json:
     """All pages of one list show the same moment. Raises StatusError 400."""
     kind, namespace, *_ = request.target
     query = request.query
-    version, after = _continued(query.get("continue", ""))  # of the page before
+    version, after = 0, list[str]()  # the last object of the page before
+    if token := query.get("continue"):
+        try:
+            found, last = json.loads(base64.urlsafe_b64decode(token))
+            version, after = int(found), list(last)
+        except ValueError as fault:
+            raise bad_request("continue key is not valid") from fault
     test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
     items, version = store.listing(kind, namespace, version)
     meant = [item for item in items if test(item) and list(key_of(item)) > after]
@@ -57,22 +61,10 @@ def list_page(store: Store, request: Request) -> Json:
     return {**head, "items": shown}
 
 
-def _continued(token: str) -> tuple[int, list[str]]:
-    """The version and the last object of the page before."""
-    if not token:
-        return 0, []
-    try:
-        version, last = json.loads(base64.urlsafe_b64decode(token))
-        return int(version), list(last)
-    except ValueError as fault:
-        raise bad_request("continue key is not valid") from fault
-
-
 # ---- watches
 
 _LOOK = 1.0  # seconds between two looks at whether somebody still listens
 _SECONDS = 1800
-_INITIAL_END = "k8s.io/initial-events-end"
 
 encode = msgspec.json.Encoder().encode
 
@@ -110,35 +102,28 @@ class Watch:
         try:
             if not self._version:
                 objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
-                end = self._bookmark({_INITIAL_END: "true"}) if self._all_first else b""
+                end = self._bookmark({"k8s.io/initial-events-end": "true"}) if self._all_first else b""
                 yield b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj)) + end
-            yield from self._follow()
+            ends = self._clock() + self._seconds
+            bookmark_at = self._clock() + self._bookmark_every
+            while self._clock() < ends and not self._store.closed and self._listening():
+                wait = min(ends, bookmark_at, self._clock() + _LOOK) - self._clock()
+                if events := b"".join(self._events(self._store.wait(self._version, max(wait, 0.0)))):
+                    yield events
+                if self._clock() >= bookmark_at:
+                    bookmark_at = self._clock() + self._bookmark_every
+                    yield self._bookmark()
+            yield self._bookmark()
         except StatusError as refusal:  # 410: the head of the answer is long sent
             yield _line("ERROR", refusal.status())
 
-    def _follow(self) -> Iterator[bytes]:
-        ends = self._clock() + self._seconds
-        bookmark_at = self._clock() + self._bookmark_every
-        while self._clock() < ends and not self._store.closed and self._listening():
-            wait = min(ends, bookmark_at, self._clock() + _LOOK) - self._clock()
-            if events := self._events(self._store.wait(self._version, max(wait, 0.0))):
-                yield events
-            if self._clock() >= bookmark_at:
-                bookmark_at = self._clock() + self._bookmark_every
-                yield self._bookmark()
-        yield self._bookmark()
-
-    def _events(self, changes: list[Change]) -> bytes:
-        if changes:
-            self._version = changes[-1].version
+    def _events(self, changes: list[Change]) -> Iterator[bytes]:
         kind, namespace = self._target.kind, self._target.namespace
-        return b"".join(
-            _line(seen, self._shape(change.object))
-            for change in changes
-            if change.kind is kind
-            and namespace in ("", change.object["metadata"].get("namespace"))
-            and (seen := seen_as(change, self._test))
-        )
+        for change in changes:
+            self._version = change.version
+            meant = change.kind is kind and namespace in ("", change.object["metadata"].get("namespace"))
+            if meant and (seen := seen_as(change, self._test)):
+                yield _line(seen, self._shape(change.object))
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
         if not self._bookmarks:
@@ -166,26 +151,24 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
     check(request.method, request.media_type, request.query)
     match request.method:
         case "GET":
-            return 200, _read(service, request)
+            if not target.name:
+                return 200, list_page(service.store, request)
+            found = service.get(*target[:3])
+            return 200, scale_of(found) if target.subresource == "scale" else found
         case "POST" if target.kind in REVIEWS:
             return 201, reviewed(target.kind, read(target.kind, request.body, request.strict))
         case "POST":
             return 201, _post(service, request)
         case "PATCH" if target.name and request.media_type == APPLY_PATCH:
-            return _apply(service, request)
+            wanted = wanted_of(target.kind, target.name, target.subresource, request.body)
+            force = request.query.get("force") in ("true", "1")
+            found, new = service.apply(*target[:3], wanted, _options(request, APPLY), force)
+            return (201 if new else 200), found
         case "PUT" | "PATCH" if target.name:
             return 200, _change(service, request)
         case "DELETE":
             return 200, _delete(service, request)
     raise StatusError(405, "MethodNotAllowed", f"{request.method} is not allowed here")
-
-
-def _read(service: Service, request: Request) -> Json:
-    kind, namespace, name, subresource = request.target
-    if not name:
-        return list_page(service.store, request)
-    found = service.get(kind, namespace, name)
-    return scale_of(found) if subresource == "scale" else found
 
 
 # ---- writing
@@ -226,14 +209,6 @@ def _replacing(kind: ResourceKind, name: str, body: Json) -> Patch:
         return body
 
     return change
-
-
-def _apply(service: Service, request: Request) -> tuple[int, Json]:
-    kind, namespace, name, subresource = request.target
-    wanted = wanted_of(kind, name, subresource, request.body)
-    force = request.query.get("force") in ("true", "1")
-    found, new = service.apply(kind, namespace, name, wanted, _options(request, APPLY), force)
-    return (201 if new else 200), found
 
 
 def _options(request: Request, operation: str = UPDATE) -> WriteOptions:

@@ -9,42 +9,14 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
-from extender.sim.apiserver.errors import conflict, exists, not_found
+from extender.sim.apiserver.errors import StatusError, conflict, exists, not_found
 from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
 from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_managers, with_changes_of
 from extender.sim.apiserver.objects import identify, now, refuse_another
 from extender.sim.apiserver.patches import applied, refuse_untyped
 from extender.sim.apiserver.store import Store, key_of
-from extender.sim.apiserver.subresources import bound, merged_parts, node_of
+from extender.sim.apiserver.subresources import bound, merged_parts
 from extender.sim.apiserver.validation.schemas import filled, read
-
-
-def delete(store: Store, kind: ResourceKind, obj: Json, options: Json) -> Json:
-    """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet.
-
-    Returns the object as it is then, or was last. `options`: the API's DeleteOptions. Raises StatusError.
-    """
-    meta, wanted = obj["metadata"], options.get("preconditions") or {}
-    for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        if wanted.get(field) not in (None, meta[field]):
-            message = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in record"
-            why = f"{message} ({meta[field]}). The object might have been deleted and then recreated"
-            raise conflict(kind, meta["name"], why)
-    if options.get("dryRun"):
-        return obj
-    if options.get("propagationPolicy") == "Orphan":
-        _release(store, meta)
-    if kind is NAMESPACES:  # it ends with all that is in it; no kubelet is asked
-        for of_kind in KINDS:
-            for inside in store.all(of_kind, meta["name"]) if of_kind.namespaced else ():
-                store.remove(of_kind, key_of(inside))
-    seconds = grace(kind, obj, options.get("gracePeriodSeconds"))
-    at_once = seconds == 0 and not meta.get("finalizers")
-    shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds  # it never lengthens the grace
-    if shortens and (not at_once or kind is PODS):  # a pod is marked even if it goes the next moment
-        marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
-        obj = store.put(kind, {**obj, "metadata": {**meta, **marks}})
-    return store.remove(kind, key_of(obj)) if at_once else obj
 
 
 def _release(store: Store, owner: Json) -> None:
@@ -171,8 +143,36 @@ class Service:
             return self.amend(kind, namespace, name, change, manager.subresource, options), False
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
-        with self.store:
-            return delete(self.store, kind, self.get(kind, namespace, name), options)
+        """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet.
+
+        Returns the object as it is then, or was last. `options`: the API's DeleteOptions. Raises StatusError.
+        """
+        with self.store as store:
+            obj = self.get(kind, namespace, name)
+            meta, wanted = obj["metadata"], options.get("preconditions") or {}
+            for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+                if wanted.get(field) not in (None, meta[field]):
+                    message = f"the {what} in the precondition ({wanted[field]}) does not match"
+                    message += f" the {what} in record ({meta[field]})"
+                    why = f"{message}. The object might have been deleted and then recreated"
+                    raise conflict(kind, meta["name"], why)
+            if options.get("dryRun"):
+                return obj
+            if options.get("propagationPolicy") == "Orphan":
+                _release(store, meta)
+            if kind is NAMESPACES:  # it ends with all that is in it; no kubelet is asked
+                for of_kind in KINDS:
+                    for inside in store.all(of_kind, meta["name"]) if of_kind.namespaced else ():
+                        store.remove(of_kind, key_of(inside))
+            seconds = grace(kind, obj, options.get("gracePeriodSeconds"))
+            at_once = seconds == 0 and not meta.get("finalizers")
+            left = meta.get("deletionGracePeriodSeconds", seconds + 1)  # which never becomes longer
+            if left > seconds and (
+                not at_once or kind is PODS
+            ):  # a pod is marked even if it goes the next moment
+                marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
+                obj = store.put(kind, {**obj, "metadata": {**meta, **marks}})
+            return store.remove(kind, key_of(obj)) if at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
         """No other of the same name. Raises StatusError."""
@@ -180,7 +180,8 @@ class Service:
         self.delete(kind, meta["namespace"], meta["name"], only_this)
 
     def bind(self, namespace: str, name: str, binding: Json) -> None:
-        node = node_of(binding)
+        if not (node := (binding.get("target") or {}).get("name")):
+            raise StatusError(500, "", "target.name: Required value")
         with self.store:
             pod = self.get(PODS, namespace, name)
             self.store.put(PODS, bound(pod, node, (binding.get("metadata") or {}).get("uid")))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-from extender.sim.apiserver.errors import StatusError, expired
+from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
 Key = tuple[str, str]  # namespace, name
@@ -38,7 +38,7 @@ class Store:
         self._changed = threading.Condition()
         self._objects: dict[ResourceKind, dict[Key, Json]] = {}
         self._log: list[Change] = []
-        self._closed = False
+        self.closed = False
         self.version = 1
         self.changed_at = clock()
 
@@ -102,24 +102,20 @@ class Store:
     def wait(self, version: int, seconds: float) -> list[Change]:
         """What came after `version`, waited for when there is nothing yet. Raises StatusError 410."""
         with self:
-            if self.version <= version and not self._closed:
+            if self.version <= version and not self.closed:
                 self._changed.wait(seconds)
             return self._since(version)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def close(self) -> None:
         """Wake all followers: nothing comes any more."""
         with self:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
 
     def _since(self, version: int) -> list[Change]:
         oldest = self.version - len(self._log)
         if version < oldest:
-            raise expired(version)
+            raise StatusError(410, "Expired", f"too old resource version: {version}")
         return self._log[version - oldest :]
 
 
@@ -168,7 +164,6 @@ class StoreFollower(ABC):
                 changes = self._store.wait(self._version, self._patience())
             except StatusError:
                 self._version = self._begin()
-                continue
-            self._take(changes)
-            if changes:
-                self._version = changes[-1].version
+            else:
+                self._take(changes)
+                self._version = changes[-1].version if changes else self._version

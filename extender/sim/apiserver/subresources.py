@@ -1,6 +1,6 @@
 """The parts of an object that have a path of their own: status, scale, and the binding of a pod."""
 
-from extender.sim.apiserver.errors import StatusError, conflict, invalid, wrong
+from extender.sim.apiserver.errors import conflict, invalid, wrong
 from extender.sim.apiserver.kinds import PODS, SCALE, Json, ResourceKind
 from extender.sim.apiserver.objects import condition, named_by, other_name, set_condition
 from extender.sim.apiserver.patches import Patch
@@ -21,14 +21,6 @@ def merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: st
     return after
 
 
-def node_of(binding: Json) -> str:
-    """Raises StatusError."""
-    node: str = (binding.get("target") or {}).get("name", "")
-    if not node:
-        raise StatusError(500, "", "target.name: Required value")
-    return node
-
-
 def bound(pod: Json, node: str, uid: str | None) -> Json:
     """The pod on that node, if it is the one meant (`uid`), unbound and without gates. Raises StatusError."""
     meta, spec = pod["metadata"], pod["spec"]
@@ -46,16 +38,14 @@ def bound(pod: Json, node: str, uid: str | None) -> Json:
     return {**pod, "metadata": {**meta}, "spec": {**spec, "nodeName": node}, "status": status}
 
 
-_OF_OBJECT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-
-
 def scale_of(obj: Json) -> Json:
     meta, status = obj["metadata"], obj.get("status") or {}
+    identity = "name", "namespace", "uid", "resourceVersion", "creationTimestamp"
     wanted = obj["spec"].get("replicas", 1)
     return {
         "kind": SCALE.name,
         "apiVersion": SCALE.api_version,
-        "metadata": {name: meta[name] for name in _OF_OBJECT},
+        "metadata": {name: meta[name] for name in identity},
         "spec": {"replicas": wanted} if wanted else {},
         "status": {"replicas": status.get("replicas", 0), "selector": selector_text(obj)},
     }

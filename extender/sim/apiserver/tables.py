@@ -14,6 +14,7 @@ from extender.sim.apiserver.subresources import selector_text
 
 _ROLE = "node-role.kubernetes.io/"
 _NODE_INFO = ("status", "nodeInfo")
+_RUNTIME = (*_NODE_INFO, "containerRuntimeVersion")
 
 
 class TableColumn(NamedTuple):
@@ -32,14 +33,6 @@ def at(*path: str, default: Any = "") -> Callable[[Json], Any]:
         return default if found is None else found
 
     return value
-
-
-def meta(name: str) -> Callable[[Json], Any]:
-    return at("metadata", name)
-
-
-def age_of(obj: Json) -> str:
-    return age(obj["metadata"]["creationTimestamp"])
 
 
 def _ready(pod: Json) -> str:
@@ -82,7 +75,8 @@ def _kernel(node: Json) -> str:
     return (info.get("kernelVersion") or "<unknown>") + built_for
 
 
-AGE = TableColumn("Age", age_of)
+NAME = TableColumn("Name", at("metadata", "name"))
+AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
 AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
     kinds.PODS: (
         TableColumn("Ready", _ready),
@@ -103,9 +97,7 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("External-IP", _address("ExternalIP"), wide=True),
         TableColumn("OS-Image", at(*_NODE_INFO, "osImage", default="<unknown>"), wide=True),
         TableColumn("Kernel-Version", _kernel, wide=True),
-        TableColumn(
-            "Container-Runtime", at(*_NODE_INFO, "containerRuntimeVersion", default="<unknown>"), wide=True
-        ),
+        TableColumn("Container-Runtime", at(*_RUNTIME, default="<unknown>"), wide=True),
     ),
     kinds.PRIORITY_CLASSES: (
         TableColumn("Value", at("value")),
@@ -153,10 +145,8 @@ OF_EVENTS = (
     TableColumn("Source", _source, wide=True),
     TableColumn("Message", lambda event: str(event.get("message") or "").strip()),
     TableColumn("First Seen", lambda event: _since(event, "firstTimestamp", "eventTime"), wide=True),
-    TableColumn(
-        "Count", lambda event: str(at("series", "count")(event) or event.get("count") or 1), wide=True
-    ),
-    TableColumn("Name", meta("name"), wide=True),
+    TableColumn("Count", lambda it: str(at("series", "count")(it) or it.get("count") or 1), wide=True),
+    NAME._replace(wide=True),
 )
 
 
@@ -249,13 +239,12 @@ OF_WORKLOADS: dict[ResourceKind, tuple[TableColumn, ...]] = {
 
 # ---- Tables
 
-_ASKED = "as=Table"
 _IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
 
 
 def wanted(accept: str) -> bool:
     """Whether the client would rather have a Table."""
-    return _ASKED in accept.partition(",")[0]
+    return "as=Table" in accept.partition(",")[0]
 
 
 def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
@@ -264,7 +253,11 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
     kept = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
-    columns = columns_of(kind)
+    columns, rows = columns_of(kind), list[Json]()
+    for item in items:
+        head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
+        seen = {"None": {}, "Object": {"object": item}}.get(include, {"object": head})
+        rows.append({"cells": [column.value(item) for column in columns], **seen})
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -279,7 +272,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
             }
             for column in columns
         ],
-        "rows": [_row(item, columns, include) for item in items],
+        "rows": rows,
     }
 
 
@@ -289,28 +282,15 @@ def columns_of(kind: ResourceKind) -> list[TableColumn]:
     known = AFTER_NAME.get(kind) or OF_WORKLOADS.get(kind) or list(map(_printed, printer_columns(kind)))
     narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
     aged = narrow if AGE in narrow else [*narrow, AGE]
-    return [TableColumn("Name", meta("name")), *aged, *wide]
+    return [NAME, *aged, *wide]
 
 
 def _printed(column: Json) -> TableColumn:
     """A column of a CRD: its path leads to a field, or to one of a condition."""
     if column["type"] == "date":
         return AGE
-    path, wide = column["jsonPath"], column.get("priority", 0) > 0
+    name, path, wide = column["name"], column["jsonPath"], column.get("priority", 0) > 0
     if found := _IN_CONDITION.fullmatch(path):
         type_, field = found.groups()
-        return TableColumn(
-            column["name"], lambda obj: str(find_stored_condition(obj, type_).get(field, "")), wide
-        )
-    return TableColumn(column["name"], at(*path.split(".")[1:]), wide)
-
-
-def _row(item: Json, columns: list[TableColumn], include: str) -> Json:
-    cells = {"cells": [column.value(item) for column in columns]}
-    match include:
-        case "None":
-            return cells
-        case "Object":
-            return {**cells, "object": item}
-    head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-    return {**cells, "object": head}
+        return TableColumn(name, lambda obj: str(find_stored_condition(obj, type_).get(field, "")), wide)
+    return TableColumn(name, at(*path.split(".")[1:]), wide)

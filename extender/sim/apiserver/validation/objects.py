@@ -17,18 +17,27 @@ from extender.sim.apiserver.validation.pods import node_errors, pod_errors, tain
 from extender.sim.apiserver.validation.rules import rule_errors
 from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
 
-_FIXED = (
-    *("selector", "completionMode", "podFailurePolicy"),
-    *("backoffLimitPerIndex", "managedBy", "successPolicy"),
-)
 _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest
 _IMMUTABLE = "field is immutable"
 
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     old, new = before.get("spec") or {}, job.get("spec") or {}
-    yield from _completions(old, new)
-    for name in _FIXED:
+    given = new.get("completions")
+    if given != old.get("completions"):  # those of an indexed Job may change together with its parallelism
+        if new.get("completionMode") != "Indexed":
+            yield wrong("spec.completions", given, _IMMUTABLE)
+        elif given is not None and given != new.get("parallelism"):
+            yield wrong("spec.completions", given, "can only be modified in tandem with spec.parallelism")
+    fixed = (
+        "selector",
+        "completionMode",
+        "podFailurePolicy",
+        "backoffLimitPerIndex",
+        "managedBy",
+        "successPolicy",
+    )
+    for name in fixed:
         if old.get(name) != new.get(name):
             yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
     kept, wanted = old.get("template") or {}, new.get("template") or {}
@@ -38,17 +47,6 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
         kept, wanted = _without_free_parts(kept), _without_free_parts(wanted)
     if kept != wanted:
         yield wrong("spec.template", new.get("template"), _IMMUTABLE)
-
-
-def _completions(old: kinds.Json, new: kinds.Json) -> FieldErrors:
-    """Those of an indexed Job may change together with its parallelism."""
-    given = new.get("completions")
-    if given == old.get("completions"):
-        return
-    if new.get("completionMode") != "Indexed":
-        yield wrong("spec.completions", given, _IMMUTABLE)
-    elif given is not None and given != new.get("parallelism"):
-        yield wrong("spec.completions", given, "can only be modified in tandem with spec.parallelism")
 
 
 def _without_free_parts(template: kinds.Json) -> kinds.Json:
@@ -63,9 +61,7 @@ def _without_free_parts(template: kinds.Json) -> kinds.Json:
 
 # ---- all kinds
 
-_LONGEST_CRON_JOB = 52  # its Jobs have eleven letters more
 _MOST_INDEXED = 100_000  # pods of an indexed Job at once
-_PROGRESS = 600  # seconds, unless a Deployment says otherwise
 _FOR_JOBS, _FOR_SERVICES = ("OnFailure", "Never"), ("Always",)
 _HIGHEST_PRIORITY = 1_000_000_000
 _SYSTEM = "system-"
@@ -105,7 +101,7 @@ def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
 
 def _deployment(spec: kinds.Json, at: str) -> FieldErrors:
     yield from _replicated(spec, at)
-    progress = spec.get("progressDeadlineSeconds", _PROGRESS)
+    progress = spec.get("progressDeadlineSeconds", 600)
     if progress <= (spec.get("minReadySeconds") or 0):
         yield wrong(f"{at}.progressDeadlineSeconds", progress, "must be greater than minReadySeconds")
 
@@ -166,21 +162,20 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from metadata_errors(kind, obj["metadata"])
     yield from _own_errors(kind, obj)
     if not kind.custom:
-        whole = _with_claims(obj) if kind is kinds.STATEFUL_SETS else obj
+        whole = obj
+        if kind is kinds.STATEFUL_SETS:  # with the volumes of its claims, which its pods may mount
+            spec = obj.get("spec") or {}
+            template, claims = spec.get("template") or {}, spec.get("volumeClaimTemplates") or ()
+            pod = template.get("spec") or {}
+            volumes = [
+                *(pod.get("volumes") or ()),
+                *({"name": each["metadata"].get("name")} for each in claims),
+            ]
+            whole = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
         yield from rule_errors(whole, schema_of(kind), "", _RELATIONS)
-    longest = _LONGEST_CRON_JOB if kind is kinds.CRON_JOBS else None
-    if longest and len(name := obj["metadata"].get("name") or "") > longest:
-        yield wrong("metadata.name", name, f"must be no more than {longest} characters")
-
-
-def _with_claims(stateful: kinds.Json) -> kinds.Json:
-    """With the volumes of its claims, which its pods may mount."""
-    spec = stateful.get("spec") or {}
-    template = spec.get("template") or {}
-    claims = [{"name": each["metadata"].get("name")} for each in spec.get("volumeClaimTemplates") or ()]
-    pod = template.get("spec") or {}
-    pod = {**pod, "volumes": [*(pod.get("volumes") or ()), *claims]}
-    return with_spec(stateful, template={**template, "spec": pod})
+    name = obj["metadata"].get("name") or ""
+    if kind is kinds.CRON_JOBS and len(name) > 52:  # its Jobs have eleven letters more
+        yield wrong("metadata.name", name, "must be no more than 52 characters")
 
 
 def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:
@@ -203,17 +198,13 @@ def _own_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     if kind is kinds.NODES:
         yield from taint_errors(obj)
         yield from node_errors(obj)
-    if kind is kinds.PRIORITY_CLASSES:
-        yield from _class_errors(obj)
-
-
-def _class_errors(priority: kinds.Json) -> FieldErrors:
-    name = priority["metadata"].get("name", "")
-    if name in SYSTEM_CLASSES:
-        return
-    if name.startswith(_SYSTEM):
-        rule = f"priority class names with '{_SYSTEM}' prefix are reserved for system use only."
-        yield forbidden_field("metadata.name", f"{rule} error: {name} is not a known system priority class")
-    elif priority.get("value", 0) > _HIGHEST_PRIORITY:
-        message = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
-        yield forbidden_field("value", message)
+    name = obj["metadata"].get("name", "")
+    if kind is kinds.PRIORITY_CLASSES and name not in SYSTEM_CLASSES:
+        if name.startswith(_SYSTEM):
+            rule = f"priority class names with '{_SYSTEM}' prefix are reserved for system use only."
+            yield forbidden_field(
+                "metadata.name", f"{rule} error: {name} is not a known system priority class"
+            )
+        elif obj.get("value", 0) > _HIGHEST_PRIORITY:
+            message = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+            yield forbidden_field("value", message)

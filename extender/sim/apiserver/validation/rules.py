@@ -59,7 +59,8 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
         value = {"spec": {}, **value}
     if relation := relations.get(schema.type_name) or _RELATIONS.get(schema.type_name):
         yield from relation(value, at)
-    rules = _table().get(schema.type_name or _kind_of(schema), {})
+    of_object = schema.published.get("x-kubernetes-group-version-kind") or [{"kind": ""}]
+    rules = _table().get(schema.type_name or of_object[0]["kind"], {})
     yield from _missing(value, rules, schema, at)
     if "" in rules:
         yield from _one_of(value, rules[""]["one_of"], at, schema.type_name)
@@ -68,12 +69,6 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
             path = _path_of(schema, at, name)
             yield from _field_errors(part, rules.get(name, {}), schema, at, name)
             yield from rule_errors(part, schema.field(name), path, relations)
-
-
-def _kind_of(schema: FieldSchema) -> str:
-    """Of a whole object."""
-    named = schema.published.get("x-kubernetes-group-version-kind") or [{"kind": ""}]
-    return str(named[0]["kind"])
 
 
 def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
@@ -198,14 +193,13 @@ def _like(pattern: str, message: str) -> _Format:
 
 
 _PORT_NAME = r"(?!.*--)(?!\d+$)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"
-_SYSCTL = r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
+_SYSCTL_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _FIELDS = (
     r"metadata\.(name|namespace|uid)|metadata\.(labels|annotations)(\['[^']+'\])?|spec\.(nodeName"
     r"|serviceAccountName|hostname)|status\.(hostIPs?|podIPs?)"
 )
 _MOMENT = r"(\d+|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat)"
 _MOMENTS = rf"(\*|\?|{_MOMENT}(-{_MOMENT})?)(/\d+)?"
-_SCHEDULED = re.compile(rf"{_MOMENTS}(,{_MOMENTS})*")
 _BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # of the parts of a schedule
 
 
@@ -213,21 +207,16 @@ def _is_port(value: Any) -> object:
     return 1 <= value <= 65535 if isinstance(value, int) else re.fullmatch(_PORT_NAME, value)
 
 
-def _is_time_zone(value: str) -> bool:
-    return value.lower() != "local" and value in zoneinfo.available_timezones()
-
-
 def _is_schedule(value: str) -> bool:
     """Five parts of numbers and names, ranges, steps, and lists of these; or @daily and its like."""
     if re.fullmatch("@(yearly|annually|monthly|weekly|daily|midnight|hourly|every .+)", value):
         return True
     parts = value.lower().split()
-    return len(parts) == len(_BOUNDS) and all(map(_is_scheduled, parts, _BOUNDS))
-
-
-def _is_scheduled(text: str, bounds: tuple[int, int]) -> bool:
-    numbers = map(int, re.findall(r"(?<![/\d])\d+", text))
-    return _SCHEDULED.fullmatch(text) is not None and all(bounds[0] <= n <= bounds[1] for n in numbers)
+    numbers = [[int(number) for number in re.findall(r"(?<![/\d])\d+", part)] for part in parts]
+    return len(parts) == len(_BOUNDS) and all(
+        re.fullmatch(rf"{_MOMENTS}(,{_MOMENTS})*", part) and all(least <= each <= most for each in given)
+        for part, given, (least, most) in zip(parts, numbers, _BOUNDS, strict=True)
+    )
 
 
 def _goes_up(text: str) -> bool:
@@ -255,11 +244,13 @@ _FORMATS: dict[str, _Format] = {
     "address": _fit(ipaddress.ip_address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
     "port": _fit(_is_port, "must be between 1 and 65535, inclusive, or the name of a port"),
     "port_name": _like(_PORT_NAME, "must be at most 15 lower case letters, digits and '-', with a letter"),
-    "time_zone": _fit(_is_time_zone, "unknown time zone"),
+    "time_zone": _fit(
+        lambda zone: zone.lower() != "local" and zone in zoneinfo.available_timezones(), "unknown time zone"
+    ),
     "schedule": _fit(_is_schedule, "must be five parts, without a time zone"),
     "trimmed": _fit(lambda text: text == text.strip(), "must not have leading or trailing whitespace"),
     "variable": _like("[ -<>-~]+", "must consist only of printable ASCII characters other than '='"),
-    "sysctl": _like(_SYSCTL, "must be the name of a sysctl"),
+    "sysctl": _like(rf"{_SYSCTL_PART}([./]{_SYSCTL_PART})*", "must be the name of a sysctl"),
     "field": _like(_FIELDS, "error converting fieldPath: field label not supported"),
     "path": _fit(lambda text: not _goes_up(text), "must not contain '..'"),
     "inner_path": _fit(

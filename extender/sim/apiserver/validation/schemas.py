@@ -15,8 +15,6 @@ from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
 _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
-_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-_GO_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 _OWN_FORM = ("IntOrString", "Quantity", "FieldsV1", "Time", "MicroTime")
 _SCALARS = {"string": str, "boolean": bool, "integer": int, "number": float | int}
 
@@ -27,18 +25,16 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
     Raises StatusError 400.
     """
     if not isinstance(body, dict):
-        raise errors.bad_request(
-            f"the object provided is unrecognized (must be of type {kind.name}): no object"
-        )
+        why = f"the object provided is unrecognized (must be of type {kind.name}): no object"
+        raise errors.bad_request(why)
     version, name = body.get("apiVersion") or kind.api_version, body.get("kind") or kind.name
     if version != kind.api_version:
         message = f"the API version in the data ({version}) does not match the expected API version"
         raise errors.bad_request(f"{message} ({kind.api_version})")
     if name != kind.name:
         message = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
-        raise errors.bad_request(
-            f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion"
-        )
+        why = f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion"
+        raise errors.bad_request(why)
     schema = schema_of(kind)
     if kind.custom:
         faults = _unreadable(body.get("metadata"), schema.field("metadata"), kind.name, "metadata")
@@ -60,20 +56,21 @@ def filled(metadata: Json) -> Json:
 
 
 def _cannot_handle(kind: ResourceKind, why: str) -> errors.StatusError:
-    return errors.bad_request(
-        f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {why}'
-    )
+    handled = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}'
+    return errors.bad_request(f"{handled}: {why}")
 
 
 def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
     """`owner`: the Go type that has the field. `at`: the field's path in it, without indexes."""
     if value is None or schema.type_name in _OWN_FORM:
         if schema.type_name == "Quantity" and value is not None and not _QUANTITY.fullmatch(str(value)):
-            yield _QUANTITY_RULE
+            expression = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+            yield f"quantities must match the regular expression '{expression}'"
         return
     wanted = schema.published.get("type")
     if not _fits(value, wanted):
-        shown = f"number {value}" if isinstance(value, float) else _GO_NAMES.get(type(value), "value")
+        go_names = {dict: "object", list: "array", str: "string", bool: "bool", int: "number"}
+        shown = f"number {value}" if isinstance(value, float) else go_names.get(type(value), "value")
         yield f"json: cannot unmarshal {shown} into Go struct field {owner}.{at} of type {go_type(schema)}"
     elif isinstance(value, dict):
         owner = schema.type_name or owner
@@ -158,10 +155,11 @@ def schema_errors(value: Any, schema: FieldSchema, at: str) -> errors.FieldError
         if isinstance(value, bool) or not isinstance(value, int | str):
             yield _of_type(at, value, "integer,string")
             return
-    elif not _is(value, published):
-        shown = published.get("format") if isinstance(value, float) else published["type"]
-        yield _of_type(at, value, str(shown))
-        return
+    else:
+        wanted, found = published.get("type"), _NAMES.get(type(value))
+        if wanted not in (None, found) and (wanted, found) != ("number", "integer"):
+            yield _of_type(at, value, str(published.get("format") if found == "number" else wanted))
+            return
     yield from _scalar_errors(value, published, at)
     yield from _quantity_errors(value, published, at)
     if isinstance(value, dict):
@@ -187,14 +185,9 @@ def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.Field
 
 def _of_type(at: str, value: Any, wanted: str) -> Any:
     found = "float64" if isinstance(value, float) else _NAMES[type(value)]
-    return errors.wrong_type(at, found, f'{at} in body must be of type {wanted}: "{found}"')
-
-
-def _is(value: Any, published: Json) -> bool:
-    wanted = published.get("type")
-    if wanted == "number" and isinstance(value, int | float) and not isinstance(value, bool):
-        return True
-    return wanted is None or _NAMES.get(type(value)) == wanted
+    return errors.wrong(
+        at, found, f'{at} in body must be of type {wanted}: "{found}"', "FieldValueTypeInvalid"
+    )
 
 
 def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
