@@ -177,9 +177,8 @@ class ApiClient(Requests):
             )
         except (NotFound, Forbidden):
             return False
-        refuses = policy.get("failurePolicy", "Fail") == "Fail" and "Deny" in bound.get(
-            "validationActions", ()
-        )
+        denies = "Deny" in bound.get("validationActions", ())
+        refuses = denies and policy.get("failurePolicy", "Fail") == "Fail"
         return refuses and bound.get("policyName") == MARKS_POLICY and "matchResources" not in bound
 
     def patch_group(self, namespace: str, name: str, uid: str, patch: Json) -> PodGroup:

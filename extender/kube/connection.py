@@ -149,7 +149,11 @@ class Connection:
         if body is not None:
             head.append(f"Content-Type: {content_type}\r\nContent-Length: {len(body)}")
         request = "\r\n".join([*head, "\r\n"]).encode("latin-1") + (body or b"")
-        wire = self._reuse() or self._dial(timeout)
+        wire = self._reuse()
+        try:
+            wire = wire or HttpWire(self.endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
+        except OSError as fault:
+            raise Unreachable(f"{self.endpoint.netloc}: {_text(fault)}") from fault
         try:
             wire.send(request, timeout)
             stream = Stream(self, wire)
@@ -173,12 +177,6 @@ class Connection:
             if self._clock() - wire.idle_since < _OLDEST_IDLE and wire.quiet():
                 return wire
             wire.close()
-
-    def _dial(self, timeout: float) -> HttpWire:
-        try:
-            return HttpWire(self.endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
-        except OSError as fault:
-            raise Unreachable(f"{self.endpoint.netloc}: {_text(fault)}") from fault
 
 
 class Stream:

@@ -190,9 +190,8 @@ def _check_current_context(kubeconfig: str | None) -> None:
     file = kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
     if not described.namespaces:
         raise NoConfiguration(f"{file}: it has no contexts, so it names no cluster")
-    what = "it has no current context"
-    if described.current:
-        what = f"its current context {described.current!r} does not exist"
+    lost = f"its current context {described.current!r} does not exist"
+    what = lost if described.current else "it has no current context"
     known, flag = ", ".join(sorted(described.namespaces)), f" --kubeconfig {kubeconfig}" if kubeconfig else ""
     raise NoConfiguration(f"{file}: {what}; choose one of {known}: kubectl config use-context NAME{flag}")
 

@@ -134,23 +134,14 @@ class _Status(msgspec.Struct, frozen=True):
 
 def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     """The error described by a Status object; `status` and `retry_after` are those of the HTTP answer."""
-    answer = _read_status(body)
+    try:
+        answer = msgspec.json.decode(body, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # of a proxy, perhaps: its beginning is the message
+        answer = _Status(message=body[:200].decode("utf-8", "replace").strip())
     details = answer.details or _Details()
     code = status or answer.code
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
-    advice = _seconds(retry_after) or details.retry_after_seconds or None
+    # API servers do not use the form with a date.
+    seconds = float(retry_after) if retry_after.isdecimal() else details.retry_after_seconds
     fields = tuple(cause.field for cause in details.causes or ())
-    return kind(code, answer.reason, answer.message, advice, fields, body)
-
-
-def _read_status(body: bytes) -> _Status:
-    """Proxies may answer in HTML: then its beginning is the message."""
-    try:
-        return msgspec.json.decode(body, type=_Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _Status(message=body[:200].decode("utf-8", "replace").strip())
-
-
-def _seconds(header: str) -> float | None:
-    """A Retry-After in seconds. API servers do not use the form with a date."""
-    return float(header) if header.isdecimal() else None
+    return kind(code, answer.reason, answer.message, seconds or None, fields, body)

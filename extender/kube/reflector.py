@@ -23,7 +23,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import structlog
 
 from extender.kube.connection import Connection, QueryParams, Stream
-from extender.kube.decoding import Bad, Decoders, NamedObject, WatchEvent, event, identity
+from extender.kube.decoding import Bad, Decoders, NamedObject, event, identity
 from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
@@ -313,20 +313,18 @@ class Reflector(Generic[T]):
                 change = event(line)
                 if change.type == "ERROR":
                     raise refused(bytes(change.object))
-                self._version = self._deliver(change) or self._version
+                if change.type in ("ADDED", "MODIFIED"):
+                    item = self._decoders.object(change.object)
+                    self._inventory.put(item)
+                    version = item.metadata.resource_version
+                else:
+                    meta = identity(change.object)
+                    version = meta.resource_version
+                    if change.type == "DELETED":
+                        self._inventory.discard((meta.namespace, meta.name))
+                self._version = version or self._version
                 self._delivered = True
                 self.last_contact = self._clock()
-
-    def _deliver(self, change: WatchEvent) -> str:
-        """Pass the change on; returns the version to watch from after it."""
-        if change.type in ("ADDED", "MODIFIED"):
-            item = self._decoders.object(change.object)
-            self._inventory.put(item)
-            return item.metadata.resource_version
-        meta = identity(change.object)
-        if change.type == "DELETED":
-            self._inventory.discard((meta.namespace, meta.name))
-        return meta.resource_version
 
     @contextmanager
     def _open(self, query: QueryParams, read_timeout: float) -> Iterator[Stream]:

@@ -37,15 +37,13 @@ class Requests:
     def _get(self, path: str, kind: type[T], timeout: float = 10, query: QueryParams | None = None) -> T:
         return decoded(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
 
-    def _post(
-        self, path: str, body: dict[str, Any], timeout: float = 10, query: QueryParams | None = None
-    ) -> bytes:
+    def _post(self, path: str, body: Json, timeout: float = 10, query: QueryParams | None = None) -> bytes:
         return self._connection.request("POST", path, body=_encode(body), query=query, timeout=timeout)
 
     def _patch(
         self,
         path: str,
-        patch: dict[str, Any] | list[dict[str, Any]],
+        patch: Json | list[Json],
         timeout: float = 10,
         kind: str = MERGE,
         query: QueryParams | None = None,
@@ -60,12 +58,10 @@ class Requests:
                 raise
             raise Conflict(409, "Conflict", fault.message) from fault
 
-    def _delete(
-        self, path: str, uid: str, timeout: float = 10, options: dict[str, Any] | None = None
-    ) -> None:
+    def _delete(self, path: str, uid: str, timeout: float = 10, **options: object) -> None:
         """Raises Conflict if the object of this name is a different one now."""
         preconditions = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        body = _encode({**preconditions, **(options or {})})
+        body = _encode({**preconditions, **options})
         self._connection.request("DELETE", path, body=body, timeout=timeout)
 
 
@@ -100,7 +96,7 @@ class Editor(Requests):
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
         """Raises Conflict if the object of this name is a different one now."""
         options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
-        self._delete(resource.path(namespace, name), uid, self._timeout, options)
+        self._delete(resource.path(namespace, name), uid, self._timeout, **options)
 
     def review(self, path: str, obj: Json) -> Json:
         """Create a review, such as a SelfSubjectAccessReview: it is answered and not stored."""

@@ -115,9 +115,8 @@ class Writers:
                 waiting.job, waiting.ended = job, ended
                 self.outcomes["coalesced"] += 1
             elif not self._stopped:
-                self._pending[key] = write = _Write(
-                    key, job, ended, self._backoff(), attempts or self._attempts
-                )
+                write = _Write(key, job, ended, self._backoff(), attempts or self._attempts)
+                self._pending[key] = write
                 self._queue.appendleft(write) if first else self._queue.append(write)
                 self._changed.notify()
 
@@ -135,7 +134,6 @@ class Writers:
 
     def _run(self) -> None:
         while write := self._take():
-            # Try once.
             outcome, fault = self._attempt(write)
             if outcome != "retried":
                 try:

@@ -179,9 +179,8 @@ class CallerConnection(RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._limits.patience.streams or not self._wire:
-            return
-        if self.state == "served":  # TLS also writes by itself, at the end of a handshake
+        # TLS also writes by itself, at the end of a handshake.
+        if self._wire and self.state == "served" and not self._limits.patience.streams:
             self._wait("answer")
             self._connections.grow(self, self._wire.get_write_buffer_size())
 

@@ -116,8 +116,7 @@ class Newcomer:
             return
         except OSError:
             there = b""
-        has_ended = len(there) == self._seen and Caller(self._sock.fileno()).gone()
-        if not there or has_ended:
+        if not there or (len(there) == self._seen and Caller(self._sock.fileno()).gone()):
             return self._connections.drop(self)
         missing = "" if len(there) in (_MOST, self._seen) else self._missing(there)
         self._seen = len(there) if missing else 0
@@ -211,26 +210,24 @@ class ServedPort:
 
     def _begin_with(self, context: ssl.SSLContext | None, sock: socket.socket) -> None:
         made = CallerConnection(self._server, self.connections, bool(context), self._refuse)
-        made.opening = self._loop.create_task(self._open(made, sock, context))
-        made.opening.add_done_callback(partial(self._opened, made, sock))
-
-    async def _open(
-        self, connection: CallerConnection, sock: socket.socket, context: ssl.SSLContext | None
-    ) -> None:
         # Of TLS: when we close, the caller has so long to confirm it.
         closing_time = self.connections.limits.patience.discard if context else None
-        await self._loop.connect_accepted_socket(
-            lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
-        )
 
-    def _opened(self, connection: CallerConnection, sock: socket.socket, opening: asyncio.Task[None]) -> None:
-        """Also for one that was closed before its opening began."""
-        connection.opening = None
-        fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
-        if fault:
-            log.debug("a connection ended", port=self._name, error=str(fault))
-            self.connections.remove(connection)
-            sock.close()
+        async def open_() -> None:
+            await self._loop.connect_accepted_socket(
+                lambda: made, sock, ssl=context, ssl_shutdown_timeout=closing_time
+            )
+
+        def opened(opening: asyncio.Task[None]) -> None:  # or closed before its opening began
+            made.opening = None
+            fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
+            if fault:
+                log.debug("a connection ended", port=self._name, error=str(fault))
+                self.connections.remove(made)
+                sock.close()
+
+        made.opening = self._loop.create_task(open_())
+        made.opening.add_done_callback(opened)
 
     def _look(self) -> None:
         self._pulse.beat()

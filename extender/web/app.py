@@ -83,16 +83,12 @@ def _table(verbs: Verbs) -> tuple[Verb, ...]:
     async def prioritize(args: protocol.ExtenderArgs, _: Caller) -> list[protocol.HostPriority]:
         return verbs.prioritize(args)
 
+    nothing = protocol.PreemptionResult({})
     return (
         Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILED)),
         Verb("prioritize", protocol.ExtenderArgs, prioritize, []),
         Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILED)),
-        Verb(
-            "preempt",
-            protocol.PreemptionArgs,
-            lambda args, _: verbs.preempt(args),
-            protocol.PreemptionResult({}),
-        ),
+        Verb("preempt", protocol.PreemptionArgs, lambda args, _: verbs.preempt(args), nothing),
     )
 
 

@@ -71,7 +71,13 @@ def serve(
     # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    _share_memory_between_threads()
+    # glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by
+    # another: 50,000 requests made the process 250 MB larger, with two heaps only 50 MB. And once a large
+    # block has been freed, blocks of its size come from the heap, where others keep them from being given
+    # back: set by hand, the threshold stays, and the largest bodies leave nothing behind (`make fuzz`).
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
     log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
     limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
     ending = _Ending(on_stop)
@@ -219,13 +225,3 @@ def _every_end_is_graceful(arbiter: Arbiter) -> None:
         signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))
     for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _share_memory_between_threads() -> None:
-    """glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by
-    another: 50,000 requests made the process 250 MB larger, with two heaps only 50 MB. And once a large block
-    has been freed, blocks of its size come from the heap, where others keep them from being given back: set
-    by hand, the threshold stays, and the largest bodies leave nothing behind (`make fuzz` shows both)."""
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)

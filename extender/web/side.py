@@ -9,8 +9,8 @@ import asyncio
 import io
 import socket
 import sys
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Thread
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from wsgiref.types import WSGIApplication
 
 from aiohttp import web
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
+from werkzeug.wrappers import Response
 
 from extender.api.setting_kinds import Address
 from extender.ports.connection import CallerConnection
@@ -77,8 +78,7 @@ class SideServer:
 
     def stop(self) -> None:
         """Take no new connection, and finish the answers to complete requests."""
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._ending.set)
+        self._call(self._ending.set)
         self._thread.join(2 * _LAST_ANSWERS)
 
     async def _answer(self, request: web.BaseRequest, connection: CallerConnection) -> web.Response:
@@ -87,34 +87,24 @@ class SideServer:
         await self._turns.acquire()
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
-        answer.add_done_callback(self._end_turn)
+        answer.add_done_callback(lambda _: self._call(self._turns.release))
         try:
             return await asyncio.wrap_future(answer)
         finally:
             del answer, body  # a fault holds this frame: together they would wait for the garbage collector
 
-    def _end_turn(self, _: Future[web.Response]) -> None:
+    def _call(self, act: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._turns.release)
+            self._loop.call_soon_threadsafe(act)
 
 
 def pages(app: WSGIApplication) -> App:
     """What people open in a browser: an application of Flask's, or any of WSGI, behind the same door."""
 
     def answer(request: web.BaseRequest, body: bytes) -> web.Response:
-        started: list[Any] = []
-
-        def start_response(status: str, headers: list[tuple[str, str]], _: object = None) -> Any:
-            started[:] = int(status.split()[0]), headers
-
-        pieces: Iterable[bytes] = app(_environ(request, body), start_response)
-        try:
-            whole = b"".join(pieces)
-        finally:
-            if close := getattr(pieces, "close", None):
-                close()
-        status, headers = started
-        return web.Response(body=whole, status=status, headers=[*headers, ("Server", "muster")])
+        answered = Response.from_app(app, _environ(request, body), buffered=True)
+        headers = [*answered.headers.items(), ("Server", "muster")]
+        return web.Response(body=answered.get_data(), status=answered.status_code, headers=headers)
 
     return answer
 
