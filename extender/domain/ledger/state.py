@@ -120,7 +120,7 @@ class Moments:
         """Anything about these groups changed. `epoch`: what the wall clock is ahead of the ledger's."""
         groups = (self._registry.groups.get(key) for key in touched)
         for timestamp in self._timestamps(group for group in groups if group is not None):
-            if timestamp not in self.known and (moment := moment_of(timestamp, epoch)) < inf:
+            if timestamp and timestamp not in self.known and (moment := moment_of(timestamp, epoch)) < inf:
                 self.known[timestamp] = min(moment, now)
         if len(self.known) > self._most:
             used = set(self._timestamps(self._registry.groups.values()))

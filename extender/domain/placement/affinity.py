@@ -81,6 +81,11 @@ class _PodsByTerm:
             self._domains[term] = inside[codes]
         return self._domains[term]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no term was ever counted."""
+        return not (self._known or self._more)
+
     def all(self) -> Mapping[Term, Mapping[str, int]]:
         return {**self._known, **{term: self.by_node(term) for term in self._more}}
 
@@ -138,7 +143,12 @@ class AffinityCounts:
 
     def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
         """Whether any of `pods`, which have these shapes, is particular."""
-        return any(shape.looks_at_others for shape in shapes) or any(map(self.is_particular, pods))
+        if any(shape.looks_at_others for shape in shapes):
+            return True
+        if self._carried.is_empty:
+            return False
+        alike = {(pod.namespace, id(pod.labels)): pod for pod in pods}
+        return any(map(self.is_particular, alike.values()))
 
     def minds(self, pod: PodRecord) -> bool:
         """Whether the pod's node has to be counted here: its constraints concern others, or theirs it."""
