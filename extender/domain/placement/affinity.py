@@ -81,11 +81,6 @@ class _PodsByTerm:
             self._domains[term] = inside[codes]
         return self._domains[term]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no term was ever counted."""
-        return not (self._known or self._more)
-
     def all(self) -> Mapping[Term, Mapping[str, int]]:
         return {**self._known, **{term: self.by_node(term) for term in self._more}}
 
@@ -107,6 +102,7 @@ class AffinityCounts:
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._selected = _PodsByTerm(occupancy.selected, nodes, self.effort)
         self._carried = _PodsByTerm(occupancy.carried, nodes, self.effort)
+        self._is_any_carried = bool(occupancy.carried)
         self._terms_on: dict[
             tuple[str, int], tuple[Labels, list[Term]]
         ] = {}  # by namespace and labels object
@@ -134,8 +130,10 @@ class AffinityCounts:
 
     def particular(self, pods: Collection[PodRecord]) -> set[Uid]:
         """Those of `pods` that are particular once some of them are placed."""
-        own = {term for shape in {pod.shape for pod in pods} for term in shape.constraints.anti_affinity}
-        found: set[Uid] = set()
+        shapes, found = {pod.shape for pod in pods}, set[Uid]()
+        own = {term for shape in shapes for term in shape.constraints.anti_affinity}
+        if not (own or self.any_particular(pods, shapes)):
+            return found
         for pod in pods:
             if self.is_particular(pod) or not own.isdisjoint(self._selecting(pod)):
                 found.add(pod.uid)
@@ -145,7 +143,7 @@ class AffinityCounts:
         """Whether any of `pods`, which have these shapes, is particular."""
         if any(shape.looks_at_others for shape in shapes):
             return True
-        if self._carried.is_empty:
+        if not self._is_any_carried:
             return False
         alike = {(pod.namespace, id(pod.labels)): pod for pod in pods}
         return any(map(self.is_particular, alike.values()))
@@ -184,6 +182,7 @@ class AffinityCounts:
             self._selected.count(term, node, times)
         for term in pod.shape.constraints.anti_affinity:
             self._carried.count(term, node, times)
+            self._is_any_carried = True
 
     # ---- inside
 
