@@ -5,8 +5,6 @@ The objects stay undecoded until the rules for their kind have been looked up. T
 thousand objects; fields that only admission reads are not kept with them.
 """
 
-from typing import Any
-
 import msgspec
 
 from extender.api.objects.base import Meta, OwnerReference, Wire
@@ -91,21 +89,8 @@ class ReviewAnswer(Wire, frozen=True, omit_defaults=False):
     kind: str = KIND
 
 
-_REVIEW = msgspec.json.Decoder(Review)
-_encode = msgspec.json.Encoder().encode
-
-
-def decode_review(body: bytes) -> Review:
-    """Raises msgspec.DecodeError, with the path of what is wrong, and UnicodeDecodeError."""
-    return _REVIEW.decode(body)
-
-
-def encode_answer(response: ReviewResponse) -> bytes:
-    return _encode(ReviewAnswer(response))
-
-
-def json_patch(operations: list[dict[str, Any]]) -> bytes:
-    return _encode(operations)
+decode_review = msgspec.json.Decoder(Review).decode
+encode = msgspec.json.Encoder().encode
 
 
 # ---- the objects under review
@@ -120,9 +105,7 @@ class NewPod(Pod, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        return next(
-            (reference for reference in self.metadata.owner_references or () if reference.controller), None
-        )
+        return next((owner for owner in self.metadata.owner_references or () if owner.controller), None)
 
 
 class Topology(Wire, frozen=True):
@@ -167,13 +150,9 @@ class Job(Wire, frozen=True):
     @property
     def pod(self) -> NewPod:
         """What each of its pods will look like, as far as queues are concerned."""
-        template = self.spec.template
-        meta = Meta(
-            namespace=self.metadata.namespace,
-            labels=template.metadata.labels,
-            annotations=template.metadata.annotations,
-        )
-        return NewPod(meta, template.spec)
+        namespace, template = self.metadata.namespace, self.spec.template
+        labels, annotations = template.metadata.labels, template.metadata.annotations
+        return NewPod(Meta(namespace=namespace, labels=labels, annotations=annotations), template.spec)
 
 
 class VolcanoJobSpec(Wire, frozen=True):

@@ -168,15 +168,12 @@ class Setting(NamedTuple):
         return [self.kind.write(item) for item in value] if self.repeatable else self.kind.write(value)
 
 
-def _settings() -> Iterator[Setting]:
-    hints = get_type_hints(Configuration, include_extras=True)
-    for field in msgspec.structs.fields(Configuration):
-        if kinds := getattr(hints[field.name], "__metadata__", ()):
-            name = field.name
-            yield Setting(name, field.default, kinds[0], _MEANINGS[name], _UNSET.get(name, ""))
-
-
-SETTINGS = tuple(_settings())
+_HINTS = get_type_hints(Configuration, include_extras=True)
+SETTINGS = tuple(
+    Setting(field.name, field.default, kinds[0], _MEANINGS[field.name], _UNSET.get(field.name, ""))
+    for field in msgspec.structs.fields(Configuration)
+    if (kinds := getattr(_HINTS[field.name], "__metadata__", ()))
+)
 JOB_KINDS = "jobKinds"  # the key of further kinds of jobs
 
 

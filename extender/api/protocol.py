@@ -7,6 +7,7 @@ that cost.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TypeVar, overload
 
@@ -116,18 +117,10 @@ T = TypeVar("T", bound=Message)
 def decode(body: bytes, kind: type[T]) -> T:
     """Read a request of `kind`. Raises MalformedRequest with the path of the fault."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError:
-        return _decode_respelled(body, kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise MalformedRequest(str(fault)) from fault
-
-
-def _decode_respelled(body: bytes, kind: type[T]) -> T:
-    """Read `body` with its top-level keys respelled as Go spells them, and without those that Go does not
-    know."""
-    spelling = {name.lower(): name for name in kind.__struct_encode_fields__}
-    try:
+        with suppress(msgspec.ValidationError):
+            return msgspec.json.decode(body, type=kind)
+        # Its top-level keys as Go spells them, and without those that Go does not know.
+        spelling = {name.lower(): name for name in kind.__struct_encode_fields__}
         given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         known = {spelling[key.lower()]: value for key, value in given.items() if key.lower() in spelling}
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)

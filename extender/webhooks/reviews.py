@@ -85,12 +85,12 @@ class Reviewer:
                 uid=review.request.uid,
                 allowed=not outcome.faults,
                 status=_status(outcome.faults) if outcome.faults else None,
-                patch=admission.json_patch(outcome.patch) if outcome.patch else None,
+                patch=admission.encode(outcome.patch) if outcome.patch else None,
                 patch_type="JSONPatch" if outcome.patch else None,
                 warnings=outcome.warnings or None,
             )
             call.outcome = "allowed" if response.allowed else "refused"
-            return admission.encode_answer(response)
+            return admission.encode(admission.ReviewAnswer(response))
 
     def _judge(self, path: Path, review: admission.Review) -> ReviewOutcome:
         request = review.request

@@ -26,21 +26,6 @@ class WorkloadPart(NamedTuple):
     where: Path = ()
 
 
-def values_of(obj: Json, part: WorkloadPart) -> dict[str, Any]:
-    meta = obj.get("metadata") or {}
-    return {
-        "owner": meta.get("name") or "",
-        "uid": meta.get("uid") or _NO_UID,
-        "role": part.role,
-        **dict.fromkeys(("index", "place"), 0),
-        **dict.fromkeys(("number", "count", "total"), 1),
-    }
-
-
-def applies(obj: Json, offspring: Offspring) -> bool:
-    return all(at(obj, path) in values for path, values in offspring.when.items())
-
-
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
     """`obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by their keys."""
     if not offspring.each:
@@ -57,6 +42,21 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
     for name, key, body in named:
         if isinstance(body, dict) and (not offspring.roles or name.lower() in offspring.roles):
             yield WorkloadPart(name.lower(), body, (*offspring.each, key))
+
+
+def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
+    """The parts of which something is made, each with the values for the first that is made of it."""
+    if not all(at(obj, path) in values for path, values in offspring.when.items()):
+        return
+    parts = [(part, offspring.count.of(part.body)) for part in parts_of(obj, offspring)]
+    meta, place, total = obj.get("metadata") or {}, 0, sum(count for _, count in parts)
+    named = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
+    index = (at(obj, offspring.first) if offspring.first else 0) or 0
+    for part, count in parts:
+        if count:
+            numbers = {"index": index, "number": 1, "place": place, "count": count}
+            yield part, {**named, "role": part.role, **numbers}
+            place += count
 
 
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
@@ -138,11 +138,8 @@ def count_pods(obj: Json) -> int:
         return 0
     complete, counted = kind.complete(obj), 0
     for offspring in kind.offspring:
-        for part in parts_of(complete, offspring) if applies(complete, offspring) else ():
-            count = offspring.count.of(part.body)
-            if count:
-                made = made_of(complete, offspring, part, values_of(complete, part))
-                counted += count * count_pods(made)
+        for part, values in placed_parts(complete, offspring):
+            counted += int(values["count"]) * count_pods(made_of(complete, offspring, part, values))
     return counted
 
 
@@ -153,16 +150,10 @@ def children(obj: Json) -> Iterator[Json]:
         return
     complete = kind.complete(obj)
     for offspring in kind.offspring:
-        if applies(complete, offspring):
-            parts = [(part, offspring.count.of(part.body)) for part in parts_of(complete, offspring)]
-            total, place = sum(count for _, count in parts), 0
-            first = at(complete, offspring.first) if offspring.first else 0
-            for part, count in parts:
-                values = values_of(complete, part) | {"count": count, "total": total}
-                for number in range(1, count + 1):
-                    numbers = {"index": number - 1 + (first or 0), "number": number, "place": place}
-                    yield made_of(complete, offspring, part, values | numbers)
-                    place += 1
+        for part, first in placed_parts(complete, offspring):
+            for nth in range(first["count"]):
+                numbers = {name: first[name] + nth for name in ("index", "number", "place")}
+                yield made_of(complete, offspring, part, first | numbers)
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
@@ -170,8 +161,7 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
     kind = kind_of(obj)
     complete = kind.complete(obj) if kind else obj
     for offspring in kind.offspring if kind else ():
-        if applies(complete, offspring):
-            (part,) = parts_of(complete, offspring)
+        for part, values in placed_parts(complete, offspring):
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}
-                yield made_of(complete, offspring, part, values_of(complete, part) | numbers)
+                yield made_of(complete, offspring, part, values | numbers)

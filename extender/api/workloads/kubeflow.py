@@ -17,7 +17,7 @@ from typing import Any
 
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.workloads.runtimes import runtime_in
-from extender.api.workloads.sets import JOB_SET, made_first
+from extender.api.workloads.sets import JOB_SET, made_first, numbers_succeeded
 from extender.api.workloads.shape import (
     JOB,
     POD,
@@ -31,7 +31,7 @@ from extender.api.workloads.shape import (
     Sign,
     WorkloadRow,
     at,
-    items_of,
+    items_at,
     with_spec,
 )
 
@@ -59,9 +59,9 @@ def _labels(operator: str, **more: str) -> dict[str, str]:
 def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     """`masters`: the roles that are labelled as the job's master."""
     labels = _labels(f"{kind.lower()}-controller", replica_type="{role}", replica_index="{index}")
-
-    def pods(roles: tuple[str, ...], job_role: dict[str, str]) -> Offspring:
-        return Offspring(
+    others = tuple(role for role in _ROLES if role not in masters)
+    made = (
+        Offspring(
             made=POD,
             name="{owner}-{role}-{index}",
             each=("spec", replica_specs),
@@ -70,11 +70,9 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
             count=_REPLICAS,
             labels=labels | job_role,
         )
-
-    others = tuple(role for role in _ROLES if role not in masters)
-    made = [pods(others, {})]
-    if masters:
-        made.insert(0, pods(masters, {f"{_LABEL}/job-role": "master"}))
+        for roles, job_role in ((masters, {f"{_LABEL}/job-role": "master"}), (others, {}))
+        if roles
+    )
     return _job("v1", kind, *made)
 
 
@@ -159,9 +157,11 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
 def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
     """The spec fields that annotate the pods of these Jobs, in the forms of all releases of the Trainer."""
     meta = {"metadata": {"annotations": annotation}}
-    overrides = items_of(train_job, "podTemplateOverrides")
+    overrides = items_at(train_job, "spec", "podTemplateOverrides")
     others = [override for override in overrides if _without_targets(override) != meta]
-    patches = [patch for patch in items_of(train_job, "runtimePatches") if patch.get("manager") != _MANAGER]
+    patches = [
+        patch for patch in items_at(train_job, "spec", "runtimePatches") if patch.get("manager") != _MANAGER
+    ]
     on_jobs = [_of_job(name, meta) for name in jobs]
     own = {"template": {"spec": {"replicatedJobs": on_jobs}}}
     return {
@@ -184,12 +184,12 @@ def merged_by_name(base: Any, patch: Any) -> Any:
 def _patches(train_job: Json) -> Iterator[tuple[str, Json]]:
     """The name of a replicated Job, and what is to be merged into it."""
     for field in ("podSpecOverrides", "podTemplateOverrides"):
-        for override in items_of(train_job, field):
+        for override in items_at(train_job, "spec", field):
             pod = _without_targets(override)
             for target in override.get("targetJobs") or []:
                 name = target.get("name")
                 yield str(name), _of_job(name, {"spec": pod} if field == "podSpecOverrides" else pod)
-    for patch in items_of(train_job, "runtimePatches"):
+    for patch in items_at(train_job, "spec", "runtimePatches"):
         for job in at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []:
             yield str(job.get("name")), job
 
@@ -211,17 +211,21 @@ def with_job_set(train_job: Json) -> Json:
     runtime = runtime_in(TRAIN_JOB, train_job)
     given = at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
     jobs = patched(list(given.get("replicatedJobs") or []), train_job)
-    policy, group = at(runtime, ("mlPolicy",)) or {}, _naming_group(train_job, runtime)
+    policy, grouping = at(runtime, ("mlPolicy",)) or {}, at(runtime, ("podGroupPolicy",)) or {}
+    # With a policy for PodGroups, the Trainer makes one of the TrainJob's name.
+    name = at(train_job, ("metadata", "name")) or ""
+    found = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
+    group = {"metadata": {field: {key: name} for field, key in found}}
     whole = [_for_train_job(job, train_job, policy, group) for job in jobs]
     return with_spec(train_job, jobSet={**given, "replicatedJobs": whole})
 
 
 def job_set_left(train_job: Json) -> Json:
     """Without the Jobs that have succeeded: they are not made again when it is resumed."""
-    whole, ended = with_job_set(train_job), _succeeded(train_job)
+    whole, ended = with_job_set(train_job), numbers_succeeded(items_at(train_job, "status", "jobsStatus"))
     job_set = whole["spec"]["jobSet"]
     jobs = [
-        {**job, "replicas": max(Count(path=("replicas",)).of(job) - ended.get(job.get("name"), 0), 0)}
+        {**job, "replicas": max(_REPLICAS.of(job) - ended.get(str(job.get("name")), 0), 0)}
         for job in job_set["replicatedJobs"]
     ]
     return with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
@@ -255,13 +259,14 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
     nodes = _pods(job, train_job, policy)
     numbers = {"parallelism": nodes, "completions": nodes}
     once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
-    resources = (
-        at(train_job, _RESOURCES)
-        if (_step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE))
-        else None
-    )
-    pods = merged_by_name(_with_resources(at(job, _POD) or {}, resources), group)
-    spec = {**job["template"]["spec"], **numbers, "template": pods}
+    pods, resources = at(job, _POD) or {}, at(train_job, _RESOURCES)
+    if resources and (_step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)):
+        containers = [
+            merged_by_name(it, {"resources": resources}) if it.get("name") == _NODE else it
+            for it in at(pods, ("spec", "containers")) or []
+        ]
+        pods = {**pods, "spec": {**(pods.get("spec") or {}), "containers": containers}}
+    spec = {**job["template"]["spec"], **numbers, "template": merged_by_name(pods, group)}
     return {**job, **once, "template": {**job["template"], "spec": spec}}
 
 
@@ -278,31 +283,6 @@ def _pods(job: Json, train_job: Json, policy: Json) -> int:
 
 def _launcher_is_node(policy: Json) -> bool:
     return at(policy, ("mpi", "runLauncherAsNode")) is True
-
-
-def _with_resources(pod: Json, resources: Json | None) -> Json:
-    if not resources:
-        return pod
-    containers = [
-        merged_by_name(container, {"resources": resources}) if container.get("name") == _NODE else container
-        for container in at(pod, ("spec", "containers")) or []
-    ]
-    return {**pod, "spec": {**(pod.get("spec") or {}), "containers": containers}}
-
-
-def _naming_group(train_job: Json, runtime: Json | None) -> Json:
-    """With a policy for PodGroups, the Trainer makes one of the TrainJob's name."""
-    policy = at(runtime, ("podGroupPolicy",)) or {}
-    name = (train_job.get("metadata") or {}).get("name") or ""
-    found = [_NAMES_GROUP[plugin] for plugin in _NAMES_GROUP if policy.get(plugin) is not None]
-    return {"metadata": {field: {key: name} for field, key in found}} if found else {}
-
-
-def _succeeded(train_job: Json) -> dict[str, int]:
-    """By replicated Job: how many Jobs have."""
-    found = at(train_job, ("status", "jobsStatus"))
-    known = [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
-    return {str(job.get("name")): Count(path=("succeeded",), default=0).of(job) for job in known}
 
 
 TRAIN_JOB = WorkloadRow(

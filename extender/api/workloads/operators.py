@@ -23,7 +23,7 @@ from extender.api.workloads.shape import (
     Sign,
     WorkloadRow,
     at,
-    items_of,
+    items_at,
     with_spec,
 )
 
@@ -50,15 +50,14 @@ def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json
 
 def volcano_tasks(job: Json) -> Json:
     """What Volcano's webhook fills in: names of tasks, minAvailable, and the pods' scheduler and priority."""
-    spec = job.get("spec") or {}
-    tasks = [
-        {
-            **task,
-            "name": task.get("name") or f"default{number}",
-            "template": _of_job(task.get("template"), spec),
-        }
-        for number, task in enumerate(items_of(job, "tasks"))
-    ]
+    spec, tasks = job.get("spec") or {}, []
+    inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
+    if spec.get("priorityClassName"):
+        inherited["priorityClassName"] = spec["priorityClassName"]
+    for number, task in enumerate(items_at(job, "spec", "tasks")):
+        given = task.get("template") or {}
+        template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
+        tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     total = sum(1 if task.get("replicas") is None else task["replicas"] for task in tasks)
     needed = spec.get("minAvailable")
     # By task, where any says a number.
@@ -66,14 +65,6 @@ def volcano_tasks(job: Json) -> Json:
     return with_spec(
         job, tasks=tasks, minAvailable=total if needed is None else needed, minTaskMember=least or None
     )
-
-
-def _of_job(template: Json | None, spec: Json) -> Json:
-    inherited = {"schedulerName": spec.get("schedulerName") or "volcano"}
-    if spec.get("priorityClassName"):
-        inherited["priorityClassName"] = spec["priorityClassName"]
-    given = template or {}
-    return {**given, "spec": {**inherited, **(given.get("spec") or {})}}
 
 
 _TASK = {
@@ -138,14 +129,11 @@ def with_ray_group(cluster: Json) -> Json:
     }
     queue = {_QUEUE: labels[_QUEUE]} if _QUEUE in labels else {}
     name = f"ray-{meta.get('name')}-pg"
-    head = spec.get("headGroupSpec") or {}
-    made = {
-        "headGroupSpec": {**head, "template": member_of(head.get("template"), name, queue)},
-        "workerGroupSpecs": [
-            {**group, "template": member_of(group.get("template"), name, queue)} for group in groups
-        ],
-    }
-    return {**cluster, "spec": {**spec, **made, "gangs": [gang]}}
+    head, *workers = (
+        {**part, "template": member_of(part.get("template"), name, queue)}
+        for part in (spec.get("headGroupSpec") or {}, *groups)
+    )
+    return with_spec(cluster, headGroupSpec=head, workerGroupSpecs=workers, gangs=[gang])
 
 
 _RAY_GROUPS = ("spec", "workerGroupSpecs")
@@ -249,27 +237,17 @@ _IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priority
 
 def with_templates(app: Json) -> Json:
     spec = app.get("spec") or {}
-    made = {role: {**_role(spec, role), "template": _template(spec, role)} for role in ("driver", "executor")}
-    return {**app, "spec": {**spec, **made}}
+    roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
+    made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
+    return with_spec(app, **made)
 
 
-def _role(spec: Json, role: str) -> Json:
-    return spec.get(role) or {}
-
-
-def _template(spec: Json, role: str) -> Json:
+def _template(spec: Json, given: Json, role: str) -> Json:
     """What the role says, on top of the template that it may have."""
-    given, base = _role(spec, role), _role(spec, role).get("template") or {}
-    meta = base.get("metadata") or {}
+    template = given.get("template") or {}
+    meta, base = template.get("metadata") or {}, template.get("spec") or {}
     labels = {**(meta.get("labels") or {}), **(given.get("labels") or {})}
     annotations = {**(meta.get("annotations") or {}), **(given.get("annotations") or {})}
-    return {
-        "metadata": {**meta, "labels": labels, "annotations": annotations},
-        "spec": _pod_spec(spec, given, base.get("spec") or {}, role),
-    }
-
-
-def _pod_spec(spec: Json, given: Json, base: Json, role: str) -> Json:
     first, *others = base.get("containers") or [{}]
     container = {"name": f"spark-kubernetes-{role}", "image": spec.get("image") or "spark", **first}
     cores = str(given.get("coreRequest") or given.get("cores") or 1)
@@ -279,7 +257,10 @@ def _pod_spec(spec: Json, given: Json, base: Json, role: str) -> Json:
         limits[str(gpu.get("name"))] = str(gpu.get("quantity"))
     container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
     in_pod = {name: given[name] for name in _IN_POD if given.get(name)}
-    return {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]}
+    return {
+        "metadata": {**meta, "labels": labels, "annotations": annotations},
+        "spec": {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]},
+    }
 
 
 def _memory(spec: Json, given: Json) -> int:
@@ -306,17 +287,13 @@ def with_spark_group(app: Json) -> Json:
     if spec.get("batchScheduler") != VOLCANO:
         return app
     options = spec.get("batchSchedulerOptions") or {}
-    gang = {
-        "minMember": 1,
-        "queue": options.get("queue"),
-        "priorityClassName": options.get("priorityClassName"),
-    }
+    gang = {"minMember": 1, **{name: options.get(name) for name in ("queue", "priorityClassName")}}
     name = f"spark-{at(app, ('metadata', 'name'))}-pg"
     made = {
         role: {**spec[role], "template": member_of(spec[role]["template"], name, {})}
         for role in ("driver", "executor")
     }
-    return {**app, "spec": {**spec, **made, "gangs": [gang]}}
+    return with_spec(app, **made, gangs=[gang])
 
 
 def _spark_labels(role: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.quantities import at_least
-from extender.api.workloads.children import applies, body_of, kind_of, made_of, parts_of, values_of
-from extender.api.workloads.shape import MOST, POD, Json, Kinds, Offspring, Path, WorkloadRow, at
+from extender.api.workloads.children import body_of, kind_of, made_of, parts_of, placed_parts
+from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, at
 from extender.api.workloads.table import WORKLOADS
 
 _MINIMUM_KEYS = (keys.MIN_PARALLELISM, keys.KUEUE_MIN_PARALLELISM)
@@ -61,24 +61,11 @@ def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
         return
     whole = (kind.counted or kind.complete)(obj)
     for offspring in kind.offspring:
-        if applies(whole, offspring):
-            for made, pod_set in _first_of_each(whole, offspring):
-                count, role = within.count * pod_set.count, pod_set.role or within.role
-                yield from _sets(made, JobPodSet(role, count, {}, pod_set.later or within.later), kinds)
-
-
-def _first_of_each(obj: Json, offspring: Offspring) -> Iterator[tuple[Json, JobPodSet]]:
-    """The first object that is made of each part, and the set of these."""
-    parts = [(part, offspring.count.of(part.body)) for part in parts_of(obj, offspring)]
-    total, place = sum(count for _, count in parts), 0
-    index = (at(obj, offspring.first) if offspring.first else 0) or 0
-    for part, count in parts:
-        if count:
-            numbers = {"count": count, "total": total, "place": place, "index": index}
-            made = made_of(obj, offspring, part, values_of(obj, part) | numbers)
+        for part, values in placed_parts(whole, offspring):
+            count, role = within.count * values["count"], offspring.role or part.role or within.role
             later = bool(offspring.later) and at(part.body, offspring.later) is True
-            yield made, JobPodSet(offspring.role or part.role, count, {}, later)
-            place += count
+            made = made_of(whole, offspring, part, values)
+            yield from _sets(made, JobPodSet(role, count, {}, later or within.later), kinds)
 
 
 def _template(pod: Json, role: str) -> Json:
@@ -90,9 +77,8 @@ def _template(pod: Json, role: str) -> Json:
     try:
         read = msgspec.json.decode(msgspec.json.encode(template), type=Pod)
         spec, pod_level = read.spec, read.spec.resources
-        requests = [
-            container.resources.requests for container in (*spec.containers, *(spec.init_containers or ()))
-        ]
+        containers = (*spec.containers, *(spec.init_containers or ()))
+        requests = (container.resources.requests for container in containers)
         for amounts in (*requests, pod_level and pod_level.requests, spec.overhead):
             for amount in (amounts or {}).values():
                 at_least(amount)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from extender.api.workloads.shape import Json, RuntimeKind, RuntimeReference, WorkloadRow, at, with_spec
+from extender.api.workloads.shape import Json, RuntimeKind, WorkloadRow, at, with_spec
 
 _RUNTIME = "runtime"
 
@@ -26,7 +26,8 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
     reference = row.runtime
     if reference is None:
         return None
-    kind, group = _kind_in(reference, obj)
+    kind = str(at(obj, reference.kind) or reference.kinds[0].kind)
+    group = str(at(obj, reference.group) or reference.kinds[0].group)
     known = next((listed for listed in reference.kinds if (listed.kind, listed.group) == (kind, group)), None)
     namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
     name = str(at(obj, reference.name) or "")
@@ -63,9 +64,3 @@ def runtime_in(row: WorkloadRow, obj: Json) -> Json | None:
         raise ValueError(f"there is no {named.spoken_name if named else 'such runtime'}")
     found = spec.get(_RUNTIME)
     return dict(found) if found is not None else None
-
-
-def _kind_in(reference: RuntimeReference, obj: Json) -> tuple[str, str]:
-    first = reference.kinds[0]
-    kind, group = at(obj, reference.kind) or first.kind, at(obj, reference.group) or first.group
-    return str(kind), str(group)

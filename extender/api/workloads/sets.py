@@ -13,7 +13,7 @@ from extender.api.workloads.shape import (
     Sign,
     WorkloadRow,
     at,
-    items_of,
+    items_at,
     with_spec,
 )
 
@@ -25,7 +25,7 @@ _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 def indexed_jobs(job_set: Json) -> Json:
     """JobSet's webhook: its Jobs are indexed, and failed containers restart, unless they say otherwise."""
     jobs = []
-    for job in items_of(job_set, "replicatedJobs"):
+    for job in items_at(job_set, "spec", "replicatedJobs"):
         template = job.get("template") or {}
         spec = {"completionMode": "Indexed", **(template.get("spec") or {})}
         pods = spec.get("template") or {}
@@ -38,14 +38,15 @@ def indexed_jobs(job_set: Json) -> Json:
 def jobs_left(job_set: Json) -> Json:
     """Without Jobs that have succeeded, which are not made again; those that wait for others are marked."""
     whole, jobs = indexed_jobs(job_set), []
+    succeeded = numbers_succeeded(items_at(job_set, "status", "replicatedJobsStatus"))
     ended, later = set[Any](), set[Any]()
     for job in whole["spec"]["replicatedJobs"]:
         name = job.get("name")
-        count = max(_REPLICAS.of(job) - _succeeded(job_set, name), 0)
+        count = max(_REPLICAS.of(job) - succeeded.get(str(name), 0), 0)
         if count == 0:
             ended.add(name)
         elif any(
-            (it.get("status") == "Complete" or it.get("name") in later)
+            it.get("status") == "Complete" or it.get("name") in later
             for it in job.get("dependsOn") or ()
             if it.get("name") not in ended
         ):
@@ -54,16 +55,14 @@ def jobs_left(job_set: Json) -> Json:
     return with_spec(whole, replicatedJobs=jobs)
 
 
-def _succeeded(job_set: Json, name: Any) -> int:
-    """Its Jobs that have."""
-    found = at(job_set, ("status", "replicatedJobsStatus")) or []
-    own = (status for status in found if isinstance(status, dict) and status.get("name") == name)
-    return sum(Count(path=("succeeded",), default=0).of(status) for status in own)
+def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
+    """By replicated Job: how many Jobs have, as its status says."""
+    return {str(job.get("name")): Count(path=("succeeded",), default=0).of(job) for job in statuses}
 
 
 def made_first(job_set: Json, counts: Counts) -> int:
     """Of Jobs in order, or of those that depend on others, the pods of the first."""
-    jobs = items_of(job_set, "replicatedJobs")
+    jobs = items_at(job_set, "spec", "replicatedJobs")
     if at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
         return next((counts[name] for job in jobs if (name := str(job.get("name")).lower()) in counts), 0)
     waiting = {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
@@ -73,7 +72,7 @@ def made_first(job_set: Json, counts: Counts) -> int:
 def in_order(job_set: Json) -> str:
     """A JobSet may make Jobs only once earlier ones are ready or complete."""
     ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
-    waiting = any(job.get("dependsOn") for job in items_of(job_set, "replicatedJobs"))
+    waiting = any(job.get("dependsOn") for job in items_at(job_set, "spec", "replicatedJobs"))
     return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""
 
 

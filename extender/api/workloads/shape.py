@@ -108,23 +108,30 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[Path, tuple[str, ...]] = {}
 
 
-class RuntimeKind(msgspec.Struct, frozen=True, kw_only=True):
+class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
+    """named: the name of its objects in the API's paths, where that is not the kind with an s."""
+
+    api_version: str
+    kind: str
+    named: str = ""
+
+    @property
+    def plural(self) -> str:
+        return self.named or f"{self.kind.lower()}s"
+
+    @property
+    def group(self) -> str:
+        """Empty for the kinds of Kubernetes' core."""
+        return self.api_version.rpartition("/")[0]
+
+
+class RuntimeKind(ApiKind, frozen=True, kw_only=True):
     """A kind of objects that have the templates of jobs of another kind.
 
     namespaced: whether a job finds them in its own namespace.
     """
 
-    api_version: str
-    kind: str
     namespaced: bool
-
-    @property
-    def plural(self) -> str:
-        return f"{self.kind.lower()}s"
-
-    @property
-    def group(self) -> str:
-        return self.api_version.rpartition("/")[0]
 
 
 class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,10 +147,9 @@ class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[RuntimeKind, ...]
 
 
-class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     """A kind whose controller makes pods.
 
-    named: the name of its objects in the API's paths, where that is not the kind with an s.
     short: the names by which kubectl knows it, too.
     offspring: what is made, in this order.
     runtime: how it names the object that has its templates, if it has none itself; `complete` finds what that
@@ -166,9 +172,6 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
     remark: what of the object is not done as in a real cluster; empty: nothing.
     """
 
-    api_version: str
-    kind: str
-    named: str = ""
     short: tuple[str, ...] = ()
     offspring: tuple[Offspring, ...]
     runtime: RuntimeReference | None = None
@@ -196,15 +199,6 @@ class WorkloadRow(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it says itself how many of its pods start together."""
         return self.runtime is None and (self.manageable or self.together({}))
 
-    @property
-    def plural(self) -> str:
-        return self.named or f"{self.kind.lower()}s"
-
-    @property
-    def group(self) -> str:
-        """Empty for the kinds of Kubernetes' core."""
-        return self.api_version.rpartition("/")[0]
-
 
 Kinds = Mapping[KindName, WorkloadRow]
 
@@ -221,9 +215,9 @@ def with_spec(obj: Json, **fields: Any) -> Json:
     return {**obj, "spec": {**(obj.get("spec") or {}), **fields}}
 
 
-def items_of(obj: Json, name: str) -> list[Json]:
-    """Those of a list in its spec."""
-    found = at(obj, ("spec", name))
+def items_at(obj: Any, *path: str) -> list[Json]:
+    """The mappings in a list."""
+    found = at(obj, path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
@@ -241,8 +235,7 @@ def is_suspended(row: WorkloadRow, obj: Json) -> bool:
 
 def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     """None while it is not finished, whatever its status looks like."""
-    found = at(obj, ("status", "conditions"))
-    conditions = [given for given in found if isinstance(given, dict)] if isinstance(found, list) else []
+    conditions = items_at(obj, "status", "conditions")
     holding = [given.get("type") for given in conditions if given.get("status") == "True"]
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
