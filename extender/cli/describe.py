@@ -111,9 +111,6 @@ def _group_facts(group: ObservedGroup, evidence: Evidence) -> Iterator[tuple[str
     yield "Age", age(group.metadata.creation_timestamp)
 
 
-# ---- queues
-
-
 def queue_description(place: ClusterAccess, name: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, Json)
     queue = msgspec.convert(found, ObservedQueue)

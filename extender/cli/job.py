@@ -66,9 +66,6 @@ def _target(value: str) -> Target:
     return Target(kind.lower(), name)
 
 
-# ---- list
-
-
 @job.command("list")
 @output_flag(LISTS, "table")
 @all_namespaces_flag
@@ -163,9 +160,6 @@ def describe_job(targets: list[Target], **flags: Any) -> None:
 
         for number, target in enumerate(targets):
             echo(("\n\n" if number else "") + job_description(place, target))
-
-
-# ---- hold, resume and stop
 
 
 @job.command("hold")

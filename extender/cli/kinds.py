@@ -42,9 +42,6 @@ class OwnerKind(NamedTuple):
         bare, _, group = name.lower().partition(".")
         return bare in (self.name.lower(), self.plural, *self.short) and group in ("", self.group)
 
-    def is_kind_of(self, owner: OwnerReference) -> bool:
-        return (owner.kind, owner.api_version.partition("/")[0]) == (self.name, self.group)
-
 
 _OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
@@ -86,7 +83,8 @@ def owner_kind(name: str) -> OwnerKind | None:
 
 
 def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:
-    return next((kind for kind in owner_kinds() if kind.is_kind_of(owner)), None)
+    wanted = (owner.kind, owner.api_version.partition("/")[0])
+    return next((kind for kind in owner_kinds() if (kind.name, kind.group) == wanted), None)
 
 
 class Target(NamedTuple):

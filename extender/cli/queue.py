@@ -14,7 +14,6 @@ from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.output import (
     LISTS,
     NOTHING,
-    Json,
     age,
     amounts,
     dry_run_flag,
@@ -208,26 +207,24 @@ def _stop(names: tuple[str, ...], policy: str, done: str, dry_run: str, **flags:
 @timeout_flag("0")
 @dry_run_flag
 @access_flags
-def operate_queue(name: str, action: str | None, **rest: Any) -> None:
+def operate_queue(
+    name: str, action: str | None, wait: bool, timeout: Timeout, dry_run: str, **rest: Any
+) -> None:
     """Open, close or update a queue. With update, the flags of `muster queue update` say what changes."""
     spec = taken(rest)
     if not action:
         raise click.UsageError(f"--action: got nothing; allowed is one of {_ACTIONS}")
     if action in _STATES:
-        _change_states((name,), _STATES[action], **rest)
-    elif action == "update":
-        _update(name, spec, **rest)
-    else:
+        _change_states((name,), _STATES[action], wait, timeout, dry_run, **rest)
+    elif action != "update":
         raise click.UsageError(f"--action: got {action!r}; allowed is one of {_ACTIONS}")
-
-
-def _update(name: str, spec: Json, wait: bool, timeout: Timeout, dry_run: str, **flags: Any) -> None:
-    if not spec:
+    elif not spec:
         allowed = "allowed with --action update is a number from 1 to 65535"
         raise click.UsageError(f"--weight: got nothing; {allowed}")
-    with opened(Flags(**flags)) as place:
-        updated(place, name, spec, dry_run)
-    show_done(name, "updated", dry_run)
+    else:
+        with opened(Flags(**rest)) as place:
+            updated(place, name, spec, dry_run)
+        show_done(name, "updated", dry_run)
 
 
 @queue.command("delete")

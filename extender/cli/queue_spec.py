@@ -229,9 +229,6 @@ def timeout_flag(default: str) -> Callable[[F], F]:
     )
 
 
-# ---- create and update
-
-
 @click.command("create")
 @one_name
 @spec_flags

@@ -84,9 +84,6 @@ def node_flags(
     return decorate
 
 
-# ---- the command
-
-
 @click.command(context_settings={"max_content_width": 110})
 @files_flag(" [default: the example]")
 @click.option("--until-settled", is_flag=True, help="On a terminal, too, end when nothing changes any more.")
@@ -147,7 +144,11 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         for note in notes:
             click.echo(note, err=True)
         repeatable = all(path.is_file() or path.is_dir() for path in paths)
-        listener = _listen(listen)
+        try:
+            wanted = ADDRESS.read(listen)
+        except ValueError as fault:
+            raise click.UsageError(f"--listen: got {listen!r}; allowed is {ADDRESS.allowed}") from fault
+        listener = import_module("extender.web.listen").listen("--listen", wanted)
         with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
             own_nodes = any(manifest.object["kind"] == "Node" for manifest in found)
             if not own_nodes:
@@ -201,15 +202,6 @@ def _present(
         msgspec = import_module("msgspec")
         click.echo(str(msgspec.json.format(msgspec.json.encode(report), indent=2).decode()))
     return 0 if session.everything_started else NEVER_STARTED
-
-
-def _listen(address: str) -> Any:
-    """Raises InvalidConfiguration."""
-    try:
-        wanted = ADDRESS.read(address)
-    except ValueError as fault:
-        raise InvalidConfiguration(f"--listen: got {address!r}; allowed is {ADDRESS.allowed}") from fault
-    return import_module("extender.web.listen").listen("--listen", wanted)
 
 
 @contextmanager

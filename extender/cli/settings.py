@@ -98,9 +98,6 @@ def _read(setting: Setting, value: Any) -> Any:
     return read
 
 
-# ---- muster serve
-
-
 def shown_default(setting: Setting) -> str:
     if setting.repeatable:
         return ", ".join(setting.written(setting.default))

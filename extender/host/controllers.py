@@ -61,8 +61,6 @@ class Controllers:
         podgroup_status = PodGroupStatusController(
             patient, self.objects.podgroups, self.provisioning_requests, changes
         )
-        queue_status = QueueStatusController(patient, recorder, self.objects.queues)
-        local_queue_status = LocalQueueStatusController(patient, self.objects.local_queues)
         self.bus_commands = BusCommandsController(patient, recorder)
         self.quotas = QuotaObjects(ledger, max_queue_depth)
         self.quota_queues = QuotaQueuesController(
@@ -74,7 +72,6 @@ class Controllers:
         self.mark_trust = MarkTrust(ledger, cluster)
         self.kueue_presence = KueuePresence(ledger, cluster)
         self.decision_log = DecisionLog()
-        self._queue_waits = QueueWaits()
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
@@ -89,14 +86,14 @@ class Controllers:
             DefaultQueuesController(patient).look,
             self.quotas.look,
             self.quota_queues.look,
-            queue_status.look,
-            local_queue_status.look,
+            QueueStatusController(patient, recorder, self.objects.queues).look,
+            LocalQueueStatusController(patient, self.objects.local_queues).look,
             self.bus_commands.look,
             OrphanedPodGroupsController(patient).look,
             self.volcano.look,
             GroupEvents(ledger, recorder, leads, changes).look,
             self.decision_log.look,
-            self._queue_waits.look,
+            QueueWaits().look,
         )
 
     def start(self) -> None:

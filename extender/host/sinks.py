@@ -59,8 +59,6 @@ class Sinks:
             lambda gone: self._ledger.intake.drop_disruption_budget(gone.namespace, gone.name),
         )
 
-    # ---- queues
-
     def queues(self) -> Sink[Queue]:
         return _Callbacks(self._set_queue, self._drop_queue)
 
@@ -84,8 +82,6 @@ class Sinks:
         self._objects.local_queues.drop(key)
         self._ledger.intake.drop_local_queue(key)
 
-    # ---- groups
-
     def groups(self) -> Sink[PodGroup]:
         return _Callbacks(self._set_group, self._drop_group)
 
@@ -106,8 +102,6 @@ class Sinks:
         return _Callbacks(
             self._ledger.intake.set_group, lambda gone: self._ledger.intake.drop_group(_key(gone), origin)
         )
-
-    # ---- pods, their owners and jobs
 
     def pods(self) -> Sink[Pod]:
         return _Callbacks(self._set_pod, self._drop_pod)
@@ -133,10 +127,10 @@ class Sinks:
 
     def makers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""
-        return _Callbacks(partial(self._set_maker, kind), partial(self._drop_maker, kind))
-
-    def _set_maker(self, kind: JobKind, job: AnyJob) -> None:
-        self._notice(self._ledger.intake.set_maker(kind, job))
+        return _Callbacks[AnyJob](
+            lambda job: self._notice(self._ledger.intake.set_maker(kind, job)),
+            partial(self._drop_maker, kind),
+        )
 
     def _drop_maker(self, kind: JobKind, gone: Removed) -> None:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)

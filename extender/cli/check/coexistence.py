@@ -27,9 +27,6 @@ _SHARED = ("queue-controller", "pg-controller")  # of its controllers those that
 _PAGE = "docs/volcano.md has the steps"
 
 
-# ---- Kubernetes itself
-
-
 def native_groups(site: Installation) -> Iterator[Finding]:
     """In which version the cluster serves its own PodGroups, and whether Muster reads that."""
     read = (kube.NATIVE_POD_GROUPS, kube.ALPHA_POD_GROUPS)
@@ -45,9 +42,6 @@ def native_groups(site: Installation) -> Iterator[Finding]:
         )
     else:
         yield fine("groups", "PodGroups of Kubernetes itself are not served (feature gate GenericWorkload)")
-
-
-# ---- Kueue
 
 
 def kueue(site: Installation) -> Iterator[Finding]:
@@ -101,9 +95,6 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
                 yield f"{namespace}/{record.spoken_name}", f"{namespace}/{label.name}"
 
 
-# ---- Volcano
-
-
 def volcano(site: Installation) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
     place = setting(site.container, "volcano_namespace")
@@ -138,20 +129,18 @@ def volcano(site: Installation) -> Iterator[Finding]:
 def _controllers(site: Installation) -> Iterator[Finding]:
     """Those of its controllers that only its scheduler needs."""
     for found in site.labelled(kube.DEPLOYMENTS, "", _CONTROLLERS):
-        replicas = at(found, "spec", "replicas")
-        shared = [controller for controller in _SHARED if replicas and _is_on(found, controller)]
-        if shared:
+        containers = at(found, "spec", "template", "spec", "containers") or ()
+        arguments = [argument for container in containers for argument in container.get("args", ())]
+        flags = [argument for argument in arguments if argument.startswith("--controllers=")]
+        named = flags[-1].partition("=")[2].split(",") if flags else ["*"]  # without it all of them are on
+        shared = [
+            controller
+            for controller in _SHARED
+            if f"-{controller}" not in named and not {"*", controller, f"+{controller}"}.isdisjoint(named)
+        ]
+        if shared and at(found, "spec", "replicas"):
             where = f"{found['metadata']['namespace']}/{name_of(found)}"
             message = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
             off = ",".join(f"-{controller}" for controller in _SHARED)
             todo = f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
             yield wrong("Volcano", message, todo)
-
-
-def _is_on(deployment: Json, controller: str) -> bool:
-    """As its flag --controllers says; without it all of them are on."""
-    containers = at(deployment, "spec", "template", "spec", "containers") or ()
-    arguments = [argument for container in containers for argument in container.get("args", ())]
-    flags = [argument for argument in arguments if argument.startswith("--controllers=")]
-    named = flags[-1].partition("=")[2].split(",") if flags else ["*"]
-    return f"-{controller}" not in named and not {"*", controller, f"+{controller}"}.isdisjoint(named)

@@ -45,26 +45,23 @@ _OF_OURS = {
 
 def kinds(site: Installation) -> Iterator[Finding]:
     for resource, field in _OF_OURS.items():
-        name = f"{resource.plural}.{resource.group}"
-        yield _judged(name, site.get(kube.CRDS, "", name), resource.version.rpartition("/")[2], field)
-
-
-def _judged(name: str, crd: Json | None, served: str, field: tuple[str, str]) -> Finding:
-    if crd is None:
-        return wrong(name, "is not installed", _APPLY)
-    found = at(crd, "status", "conditions") or ()
-    if not any(condition["type"] == "Established" and condition["status"] == "True" for condition in found):
-        return wrong(name, "is not established", f"kubectl describe crd {name} tells why.")
-    version = next(
-        (version for version in at(crd, "spec", "versions") or () if version["name"] == served), None
-    )
-    if version is None or not version.get("served"):
-        return wrong(name, f"does not serve {served}", _APPLY)
-    schema = at(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
-    if schema is None:
-        message = f"lacks {'.'.join(field)}: it is another project's or an older one"
-        return wrong(name, message, f"{_APPLY} (it takes all that is stored).")
-    return fine(name, f"is there and serves {served}")
+        name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]
+        crd = site.get(kube.CRDS, "", name)
+        states = {state["type"]: state["status"] for state in at(crd, "status", "conditions") or ()}
+        versions = {version["name"]: version for version in at(crd, "spec", "versions") or ()}
+        version = versions.get(served)
+        schema = at(version, "schema", "openAPIV3Schema", "properties", field[0], "properties", field[1])
+        if crd is None:
+            yield wrong(name, "is not installed", _APPLY)
+        elif states.get("Established") != "True":
+            yield wrong(name, "is not established", f"kubectl describe crd {name} tells why.")
+        elif not at(version, "served"):
+            yield wrong(name, f"does not serve {served}", _APPLY)
+        elif schema is None:
+            message = f"lacks {'.'.join(field)}: it is another project's or an older one"
+            yield wrong(name, message, f"{_APPLY} (it takes all that is stored).")
+        else:
+            yield fine(name, f"is there and serves {served}")
 
 
 # ---- whether the account may do what they grant it: each right is asked for by itself
@@ -183,9 +180,14 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
     bundle = at(webhook, "clientConfig", "caBundle") or ""
     if not service:
         return fine("webhooks", f"{name} is served elsewhere")
-    if fault := _unserved(site, service):
-        todo = f"kubectl -n {service['namespace']} get pods,endpointslices"
-        return wrong("webhooks", f"{name}: {fault}", todo)
+    namespace, served_by = service["namespace"], f"{service['namespace']}/{service['name']}"
+    todo = f"kubectl -n {namespace} get pods,endpointslices"
+    if site.get(kube.SERVICES, namespace, service["name"]) is None:
+        return wrong("webhooks", f"{name}: the service {served_by} does not exist", todo)
+    slices = site.labelled(kube.ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={service['name']}")
+    ends = (end for endpoints in slices for end in endpoints.get("endpoints") or ())
+    if not any(at(end, "conditions", "ready") for end in ends):
+        return wrong("webhooks", f"{name}: the service {served_by} has no endpoint that is ready", todo)
     if fault := bundle_fault(bundle, certificates, site.now):
         todo = "Muster renews what it made itself: look at the lines rights and health, and at its log."
         return wrong("webhooks", f"{name}: {fault}", todo)
@@ -195,13 +197,3 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
             fault, todo = found
             return wrong("webhooks", f"{name}: {fault}", todo)
     return fine("webhooks", f"{name} is served, with a certificate that the API server trusts")
-
-
-def _unserved(site: Installation, service: Json) -> str:
-    namespace, name = service["namespace"], service["name"]
-    if site.get(kube.SERVICES, namespace, name) is None:
-        return f"the service {namespace}/{name} does not exist"
-    slices = site.labelled(kube.ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={name}")
-    ends = (end for endpoints in slices for end in endpoints.get("endpoints") or ())
-    ready = any(at(end, "conditions", "ready") for end in ends)
-    return "" if ready else f"the service {namespace}/{name} has no endpoint that is ready"

@@ -54,8 +54,26 @@ def view(site: Installation) -> Iterator[Finding]:
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
             yield wrong("view", message, f"kubectl delete {resource.plural} {name}; {_UPGRADE}")
     for pod in site.pods:
-        if pod.setting("view_listen") != _OFF and at(pod.obj, "status", "phase") == "Running":
-            yield from _reported(site, pod)
+        if pod.setting("view_listen") == _OFF or at(pod.obj, "status", "phase") != "Running":
+            continue
+        try:
+            readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
+        except OutOfReach:
+            continue  # the line health says so
+        state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
+        message = f"{pod.name}: {state[1] if state else 'it says nothing of its view'}"
+        log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
+        if value(metrics, "muster_view_detours_total"):
+            todo = "Stop the scheduler that calls Muster without the kubeconfig of its view, or give it that"
+            yield wrong("view", message, f"{todo}: {_SHIPPED}")
+        elif value(metrics, "muster_leader") and not value(metrics, "muster_view_pod_watches"):
+            todo = "Until a scheduler does, none of its pods start. The scheduler's log says why"
+            yield wrong("view", message, f"{todo}: {log}")
+        elif value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
+            todo = f"The API server sends something each minute: look at Muster's log, and at {log}"
+            yield Finding("view", UNKNOWN, message, todo)
+        else:
+            yield fine("view", message)
 
 
 def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
@@ -79,27 +97,6 @@ def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
         message = f"{name}: its scheduler has the kubeconfig {used}, and Muster writes none"
         todo = f"Set --view-listen and --view-folder; {_PAGE}. Or give it sidecar-gates.yaml."
         yield wrong("view", f"{message} (--view-listen=off)", todo)
-
-
-def _reported(site: Installation, pod: Serving) -> Iterator[Finding]:
-    try:
-        readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
-    except OutOfReach:
-        return  # the line health says so
-    state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
-    message = f"{pod.name}: {state[1] if state else 'it says nothing of its view'}"
-    log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
-    if value(metrics, "muster_view_detours_total"):
-        todo = "Stop the scheduler that calls Muster without the kubeconfig of its view, or give it that"
-        yield wrong("view", message, f"{todo}: {_SHIPPED}")
-    elif value(metrics, "muster_leader") and not value(metrics, "muster_view_pod_watches"):
-        todo = "Until a scheduler does, none of its pods start. The scheduler's log says why"
-        yield wrong("view", message, f"{todo}: {log}")
-    elif value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
-        todo = f"The API server sends something each minute: look at Muster's log, and at {log}"
-        yield Finding("view", UNKNOWN, message, todo)
-    else:
-        yield fine("view", message)
 
 
 # ---- the configuration of the scheduler next to Muster, as its workload mounts it

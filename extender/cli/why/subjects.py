@@ -49,9 +49,6 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
     raise click.ClickException(f"{target.kind}/{name} was made just now: run the command again")
 
 
-# ---- a name alone
-
-
 def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
     """One answer for each group, even if a pod or a workload of the name leads to it as well."""
     found: dict[tuple[str, str], Explanation] = {}

@@ -138,9 +138,6 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[L
     return [summary(pod) for pod in pods]
 
 
-# ---- queues and nodes
-
-
 def queue_summaries(
     queues: Iterable[Json], used: Collection[str], shares: Iterable[Json] | None
 ) -> list[QueueSummary]:

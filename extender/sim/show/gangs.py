@@ -68,9 +68,6 @@ class ClusterReport(msgspec.Struct, frozen=True, rename="camel"):
     nodes: list[NodeSummary]
 
 
-# ---- gangs
-
-
 class Gang(msgspec.Struct, frozen=True):
     """A group as the screen needs it: its summary in the report, and what that does not have.
 
