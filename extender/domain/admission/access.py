@@ -56,13 +56,9 @@ def _acts_for_all(user: UserInfo) -> bool:
 
 def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
     names = " nor ".join(repr(subject.user) for subject in subjects)
-    text = (
-        f"queue {to.queue!r} is restricted and neither {names} may use it"
-        if len(subjects) > 1
-        else f"queue {to.queue!r} is restricted and {names} may not use it"
-    )
+    cannot = f"neither {names} may use it" if len(subjects) > 1 else f"{names} may not use it"
     remedy = f"grant the verb use on queues.scheduling.volcano.sh {to.queue!r} by RBAC, or name another queue"
-    return Fault(Code.USE_NOT_GRANTED, to.field, f"{text}: {remedy}")
+    return Fault(Code.USE_NOT_GRANTED, to.field, f"queue {to.queue!r} is restricted and {cannot}: {remedy}")
 
 
 def pods_not_judged(to: Destination, pods: list[str]) -> Fault:

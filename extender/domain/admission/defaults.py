@@ -27,38 +27,28 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
         patch.append(_add(True, "spec", "reclaimable"))
     if not has_weight or queue.spec.weight == 0:
         patch.append(_add(1, "spec", "weight"))
-    return patch + _path_defaults(queue)
-
-
-def _path_defaults(queue: Queue) -> list[Operation]:
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(keys.HIERARCHY, ""), annotations.get(keys.HIERARCHY_WEIGHTS, "")
-    if not path or not weights or path.partition("/")[0] == keys.ROOT_QUEUE:
-        return []
-    return [
-        _add(f"{keys.ROOT_QUEUE}/{path}", "metadata", "annotations", keys.HIERARCHY),
-        _add(f"1/{weights}", "metadata", "annotations", keys.HIERARCHY_WEIGHTS),
-    ]
+    if path and weights and path.partition("/")[0] != keys.ROOT_QUEUE:
+        patch.append(_add(f"{keys.ROOT_QUEUE}/{path}", "metadata", "annotations", keys.HIERARCHY))
+        patch.append(_add(f"1/{weights}", "metadata", "annotations", keys.HIERARCHY_WEIGHTS))
+    return patch
 
 
 def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLookup) -> list[Operation]:
     """The user who makes it, whatever it says itself, and the namespace's own queue, in place of the
     `default` that a schema filled in. A group that names a LocalQueue gets none: that may lead elsewhere
     tomorrow."""
-    queue, patch = queues.of_namespace(namespace), _submitter(group, user)
+    patch, annotations = [], group.metadata.annotations
+    if user and annotations is None:
+        patch.append(_add({keys.SUBMITTER: user}, "metadata", "annotations"))
+    elif user and annotations is not None and annotations.get(keys.SUBMITTER) != user:
+        patch.append(_add(user, "metadata", "annotations", keys.SUBMITTER))
+    queue = queues.of_namespace(namespace)
     by_label = queues.local_queue_named_by(namespace, group.metadata) is not None
     if queue and not by_label and not explicit_queue(group.spec.queue):
         patch.append(_add(queue, "spec", "queue"))
     return patch
-
-
-def _submitter(group: PodGroup, user: str) -> list[Operation]:
-    annotations = group.metadata.annotations
-    if not user or (annotations or {}).get(keys.SUBMITTER) == user:
-        return []
-    if annotations is None:
-        return [_add({keys.SUBMITTER: user}, "metadata", "annotations")]
-    return [_add(user, "metadata", "annotations", keys.SUBMITTER)]
 
 
 def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
@@ -67,30 +57,18 @@ def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
     Does what the admission policies do, for API servers without them; `pod` is the object as submitted. A pod
     with a node bypasses the scheduler, and pods of a DaemonSet do not wait for one another.
     """
-    spec = pod.get("spec") or {}
-    if spec.get("nodeName") or _of_daemonset(pod):
+    spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
+    of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
+    if spec.get("nodeName") or of_daemonset:
         return []
-    return _gate(spec) + (_marks(spec) if marked else [])
-
-
-def _of_daemonset(pod: dict[str, Any]) -> bool:
-    owners = pod.get("metadata", {}).get("ownerReferences") or []
-    return any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
-
-
-def _gate(spec: dict[str, Any]) -> list[Operation]:
-    gate, gates = {"name": keys.GATE}, spec.get("schedulingGates")
+    patch, gate, gates = [], {"name": keys.GATE}, spec.get("schedulingGates")
     if not gates:
-        return [_add([gate], "spec", "schedulingGates")]
-    return [] if gate in gates else [_add(gate, "spec", "schedulingGates", "-")]
-
-
-def _marks(spec: dict[str, Any]) -> list[Operation]:
-    """On the first container, in addition to its own requests."""
-    containers = spec.get("containers")
-    if not containers:
-        return []
-    marks = dict.fromkeys(sorted(keys.MARKS), "1")
-    resources = containers[0].get("resources") or {}
-    asked = {part: {**(resources.get(part) or {}), **marks} for part in ("requests", "limits")}
-    return [_add({**resources, **asked}, "spec", "containers", "0", "resources")]
+        patch.append(_add([gate], "spec", "schedulingGates"))
+    elif gate not in gates:
+        patch.append(_add(gate, "spec", "schedulingGates", "-"))
+    if marked and (containers := spec.get("containers")):  # on the first, beside its own requests
+        marks = dict.fromkeys(sorted(keys.MARKS), "1")
+        resources = containers[0].get("resources") or {}
+        asked = {part: {**(resources.get(part) or {}), **marks} for part in ("requests", "limits")}
+        patch.append(_add({**resources, **asked}, "spec", "containers", "0", "resources"))
+    return patch

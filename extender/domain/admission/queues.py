@@ -3,7 +3,8 @@ it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 import msgspec
 
@@ -52,7 +53,7 @@ def judge_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: 
 
 
 class _Amounts(msgspec.Struct, frozen=True):
-    """A queue's amounts as they are to be written."""
+    """A queue's amounts."""
 
     capability: Resources
     deserved: Resources
@@ -65,6 +66,10 @@ def _amounts(queue: Queue) -> _Amounts:
     return _Amounts(offered(spec.capability), offered(spec.deserved), offered(guarantee))
 
 
+def _recorded(queue: QueueRecord) -> _Amounts:
+    return _Amounts(queue.capability or {}, queue.deserved or {}, queue.guarantee)
+
+
 def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
     """The first amount that does not fit with those of the queues around it, if amounts or parent are new."""
     if queue.metadata.name == ROOT_QUEUE:
@@ -72,88 +77,53 @@ def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
         return
     name, parent, own = queue.metadata.name, _parent_of(queue), _amounts(queue)
-    faults = [
-        *_below_descendant(own.capability, name, tree),
-        *_sums_above_own(own, [tree.queues[child] for child in tree.children(name)]),
-    ]
+    yield from islice(_misfits(own, name, parent, tree), 1)
+
+
+def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
+    """What does not fit with the queues above, then with those below."""
+    for resource, amount in own.capability.items() if parent else ():
+        above = ((record.name, (record.capability or {}).get(resource)) for record in tree.ancestry(parent))
+        owner, limit = next(((owner, most) for owner, most in above if most is not None), ("", amount))
+        if amount > limit:
+            text = f"got {show(resource, amount)}; allowed is at most {show(resource, limit)}, "
+            text += f"the capability of queue {owner!r} above it"
+            yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
     if parent:
-        siblings = [tree.queues[sibling] for sibling in tree.children(parent) if sibling != name]
-        above = _sums_above_parent(own, siblings, tree.queues[parent])
-        faults = [*_above_ancestor(own.capability, parent, tree), *above, *faults]
-    yield from faults[:1]
-
-
-def _above_ancestor(capability: Resources, parent: str, tree: QueueTree) -> Iterator[Fault]:
-    """Compare each resource with the nearest queue above that lists it."""
-    for name, amount in capability.items():
-        for record in tree.ancestry(parent):
-            limit = (record.capability or {}).get(name)
-            if limit is None:
-                continue
-            if amount > limit:
-                text = f"got {show(name, amount)}; allowed is at most {show(name, limit)}, "
-                yield Fault(
-                    Code.CAPABILITY_ABOVE_ANCESTOR,
-                    f"spec.capability[{name}]",
-                    f"{text}the capability of queue {record.name!r} above it",
-                )
-            break
-
-
-def _below_descendant(capability: Resources, queue: str, tree: QueueTree) -> Iterator[Fault]:
-    for name, amount in capability.items():
-        for child in tree.children(queue):
-            owner, largest = tree.largest(name, child)
+        siblings = [_recorded(tree.queues[each]) for each in tree.children(parent) if each != name]
+        for code, field, made, most in _sums_above([own, *siblings], _recorded(tree.queues[parent])):
+            text = f"together with its siblings that makes {made}; allowed is at most {most}, "
+            yield Fault(code, field, f"{text}that of their parent {parent!r}")
+    for resource, amount in own.capability.items():
+        for child in tree.children(name):
+            owner, largest = tree.largest(resource, child)
             if largest > amount:
-                text = f"got {show(name, amount)}; allowed is at least {show(name, largest)}, "
-                yield Fault(
-                    Code.CAPABILITY_BELOW_DESCENDANT,
-                    f"spec.capability[{name}]",
-                    f"{text}the capability of queue {owner!r} below it",
-                )
+                text = f"got {show(resource, amount)}; allowed is at least {show(resource, largest)}, "
+                text += f"the capability of queue {owner!r} below it"
+                yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
+    children = [_recorded(tree.queues[child]) for child in tree.children(name)]
+    for code, field, made, got in _sums_above(children, own):
+        text = f"got {got}; allowed is at least {made}, the sum of the queues directly below it"
+        yield Fault(code, field, text)
 
 
-_GUARANTEE = (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource")
-_DESERVED = (Code.CHILDREN_DESERVED_SUM, "spec.deserved")
-
-
-def _sums_above_parent(own: _Amounts, siblings: list[QueueRecord], parent: QueueRecord) -> Iterator[Fault]:
-    def text(resource: str, amount: int, limit: int) -> str:
-        sum_of = f"together with its siblings that makes {show(resource, amount)}"
-        return f"{sum_of}; allowed is at most {show(resource, limit)}, that of their parent {parent.name!r}"
-
-    guarantees = [own.guarantee, *(sibling.guarantee for sibling in siblings)]
-    yield from _above(_GUARANTEE, guarantees, parent.guarantee, text)
-    deserved = [own.deserved, *(sibling.deserved or {} for sibling in siblings)]
-    yield from _above(_DESERVED, deserved, parent.deserved or {}, text)
-
-
-def _sums_above_own(own: _Amounts, children: list[QueueRecord]) -> Iterator[Fault]:
-    def text(resource: str, amount: int, limit: int) -> str:
-        got = f"got {show(resource, limit)}"
-        return f"{got}; allowed is at least {show(resource, amount)}, the sum of the queues directly below it"
-
-    yield from _above(_GUARANTEE, [child.guarantee for child in children], own.guarantee, text)
-    yield from _above(_DESERVED, [child.deserved or {} for child in children], own.deserved, text)
-
-
-def _above(
-    what: tuple[Code, str], parts: list[Resources], limit: Resources, text: Callable[[str, int, int], str]
-) -> Iterator[Fault]:
-    code, field = what
-    for name, amount in total(parts).items():
-        if amount > limit.get(name, 0):
-            yield Fault(code, f"{field}[{name}]", text(name, amount, limit.get(name, 0)))
+def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
+    """Of guarantees and deserved amounts that are too much together: the code, the field, and for people
+    their sum and the limit."""
+    guarantees, deserved = [part.guarantee for part in parts], [part.deserved for part in parts]
+    for code, field, amounts, limits in (
+        (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, most.guarantee),
+        (Code.CHILDREN_DESERVED_SUM, "spec.deserved", deserved, most.deserved),
+    ):
+        for name, amount in total(amounts).items():
+            if amount > (limit := limits.get(name, 0)):
+                yield code, f"{field}[{name}]", show(name, amount), show(name, limit)
 
 
 # ---- a queue judged by itself
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
-_NOT_CLOSED = (
-    "is {state} and holds {groups} groups; allowed is to delete one that is Closed: "
-    "set its spec.state to Closed, and delete its groups"
-)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
@@ -282,13 +252,10 @@ def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
         return
     then = _lists(before)
     for field, amounts in _lists(queue).items():
-        if not _alike(amounts, then[field]):
+        now, before_that = ({n: _exact(q) for n, q in each.items()} for each in (amounts, then[field]))
+        if now != before_that:
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
             yield Fault(Code.ROOT_IMMUTABLE, field, text)
-
-
-def _alike(left: Quantities, right: Quantities) -> bool:
-    return left.keys() == right.keys() and all(_exact(left[name]) == _exact(right[name]) for name in left)
 
 
 def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
@@ -305,7 +272,8 @@ def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
         code = Code.HAS_ALLOCATED_PODS
         text = f"has {pods} pods on nodes: close it, and wait until they are gone"
     elif view.state != "Closed":
-        code, text = Code.NOT_CLOSED, _NOT_CLOSED.format(state=view.state or "Open", groups=view.groups)
+        code, text = Code.NOT_CLOSED, f"is {view.state or 'Open'} and holds {view.groups} groups; "
+        text += "allowed is to delete one that is Closed: set its spec.state to Closed, and delete its groups"
     else:
         return []
     return [Fault(code, "metadata.name", f"queue {name!r} {text}")]

@@ -86,15 +86,11 @@ def members(case: WaitingCase) -> StartChange | None:
     text = f"with {more} more member{'s' * (more > 1)}"
     if not there:
         return StartChange(text, then="what they ask for is not known yet")
-    copies = tuple(
-        replace(
-            there[0], uid=Uid(f"{there[0].uid}:{n}"), name=f"{there[0].name}:{n}", node="", phase="Pending"
-        )
-        for n in range(more)
-    )
-    return case.start_change(
-        text, with_group(case.snapshot, replace(case.group, waiting=(*case.group.waiting, *copies)))
-    )
+    like = replace(there[0], node="", phase="Pending")
+    numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(more))
+    copies = (replace(like, uid=Uid(uid), name=name) for uid, name in numbered)
+    whole = replace(case.group, waiting=(*case.group.waiting, *copies))
+    return case.start_change(text, with_group(case.snapshot, whole))
 
 
 def requests(case: WaitingCase) -> StartChange | None:
@@ -135,10 +131,8 @@ def run_time(case: WaitingCase) -> StartChange | None:
     seconds = int(max(left, default=0.0))
     if seconds < 1:
         return None
-    short = with_group(
-        case.snapshot, replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
-    )
-    if not case.trial.starts(short):
+    short = replace(case.group, spec=replace(case.group.spec, run_time=float(seconds)))
+    if not case.trial.starts(with_group(case.snapshot, short)):
         return None
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
@@ -177,9 +171,8 @@ def capability(case: WaitingCase) -> StartChange | None:
             for resource, amount in before.items()
             if resource in asked and there.get(resource, 0) + asked[resource] > amount
         }
-        if more and case.trial.starts(
-            with_queue(case.snapshot, replace(record, capability={**before, **more}))
-        ):
+        raised = replace(record, capability={**before, **more})
+        if more and case.trial.starts(with_queue(case.snapshot, raised)):
             parts = (
                 f"{amounts_text({resource: n})} instead of {show(resource, before[resource])}"
                 for resource, n in more.items()
@@ -244,10 +237,8 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
     allowed = with_group(case.snapshot, replace(case.group, namespace_allowed=True))
-    namespace = case.group.key.partition("/")[0]
-    return case.start_change(
-        f"with spec.namespaceSelector of queue {case.group.queue} selecting namespace {namespace}", allowed
-    )
+    text = f"with spec.namespaceSelector of queue {case.group.queue} selecting namespace "
+    return case.start_change(text + case.group.key.partition("/")[0], allowed)
 
 
 # ---- others that would have to end, or no longer wait
@@ -286,10 +277,8 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
     leaving |= case.snapshot.others.leaving.keys()
     holders = list(case.lookup.victims())
-    whose = (
-        f"the pods evicted for it are gone: {_named(holders)}" if holders else "the pods that leave are gone"
-    )
-    return case.start_change(f"once {whose}", without_pods(case.snapshot, victims | leaving))
+    whose = f"evicted for it are gone: {_named(holders)}" if holders else "that leave are gone"
+    return case.start_change(f"once the pods {whose}", without_pods(case.snapshot, victims | leaving))
 
 
 def _end_of(

@@ -61,36 +61,26 @@ def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
 
 def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
     """The same by pods: a group of which some are left goes on with these."""
+    standing = {group.key: on_nodes(group) for group in snapshot.groups.values()}
+    going = {key: [each for each in pods if each[0].uid in gone] for key, pods in standing.items()}
+    whole = {key for key, pods in going.items() if pods and len(pods) == len(standing[key])}
     others = frozenset(uid for uid in gone if uid in snapshot.others)
-    groups = [
-        group for group in snapshot.groups.values() if any(pod.uid in gone for pod, _ in on_nodes(group))
-    ]
-    smaller = [group for group in groups if any(pod.uid not in gone for pod, _ in on_nodes(group))]
-    left = without(
-        snapshot, Departed(frozenset(group.key for group in groups if group not in smaller), others)
-    )
-    for group in smaller:
-        left = _with_fewer(left, group, gone)
+    left = without(snapshot, Departed(whole, others))
+    for key, pods in going.items():
+        if not pods or key in whole:
+            continue
+        group, given = snapshot.groups[key], total(pod.shape.requests for pod, _ in pods)
+        rest = replace(
+            group,
+            placed=tuple(pod for pod in group.placed if pod.uid not in gone),
+            departing=tuple(pod for pod in group.departing if pod.uid not in gone),
+            allocated=_less(group.allocated, [given]),
+        )
+        queue = left.queues[group.queue]
+        allocated, requested = (_less(held, [given]) for held in (queue.allocated, queue.requested))
+        queues = {**left.queues, group.queue: replace(queue, allocated=allocated, requested=requested)}
+        left = replace(with_group(left, rest), queues=queues, room=_room_with(left, pods))
     return left
-
-
-def _with_fewer(snapshot: Snapshot, group: GroupView, gone: Set[Uid]) -> Snapshot:
-    pods = [(pod, node) for pod, node in on_nodes(group) if pod.uid in gone]
-    given, queue = total(pod.shape.requests for pod, _ in pods), snapshot.queues[group.queue]
-    rest = replace(
-        group,
-        placed=tuple(pod for pod in group.placed if pod.uid not in gone),
-        departing=tuple(pod for pod in group.departing if pod.uid not in gone),
-        allocated=_less(group.allocated, [given]),
-    )
-    held = replace(
-        queue, allocated=_less(queue.allocated, [given]), requested=_less(queue.requested, [given])
-    )
-    return replace(
-        with_group(snapshot, rest),
-        queues={**snapshot.queues, group.queue: held},
-        room=_room_with(snapshot, pods),
-    )
 
 
 def on_nodes(group: GroupView) -> list[tuple[PodRecord, str]]:

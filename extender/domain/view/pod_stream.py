@@ -35,7 +35,16 @@ class PodStream:
     def begin(self) -> Writes:
         """The API server has accepted the watch: what has to be written before its first event."""
         self._waiting.reader = self
-        return [] if self._listing else self._settle_all(self._recall())
+        if self._listing is not None:
+            return []
+        # What the client has, which has been here before; of the doubtful ones that is not certain.
+        if self._version < self._waiting.began:
+            self._shown = dict.fromkeys(self._waiting.pods)
+            return self._settle_all(set(self._shown))
+        traces = self._waiting.traces
+        doubtful = {uid for uid, trace in traces.items() if self._version <= trace.since}
+        self._shown = {uid: trace.way for uid, trace in traces.items() if trace.shown or uid in doubtful}
+        return self._settle_all(doubtful)
 
     def take(self, event: PodEvent) -> Writes:
         """An event has come from the API server."""
@@ -74,18 +83,6 @@ class PodStream:
     @property
     def _memory(self) -> StreamMemory:
         return self._listing if self._listing is not None else self._waiting
-
-    def _recall(self) -> set[Uid]:
-        """Finds out what the client has, which has been here before. Returns those pods of which that is not
-        certain."""
-        version = self._version
-        if version < self._waiting.began:
-            self._shown = dict.fromkeys(self._waiting.pods)
-            return set(self._shown)
-        traces = self._waiting.traces
-        doubtful = {uid for uid, trace in traces.items() if version <= trace.since}
-        self._shown = {uid: trace.way for uid, trace in traces.items() if trace.shown or uid in doubtful}
-        return doubtful
 
     def _end_listing(self, event: PodEvent) -> Writes:
         if self._listing is None or not event.ends_initial:
