@@ -55,9 +55,8 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._totals: MutableMapping[Shape, int] = (
-            {} if totals is None else totals
-        )  # valid until room is taken
+        # What has been counted is valid until room is taken.
+        self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 
     def clone(self) -> "Capacity":
@@ -112,7 +111,11 @@ class Capacity:
         """How many pods of `shape` all rows have room for."""
         self._note(shape)
         if shape not in self._totals:
-            known = self._from_base(shape)
+            base, few = self.base, min(FEW, len(self.left) // _DEARER)
+            known = base.pods.get(shape) if base is not None and len(self._taken) <= few else None
+            if known is not None and base is not None and self._taken:  # corrected by what was taken since
+                rows = np.fromiter(self._taken, dtype=np.int64)
+                known += self._count_on(shape, self.left, rows) - self._count_on(shape, base.room, rows)
             if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
                 counts = self._counts.get(shape)
                 fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
@@ -121,16 +124,6 @@ class Capacity:
             if self.base is not None and not self._taken:
                 self.base.pods[shape] = known
         return self._totals[shape]
-
-    def _from_base(self, shape: Shape) -> int | None:
-        """What was known at first, corrected by what was taken since."""
-        few = min(FEW, len(self.left) // _DEARER)
-        at_first = self.base.pods.get(shape) if self.base and len(self._taken) <= few else None
-        if at_first is None or self.base is None or not self._taken:
-            return at_first
-        rows = np.fromiter(self._taken, dtype=np.int64)
-        now, then = self._count_on(shape, self.left, rows), self._count_on(shape, self.base.room, rows)
-        return at_first + now - then
 
     def _count_on(self, shape: Shape, matrix: AmountRows, rows: Rows) -> int:
         """How many pods of a shape some rows of a matrix have room for."""
@@ -161,20 +154,18 @@ class Capacity:
 
     def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
         key = frozenset((shape.suits.key, shape if self.refuses(shape) else None) for shape in shapes)
-        if key not in self._sums:
-            self._sums[key] = shapes, self._sum_from_base(shapes)
-        return self._sums[key][1]
-
-    def _sum_from_base(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
-        is_as_at_first = self.base is not None and not self._taken
-        if self.base is not None and is_as_at_first and (known := self.base.left.get(alike(shapes))):
-            return known[1]
-        suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
-        rows = np.maximum(self.left[suitable], 0).sum(axis=0)
-        sums = {name: int(rows[column]) for name, column in self._columns.items()}
-        if self.base is not None and is_as_at_first:
-            self.base.left[alike(shapes)] = shapes, sums
-        return sums
+        if key in self._sums:
+            return self._sums[key][1]
+        base = self.base if not self._taken else None
+        known = base.left.get(alike(shapes)) if base is not None else None
+        if known is None:
+            suitable = np.logical_or.reduce([self.suitable(shape) for shape in shapes])
+            rows = np.maximum(self.left[suitable], 0).sum(axis=0)
+            known = shapes, {name: int(rows[column]) for name, column in self._columns.items()}
+            if base is not None:
+                base.left[alike(shapes)] = known
+        self._sums[key] = shapes, known[1]
+        return known[1]
 
     def refuses(self, shape: Shape) -> bool:
         """Whether the scheduler refuses `shape` anywhere."""
@@ -201,9 +192,8 @@ class Capacity:
 
     def largest_part(self, requests: Resources) -> float:
         """The largest part, over all resources, of the initial room that a request would take."""
-        parts = (
-            n * self._scale[self._columns[name]] for name, n in requests.items() if name in self._columns
-        )
+        column = self._columns
+        parts = (n * self._scale[column[name]] for name, n in requests.items() if name in column)
         return float(max(parts, default=0.0))
 
     def tightest_first(self, rows: Rows) -> Rows:
@@ -308,13 +298,9 @@ class Capacity:
     def _request(self, shape: Shape) -> tuple[Rows, AmountRows]:
         """The columns of what `shape` asks for, and the amounts. What no node offers (any more) has none."""
         if shape not in self._requests:
-            known = {
-                self._columns[name]: n
-                for name, n in shape.requests.items()
-                if n > 0 and name in self._columns
-            }
-            columns, asked = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
-            self._requests[shape] = (columns, asked)
+            column, asks = self._columns, shape.requests.items()
+            known = {column[name]: n for name, n in asks if n > 0 and name in column}
+            self._requests[shape] = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
         return self._requests[shape]
 
     def _forget(self) -> None:

@@ -20,7 +20,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
-from extender.domain.snapshot.group_view import GroupView, kind_of
+from extender.domain.snapshot.group_view import GroupView, kind_of, once
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
@@ -44,18 +44,17 @@ class RunTimes:
 
     def of(self, group: GroupView) -> float | None:
         """How many seconds a group will run from its start; None: nobody knows."""
-        if group.key not in self._known:
-            self._known[group.key] = self._of(group)
-        return self._known[group.key]
-
-    def _of(self, group: GroupView) -> float | None:
-        history, limit = self._snapshot.history, group.run_limit
-        if group.spec.run_time is None:
-            return limit if limit is not None else history.usual(kind_of(group))
-        # How many times as long as declared groups of its series run, by those that ended and those that run.
-        stretch = max(history.stretch(group.spec.series), self._stretches.get(group.spec.series, 1.0))
-        declared = max(group.spec.run_time, _SHORTEST) * stretch
-        return declared if limit is None else min(declared, limit)
+        if group.key in self._known:
+            return self._known[group.key]
+        history, limit, spec = self._snapshot.history, group.run_limit, group.spec
+        known = limit if limit is not None or spec.run_time is not None else history.usual(kind_of(group))
+        if spec.run_time is not None:
+            # How many times as long as declared groups of its series run, by those that ended and that run.
+            stretch = max(history.stretch(spec.series), self._stretches.get(spec.series, 1.0))
+            declared = max(spec.run_time, _SHORTEST) * stretch
+            known = declared if limit is None else min(declared, limit)
+        self._known[group.key] = known
+        return known
 
     def end_of(self, group: GroupView) -> RunEnd:
         """When a group that runs, or starts, is expected to end. Of groups of which nothing is known, those
@@ -92,34 +91,28 @@ def _outrun(ran: float, expected: float) -> float:
     return expected if ran < expected else expected * 2.0 ** (floor(log2(ran / expected)) + 1)
 
 
-_Held = tuple[tuple[Shape, str], ...]
-
-
 class _Leaving(NamedTuple):
     """Pods of one shape, first those that leave first."""
 
     ends: npt.NDArray[np.float64]
     rows: Rows
 
+    def until(self, moment: float) -> Rows:
+        return self.rows[: int(np.searchsorted(self.ends, moment, side="right"))]
 
-def held_by(group: GroupView) -> _Held:
+
+@once
+def held_by(group: GroupView) -> tuple[tuple[Shape, str], ...]:
     """The shapes and nodes of members that are on nodes, or on their way there."""
-    return group.once(_held_by)
-
-
-def _held_by(group: GroupView) -> _Held:
     placed = [(pod.shape, pod.node) for pod in group.placed if pod.holds_room]
     pinned = [(pod.shape, node) for pod, node in group.pinned]
     planned = [(pod.shape, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
     return (*placed, *pinned, *planned)
 
 
+@once
 def nodes_of(group: GroupView) -> frozenset[str]:
     """Where these members are."""
-    return group.once(_nodes_of)
-
-
-def _nodes_of(group: GroupView) -> frozenset[str]:
     return frozenset(node for _, node in held_by(group))
 
 
@@ -146,17 +139,12 @@ class Departures:
     def give_back(self, capacity: Capacity, until: float) -> None:
         """Add to `capacity` what has fallen free by then."""
         for shape, leaving in self._leaving.items():
-            gone = int(np.searchsorted(leaving.ends, until, side="right"))
-            if gone:
-                capacity.take_rows({shape: leaving.rows[:gone]}, -1)
+            if len(gone := leaving.until(until)):
+                capacity.take_rows({shape: gone}, -1)
 
     def freed_on(self, rows: Rows, capacity: Capacity, until: float) -> AmountRows:
         """What has fallen free by then on some rows of `capacity`."""
-        gone = {
-            shape: leaving.rows[: int(np.searchsorted(leaving.ends, until, side="right"))]
-            for shape, leaving in self._leaving.items()
-        }
-        return capacity.amounts_on(rows, gone)
+        return capacity.amounts_on(rows, {shape: left.until(until) for shape, left in self._leaving.items()})
 
     def is_guess(self, nodes: frozenset[str], until: float) -> bool:
         """Whether any group is expected to have left these nodes by then, of which nothing is known but its

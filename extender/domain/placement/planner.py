@@ -22,7 +22,6 @@ from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 ZONE = "topology.kubernetes.io/zone"
 _ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
 PlannedPod = tuple[PodRecord, str]
-_Taking = Callable[[int], None]
 
 
 # ---- What happens to the budget of a round: what is taken of it, so that it can be undone, and what is read.
@@ -214,7 +213,7 @@ class Planner:
         fit, unless `partly`, which places those that fit. Largest shapes first, on the tightest nodes; if
         that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first."""
         pods = list(pods)
-        batches = self._batches(pods)
+        batches = self.batches(pods)
         with self.affinity.gathering(pods):
             plan = self._place(batches, partly)
             if plan is None and len(batches) > 1:
@@ -239,7 +238,7 @@ class Planner:
         """Which of `pods` would fit at the same time. The smallest shapes come first, so that these are as
         many as possible. Takes nothing."""
         with self.affinity.gathering(pods):
-            plan = self._place(self._batches(pods)[::-1], partly=True) or {}
+            plan = self._place(self.batches(pods)[::-1], partly=True) or {}
         self.give_back(pods, plan)
         return frozenset(plan)
 
@@ -295,8 +294,8 @@ class Planner:
         if row is not None:
             self.capacity.forbid(shape, row)
 
-    def _batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
-        """Pods that can be placed together, largest requests first."""
+    def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
+        """Pods that may be placed together, largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
         for pod in pods:
@@ -330,7 +329,7 @@ class Planner:
             self._journal.note(partial(self.capacity.take_rows, rows, -1))
         return taken
 
-    def _take(self, taking: _Taking, times: int) -> None:
+    def _take(self, taking: Callable[[int], None], times: int) -> None:
         taking(times)
         self._journal.note(partial(taking, -times))
 

@@ -110,9 +110,7 @@ class _ShapeTable:
         added = _ShapeTable(tuple(more), self.dimensions, self.nodes)
         later = _ShapeTable((), self.dimensions, self.nodes)
         later.shapes = self.shapes + added.shapes
-        later.number = self.number | {
-            shape: len(self.number) + number for shape, number in added.number.items()
-        }
+        later.number = {shape: number for number, shape in enumerate(later.shapes)}
         later._asked = np.concatenate([self._asked, added._asked])
         later._is_offered = np.concatenate([self._is_offered, added._is_offered])
         later._kinds = np.concatenate([self._kinds, added._kinds + len(self._examples)])
@@ -124,9 +122,8 @@ class _ShapeTable:
         asked, sums = self._asked, np.zeros(len(self.shapes), dtype=np.int64)
         masks = [self.nodes.suitable(shape) for shape in self._examples]
         for number, row in enumerate(rows.tolist()):
-            fits = np.where(asked > 0, left[number] // np.maximum(asked, 1), _UNBOUNDED).min(
-                axis=1, initial=_UNBOUNDED
-            )
+            quotients = np.where(asked > 0, left[number] // np.maximum(asked, 1), _UNBOUNDED)
+            fits = quotients.min(axis=1, initial=_UNBOUNDED)
             suits = np.array([mask[row] for mask in masks], np.bool_)[self._kinds]
             sums += np.where(self._is_offered & suits, np.maximum(fits, 0), 0)
         return sums

@@ -7,7 +7,7 @@ one is a whole group, and a pod that is not ours a unit of its own."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -66,15 +66,7 @@ _TIERS = {EvictionCause.RECLAIM: 0, EvictionCause.PREEMPT: 2, EvictionCause.UNMA
 def units_of(group: GroupView, cause: EvictionCause) -> list[Unit]:
     """The surplus members one by one, the least important first, then the group as a whole. Worked out once:
     a view never changes."""
-    return group.once(_for_others if cause is EvictionCause.RECLAIM else _for_the_queue)
-
-
-def _for_others(group: GroupView) -> list[Unit]:
-    return _units(group, EvictionCause.RECLAIM)
-
-
-def _for_the_queue(group: GroupView) -> list[Unit]:
-    return _units(group, EvictionCause.PREEMPT)
+    return group.once(_FOR_OTHERS if cause is EvictionCause.RECLAIM else _FOR_THE_QUEUE)
 
 
 def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
@@ -87,6 +79,10 @@ def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
     if pods and not on_the_way and all(pod.may_be_evicted for pod in pods):
         units.append(Unit(pods, cause, group.queue, tier + 1, rank, group.key))
     return units
+
+
+_FOR_OTHERS = partial(_units, cause=EvictionCause.RECLAIM)
+_FOR_THE_QUEUE = partial(_units, cause=EvictionCause.PREEMPT)
 
 
 def unit_of(pod: PodRecord) -> Unit:
@@ -113,16 +109,14 @@ def _surplus(group: GroupView) -> tuple[PodRecord, ...]:
     roles = Counter(pod.role for pod in group.placed)
     spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
-    for pod in sorted(group.once(standing), key=_last_first):
+    pods = list(group.once(standing))
+    # Lowest priority first, then the newest, then the last name.
+    pods.sort(key=lambda pod: (pod.priority, inverted(pod.created), inverted(pod.name)))
+    for pod in pods:
         if len(spare) < left and pod.may_be_evicted and roles[pod.role] > needed.get(pod.role, 0):
             roles[pod.role] -= 1
             spare.append(pod)
     return tuple(spare)
-
-
-def _last_first(pod: PodRecord) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Lowest priority first, then the newest, then the last name."""
-    return (pod.priority, inverted(pod.created), inverted(pod.name))
 
 
 def inverted(text: str) -> tuple[int, ...]:
@@ -216,19 +210,15 @@ class Shares(Protocol):
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Whether a queue keeps what it deserves without `amounts`."""
-        ...
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         """A queue holds so much less; -1 times gives it back."""
-        ...
 
     def share(self, queue: str) -> float:
         """The part of what it deserves that a queue holds by now."""
-        ...
 
     def suffices(self) -> bool:
         """Whether the group's own queue may hold the group by now."""
-        ...
 
 
 class Taking(NamedTuple):
@@ -294,10 +284,8 @@ class Takings:
 
     def is_needed_whole(self, taking: Taking) -> bool:
         """Whether its group goes as a whole, of which it is a part."""
-        key = taking.unit.group
-        return bool(key) and any(
-            other.unit.group == key and other.unit.tier > taking.unit.tier for other in self.all
-        )
+        key, tier = taking.unit.group, taking.unit.tier
+        return bool(key) and any(each.unit.group == key and each.unit.tier > tier for each in self.all)
 
 
 def requests_together(pods: Iterable[PodRecord]) -> dict[str, int]:

@@ -81,7 +81,8 @@ class Search:
         other = self._planner.clone() if is_particular else None
         self._is_over = not self._shares.suffices()
         plan: dict[Uid, str] = {}
-        if all(self._place(batch, plan) for batch in self._batches(wanted)) and self._settle_queue():
+        batches = self._planner.batches(wanted.members)
+        if all(self._place(batch, plan) for batch in batches) and self._settle_queue():
             self._fill_back(wanted)
             return Found(tuple(self._takings.all), plan)
         if other is None:
@@ -93,15 +94,6 @@ class Search:
         return None if trial is None else Found(tuple(takings.all), trial)
 
     # ---- node by node
-
-    def _batches(self, wanted: Missing) -> list[list[PodRecord]]:
-        """Members that may be placed together, largest requests first."""
-        capacity, affinity = self._planner.capacity, self._planner.affinity
-        alike: dict[Shape | Uid, list[PodRecord]] = {}
-        particular = affinity.particular(wanted.members)
-        for pod in wanted.members:
-            alike.setdefault(pod.uid if pod.uid in particular else pod.shape, []).append(pod)
-        return sorted(alike.values(), key=lambda batch: -capacity.largest_part(batch[0].shape.requests))
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
         """Nodes for all of some members that are alike, and the units that make room there."""
@@ -164,9 +156,7 @@ class Search:
                 counted.append(taking)
             if not lacking:
                 break
-        others = (
-            1 if self._is_over and not self._shares.suffices() else 0
-        )  # have to go at least, wherever they are
+        others = int(self._is_over and not self._shares.suffices())  # have to go at least, wherever they are
         for taking in counted:
             self._takings.count(taking, -1)
         if lacking:
