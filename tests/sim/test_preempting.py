@@ -53,7 +53,7 @@ def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
     if why := preemption.ineligible(wanted, standing, rejections):
         return None, [], why
     candidates, against = preemption.candidates(standing, rejections)
-    outcome = best(candidates) if candidates else no_candidate(known.count, against)
+    outcome = best(candidates) if candidates else no_candidate(len(known.names()), against)
     return outcome.node, [victim.uid for victim in outcome.victims], outcome.message
 
 

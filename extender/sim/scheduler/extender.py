@@ -12,8 +12,6 @@ import msgspec
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.nodes import Rejection
 
-CHOOSING_TIMEOUT = 3.0  # httpTimeout of the two entries in scheduler-config/sidecar.yaml
-BINDING_TIMEOUT = 600.0
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}
 
 Observer = Callable[[str, Json, Any], None]
@@ -39,14 +37,12 @@ class Filtered:
 class Extender:
     """`address`: HOST:PORT. `observer` gets every call with its answer. `bind_mark`: as managedResources."""
 
-    def __init__(
-        self, address: str, observer: Observer | None = None, scores: bool = False, bind_mark: str = ""
-    ) -> None:
-        self.scores = scores  # whether prioritize is configured
+    def __init__(self, address: str, observer: Observer | None = None, bind_mark: str = "") -> None:
         self._bind_mark = bind_mark
         self._address = address
         self._observer = observer or (lambda *_: None)
-        self._choosing = http.client.HTTPConnection(address, timeout=CHOOSING_TIMEOUT)
+        # timeouts are httpTimeout of the two entries in scheduler-config/sidecar.yaml
+        self._choosing = http.client.HTTPConnection(address, timeout=3.0)
         self._lock = threading.Lock()
 
     def filter(self, pod: Json, nodes: list[str]) -> Filtered:
@@ -57,11 +53,6 @@ class Extender:
         if strangers := set(filtered.nodes) - set(nodes):
             raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(strangers))}")
         return filtered
-
-    def prioritize(self, pod: Json, nodes: list[str]) -> dict[str, int]:
-        """Scores of 0 to 10 by node."""
-        answer = self._choose("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
-        return {score["Host"]: score["Score"] for score in answer or []}
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
         """Victims' UIDs by node: takes those that the scheduler would evict, returns those that it may."""
@@ -84,7 +75,7 @@ class Extender:
         meta = pod["metadata"]
         named = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
         args = {**named, "Node": node}
-        connection = http.client.HTTPConnection(self._address, timeout=BINDING_TIMEOUT)
+        connection = http.client.HTTPConnection(self._address, timeout=600.0)
         try:
             if error := self._call(connection, "bind", args).get("Error"):
                 raise ExtenderError(error)

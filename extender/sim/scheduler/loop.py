@@ -13,7 +13,7 @@ import random
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -25,8 +25,6 @@ from extender.sim.scheduler.extender import Extender, ExtenderError
 from extender.sim.scheduler.nodes import PREEMPTED, Nodes, PodInfo, Rejection, feasible
 from extender.sim.scheduler.preemption import PostFilterResult, Preemption, best, no_candidate
 from extender.sim.scheduler.queue import Informer, QueuedPod, SchedulingQueue
-
-_LONGEST_NOTE = 1024
 
 
 class StatusRecorder:
@@ -44,7 +42,7 @@ class StatusRecorder:
                 status["nominatedNodeName"] = nominated
             set_condition(status, condition("PodScheduled", "False", reason, message))
 
-        self._change_status(pod["metadata"], change)
+        self.change_status(pod["metadata"], change)
 
     def scheduled(self, pod: Json, node: str) -> None:
         meta = pod["metadata"]
@@ -56,16 +54,13 @@ class StatusRecorder:
         meta, scheduler = victim["metadata"], preemptor["spec"]["schedulerName"]
         why = f"{scheduler}: preempting to accommodate a higher priority pod"
         target = condition("DisruptionTarget", "True", PREEMPTED, why)
-        self._change_status(meta, lambda status: set_condition(status, target))
+        self.change_status(meta, lambda status: set_condition(status, target))
         with suppress(StatusError):
             self._service.delete_this(PODS, meta)
         note = f"Preempted by pod {preemptor['metadata']['uid']} on node {node}"
         self._event(victim, "Normal", "Preempted", "Preempting", note, scheduler)
 
-    def forget_nomination(self, pod: Json) -> None:
-        self._change_status(pod["metadata"], lambda status: status.pop("nominatedNodeName", None))
-
-    def _change_status(self, meta: Json, how: Callable[[Json], object]) -> None:
+    def change_status(self, meta: Json, how: Callable[[Json], object]) -> None:
         def made(found: Json) -> Json:
             status = {**found["status"]}
             how(status)
@@ -75,12 +70,17 @@ class StatusRecorder:
             self._service.set_status(PODS, meta, made)
 
     def _event(self, pod: Json, kind: str, reason: str, action: str, note: str, speaker: str = "") -> None:
-        meta, note = pod["metadata"], note[:_LONGEST_NOTE]
+        meta, note = pod["metadata"], note[:1024]
         digest = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
         name = f"{meta['name']}.{digest:08x}"
+
+        def once_more(event: Json) -> Json:
+            count = (event.get("series") or {"count": 1})["count"] + 1  # the first one is not counted apart
+            return {**event, "series": {"count": count, "lastObservedTime": _moment()}}
+
         with suppress(StatusError):
             if self._service.store.get(EVENTS, meta["namespace"], name):
-                self._service.amend(EVENTS, meta["namespace"], name, _once_more)
+                self._service.amend(EVENTS, meta["namespace"], name, once_more)
                 return
             about = {"kind": "Pod", "apiVersion": "v1", "namespace": meta["namespace"], "name": meta["name"]}
             speaker = speaker or pod["spec"]["schedulerName"]
@@ -101,19 +101,12 @@ class StatusRecorder:
             self._service.create(EVENTS, meta["namespace"], event)
 
 
-def _once_more(event: Json) -> Json:
-    """The first one is not counted apart."""
-    count = (event.get("series") or {"count": 1})["count"] + 1
-    return {**event, "series": {"count": count, "lastObservedTime": _moment()}}
-
-
 def _moment() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 EXTENDED = frozenset({"muster", "volcano"})
 PLAIN = frozenset({"default-scheduler"})
-_SCORE_WEIGHT = 15  # of the extender's scores; that much outweighs the loop's own
 
 
 class Unschedulable(Exception):
@@ -187,7 +180,7 @@ class Scheduler:
 
     def _refuse(self, item: QueuedPod, fault: Unschedulable) -> None:
         with self._lock:
-            count = self._nodes.count
+            count = len(self._nodes.names())
         if not count:
             self.queue.add_unschedulable(item, by_extender=False)
             return self._recorder.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
@@ -195,8 +188,17 @@ class Scheduler:
         self.queue.add_unschedulable(item, by_extender=fault.by_extender)
         message = f"{fault.message(count)} {outcome.message}".rstrip()
         self._recorder.failed(item.pod, "Unschedulable", message, outcome.node)
-        if outcome.node and outcome.victims:
-            self._clear(item.pod, outcome.node, outcome.victims)
+        if not outcome.node or not outcome.victims:
+            return
+        with self._lock:
+            self._nodes.nominate(item.pod, outcome.node)
+            lesser = self._nodes.lower_nominated(self._nodes.standing(item.pod), outcome.node)
+        known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
+        for uid in (uid for uid in lesser if uid in known):  # which look for another node
+            self._recorder.change_status(known[uid]["metadata"], lambda st: st.pop("nominatedNodeName", None))
+        for victim in outcome.victims:
+            if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
+                self._recorder.evict(known[victim.uid], item.pod, outcome.node)
 
     # ---- choosing
 
@@ -227,22 +229,12 @@ class Scheduler:
             if not filtered.nodes:
                 raise Unschedulable({**earlier, **rejections, **filtered.rejections}, by_extender=True)
             fit = filtered.nodes
-        return fit[0] if len(fit) == 1 else self._scored(pod, standing, fit)
-
-    def _scored(self, pod: Json, standing: PodInfo, fit: list[str]) -> str:
-        """The emptiest node, unless the extender scores; ties are left to chance."""
-        scores: dict[str, int] = {}
-        if self._extender.scores and self._is_extended(pod):
-            with suppress(ExtenderError):
-                scores = self._extender.prioritize(pod, fit)
-        with self._lock:
-            total = {
-                name: scores.get(name, 0) * _SCORE_WEIGHT * 10
-                + round(100 * (1 - self._nodes.load(standing, name)))
-                for name in fit
-            }
-        best_score = max(total.values())
-        return self._dice.choice([name for name in fit if total[name] == best_score])
+        if len(fit) == 1:
+            return fit[0]
+        with self._lock:  # the emptiest node; ties are left to chance
+            scores = {name: round(100 * (1 - self._nodes.load(standing, name))) for name in fit}
+        best_score = max(scores.values())
+        return self._dice.choice([name for name in fit if scores[name] == best_score])
 
     def _is_extended(self, pod: Json) -> bool:
         return pod["spec"]["schedulerName"] in self._extended
@@ -261,19 +253,6 @@ class Scheduler:
         except ExtenderError as fault:
             return PostFilterResult(None, message=f"preemption: {fault}")
 
-    def _clear(self, pod: Json, node: str, victims: Iterable[PodInfo]) -> None:
-        """Pods of lower priority that were nominated to that node look for another."""
-        with self._lock:
-            self._nodes.nominate(pod, node)
-            lesser = self._nodes.lower_nominated(self._nodes.standing(pod), node)
-        known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
-        for uid in lesser:
-            if uid in known:
-                self._recorder.forget_nomination(known[uid])
-        for victim in victims:
-            if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
-                self._recorder.evict(known[victim.uid], pod, node)
-
     def _bind(self, item: QueuedPod, node: str) -> None:
         """The queue forgets a bound pod when the watch shows it: what came before must not bring it back."""
         pod, meta = item.pod, item.pod["metadata"]
@@ -284,18 +263,13 @@ class Scheduler:
                 binding = {"metadata": {"uid": meta["uid"]}, "target": {"kind": "Node", "name": node}}
                 self._service.bind(meta["namespace"], meta["name"], binding)
         except (ExtenderError, StatusError) as fault:
-            self._unassume(item, str(fault))
+            found = self._service.store.get(PODS, meta["namespace"], meta["name"])
+            if found is None or found["metadata"]["uid"] != item.uid or found["spec"].get("nodeName"):
+                return  # gone, or bound after all
+            with self._lock:
+                self._nodes.remove(item.uid)
+            self.queue.wake(but=item)  # the room is free again
+            self.queue.add_failed(item)
+            self._recorder.failed(pod, "SchedulerError", f"binding rejected: {fault}")
         else:
             self._recorder.scheduled(pod, node)
-
-    def _unassume(self, item: QueuedPod, error: str) -> None:
-        """The room is free again, which wakes waiting pods; a pod that was bound after all is left alone."""
-        meta = item.pod["metadata"]
-        found = self._service.store.get(PODS, meta["namespace"], meta["name"])
-        if found is None or found["metadata"]["uid"] != item.uid or found["spec"].get("nodeName"):
-            return
-        with self._lock:
-            self._nodes.remove(item.uid)
-        self.queue.wake(but=item)
-        self.queue.add_failed(item)
-        self._recorder.failed(item.pod, "SchedulerError", f"binding rejected: {error}")

@@ -16,7 +16,6 @@ from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.objects import typed
 
 PREEMPTED = "PreemptionByScheduler"
-_NOT_STARTED = "~"  # after every time
 
 
 class PodInfo(NamedTuple):
@@ -29,10 +28,6 @@ class PodInfo(NamedTuple):
     priority: int
     started: str
     leaving: bool
-
-    def repels(self, other: "PodInfo") -> Iterator[Term]:
-        terms = self.shape.constraints.anti_affinity
-        return (term for term in terms if term.matches(other.namespace, other.labels))
 
 
 class Nodes:
@@ -94,7 +89,7 @@ class Nodes:
             labels=meta.labels or {},
             shape=self._shapes.of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
-            started=given["status"].get("startTime") or _NOT_STARTED,
+            started=given["status"].get("startTime") or "~",  # after every time
             leaving="deletionTimestamp" in given["metadata"] and PREEMPTED in reasons,
         )
 
@@ -102,10 +97,6 @@ class Nodes:
 
     def names(self) -> list[str]:
         return list(self._nodes)
-
-    @property
-    def count(self) -> int:
-        return len(self._nodes)
 
     def admits(self, shape: Shape, name: str) -> bool:
         """Whether a node's labels and taints do."""
@@ -207,5 +198,10 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     terms = pod.shape.constraints.anti_affinity
     if any(any(nodes.selected(term, nodes.domain(term, name))) for term in terms):
         return KEEPS_APART
-    repelling = ((node, term) for node, other in nodes.pods() for term in other.repels(pod))
+    repelling = (
+        (node, term)
+        for node, other in nodes.pods()
+        for term in other.shape.constraints.anti_affinity
+        if term.matches(pod.namespace, pod.labels)
+    )
     return REPELLED if any(node in nodes.domain(term, name) for node, term in repelling) else None

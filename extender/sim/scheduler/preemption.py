@@ -8,10 +8,7 @@ from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.extender import Extender, ExtenderError
 from extender.sim.scheduler.nodes import Nodes, PodInfo, Rejection, rejection_of
 
-NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NOBODY = Rejection(("No preemption victims found for incoming pod",))
-_NO_DEVICES = "no new claims to deallocate"  # what is asked before, and has nothing to offer here
-_LEAST = -(2**31)  # no priority is lower
 
 Victims = list[PodInfo]
 
@@ -25,7 +22,7 @@ class PostFilterResult(NamedTuple):
 
     @classmethod
     def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":
-        return cls(node, message=f"{_NO_DEVICES}, preemption: {why}")
+        return cls(node, message=f"no new claims to deallocate, preemption: {why}")  # which is asked before
 
 
 class Preemption:
@@ -96,7 +93,7 @@ class Preemption:
 
 def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
     counted = Counter(reason for fault in against.values() for reason in fault.reasons)
-    counted[NOT_HELPFUL] += nodes - len(against)
+    counted["Preemption is not helpful for scheduling"] += nodes - len(against)
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items() if count))
     return PostFilterResult.refused(f"0/{nodes} nodes are available: {listed}.", node="")
 
@@ -113,4 +110,4 @@ def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
     highest = max(pod.priority for pod in victims)
     earliest = min(pod.started for pod in victims if pod.priority == highest)
     latest_first = tuple(-ord(letter) for letter in earliest)
-    return highest, sum(pod.priority - _LEAST for pod in victims), len(victims), latest_first
+    return highest, sum(pod.priority + 2**31 for pod in victims), len(victims), latest_first

@@ -112,7 +112,12 @@ class SchedulingQueue:
         """The next pod to try, waited for; None when it is time to go."""
         with self._changed:
             while not self._closed:
-                self._release_ready()
+                for place in (SubQueue.BACKOFF, SubQueue.ERROR):  # those that are ready
+                    heap = self._heaps[place]
+                    while heap and (heap[0][3].ticket != heap[0][2] or heap[0][0] <= self._clock()):
+                        *_, ticket, ready = heapq.heappop(heap)
+                        if ready.ticket == ticket:
+                            self._move(ready, SubQueue.ACTIVE)
                 if item := self._first(SubQueue.ACTIVE) or self._first(SubQueue.BACKOFF):
                     item.place, item.missed, item.missed_if_refused = SubQueue.IN_FLIGHT, False, False
                     return item
@@ -166,14 +171,6 @@ class SchedulingQueue:
                 return item
         return None
 
-    def _release_ready(self) -> None:
-        for place in (SubQueue.BACKOFF, SubQueue.ERROR):
-            heap = self._heaps[place]
-            while heap and (heap[0][3].ticket != heap[0][2] or heap[0][0] <= self._clock()):
-                *_, ticket, item = heapq.heappop(heap)
-                if item.ticket == ticket:
-                    self._move(item, SubQueue.ACTIVE)
-
     def _after(self, failures: int) -> float:
         """The end of a backoff, in whole seconds: the stock scheduler looks for those once a second."""
         backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
@@ -206,19 +203,17 @@ class Informer(StoreFollower):
     def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
             with self._lock:
-                if change.kind is NODES:
-                    self._take_node(change)
+                if change.kind is NODES and change.type == "DELETED":
+                    self._nodes.drop_node(change.object["metadata"]["name"])
+                    self._queue.wake(concerns_all=False)
+                elif change.kind is NODES:
+                    self._nodes.set_node(change.object)
+                    if change.before is None or _without_heartbeat(change.object) != _without_heartbeat(
+                        change.before
+                    ):
+                        self._queue.wake()
                 elif change.kind is PODS:
                     self._take_pod(change)
-
-    def _take_node(self, change: Change) -> None:
-        node = change.object
-        if change.type == "DELETED":
-            self._nodes.drop_node(node["metadata"]["name"])
-            return self._queue.wake(concerns_all=False)
-        self._nodes.set_node(node)
-        if change.before is None or _without_heartbeat(node) != _without_heartbeat(change.before):
-            self._queue.wake()
 
     def _take_pod(self, change: Change) -> None:
         pod = change.object
