@@ -23,8 +23,6 @@ from extender.sim.controllers.offspring import DEADLINE
 
 RUN_SECONDS = "sim.kube-muster.io/run-seconds"
 FAIL = "sim.kube-muster.io/fail"
-TOO_LONG = "DeadlineExceeded"
-_STARTED = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
 
 
 class Kubelets(StoreFollower):
@@ -87,19 +85,12 @@ class Kubelets(StoreFollower):
             elif phase == "Pending":
                 self._running[meta["uid"]] = self._clock()
                 self._service.set_status(PODS, meta, _running)
-            elif phase == "Running":
-                self._plan_end(pod)
-
-    def _plan_end(self, pod: Json) -> None:
-        """Worked out again after each change, since annotations may change while a pod runs."""
-        meta, ending = pod["metadata"], ending_of(pod)
-        since = self._running.setdefault(meta["uid"], self._clock())
-        if ending is None:
-            return
-        at = since + ending.seconds / self._speed
-        if self._end_of.get(meta["uid"]) != at:
-            self._end_of[meta["uid"]] = at
-            heapq.heappush(self._ends, (at, meta["uid"], meta["namespace"], meta["name"]))
+            elif phase == "Running":  # worked out again after each change, since annotations may change
+                since, ending = self._running.setdefault(meta["uid"], self._clock()), ending_of(pod)
+                at = since + ending.seconds / self._speed if ending else None
+                if at is not None and self._end_of.get(meta["uid"]) != at:
+                    self._end_of[meta["uid"]] = at
+                    heapq.heappush(self._ends, (at, meta["uid"], meta["namespace"], meta["name"]))
 
 
 class PodEnding(NamedTuple):
@@ -119,7 +110,7 @@ def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
     given = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE))
     deadline = min((found for each in given if (found := _seconds(each)) is not None), default=None)
     if deadline is not None and (runs is None or runs > deadline):
-        return PodEnding(deadline, True, TOO_LONG)
+        return PodEnding(deadline, True, "DeadlineExceeded")
     return None if runs is None else PodEnding(runs, fails)
 
 
@@ -138,7 +129,7 @@ def _seconds(given: Any) -> float | None:
 def _running(pod: Json) -> Json:
     state = {"running": {"startedAt": now()}}
     status = {**pod["status"], "phase": "Running", "startTime": now()}
-    for type_ in _STARTED:
+    for type_ in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"):
         set_condition(status, {"type": type_, "status": "True", "lastTransitionTime": now()})
     return {**status, "containerStatuses": _containers(pod, state, ready=True)}
 

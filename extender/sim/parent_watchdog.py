@@ -15,29 +15,28 @@ import threading
 from contextlib import suppress
 
 GRACE = 0.5  # seconds from the request to go to the end
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(command: list[str]) -> int:
     # What the program's children leave behind becomes ours to wait for, where the system knows how.
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
-    threading.Thread(target=_end_with_parent, args=[child], daemon=True).start()
+
+    def end_with_parent() -> None:
+        sys.stdin.buffer.read()
+        _signal(child.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE)
+        _signal(child.pid, signal.SIGKILL)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     code = child.wait()
     _signal(child.pid, signal.SIGKILL)
     with suppress(ChildProcessError):
         while True:
             os.wait()
     return abs(code)
-
-
-def _end_with_parent(child: "subprocess.Popen[bytes]") -> None:
-    sys.stdin.buffer.read()
-    _signal(child.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(GRACE)
-    _signal(child.pid, signal.SIGKILL)
 
 
 def _signal(group: int, number: int) -> None:

@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import Any
 
 WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
-_START_TIMEOUT = 30.0
-_STOP_TIMEOUT = 1.8
-_PAUSE = 0.02
-_PROGRAM = "from extender.cli import main; main(prog_name='muster')"
-_TRIES = 3  # another process may take a port between our look and the child's
 
 
 class ServeFailed(Exception):
@@ -28,19 +23,17 @@ class ServeProcess:
         self._kubeconfig = kubeconfig
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
-        self._choose_ports()
-        self.log = log
-
-    def _choose_ports(self) -> None:
         self.address, self.health, self.debug = (f"127.0.0.1:{port}" for port in free_ports(3))
+        self.log = log
 
     def start(self) -> None:
         """Until it is ready. Raises ServeFailed."""
-        for _ in range(_TRIES):
+        for _ in range(3):  # another process may take a port between our look and the child's
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
             alone = ["--leader-elect", "off"]  # there is nobody else
             options = ["--kubeconfig", str(self._kubeconfig), *listen, *alone, *self._arguments]
-            command = [sys.executable, "-c", _PROGRAM, "serve", *options]
+            program = "from extender.cli import main; main(prog_name='muster')"
+            command = [sys.executable, "-c", program, "serve", *options]
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(WATCHDOG), *command],
@@ -49,9 +42,15 @@ class ServeProcess:
                     stderr=log,
                     start_new_session=True,
                 )
-            if self._becomes_ready():
-                return
-            self._choose_ports()
+            deadline = time.monotonic() + 30.0
+            while self.alive():
+                if _fetch(self.health, "/readyz") is not None:
+                    return
+                if time.monotonic() > deadline:
+                    self.stop()
+                    raise ServeFailed("muster serve did not become ready")
+                time.sleep(0.02)
+            self.address, self.health, self.debug = (f"127.0.0.1:{port}" for port in free_ports(3))
         raise ServeFailed(self.last_lines())
 
     def stop(self) -> None:
@@ -61,7 +60,7 @@ class ServeProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(_STOP_TIMEOUT)
+            self._process.wait(1.8)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -83,17 +82,6 @@ class ServeProcess:
     def last_lines(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(["muster serve ended:", *lines[-5:]])
-
-    def _becomes_ready(self) -> bool:
-        deadline = time.monotonic() + _START_TIMEOUT
-        while time.monotonic() < deadline:
-            if not self.alive():
-                return False
-            if _fetch(self.health, "/readyz") is not None:
-                return True
-            time.sleep(_PAUSE)
-        self.stop()
-        raise ServeFailed("muster serve did not become ready")
 
 
 def _fetch(address: str, path: str) -> bytes | None:

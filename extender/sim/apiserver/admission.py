@@ -5,18 +5,20 @@ What a real cluster would give a pod and this one cannot is refused rather than 
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from extender.api.keys import ENDED_PHASES, GATE, POD_SCHEDULED, SCHEDULING_GATED
 from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
 from extender.api.workloads.children import MALFORMED, count_pods
+from extender.api.workloads.shape import at
 from extender.domain.model.resources import asked, offered, pod_requests
 from extender.sim.apiserver.errors import FieldError, forbidden, forbidden_field, invalid, wrong_as_stated
 from extender.sim.apiserver.field_schemas import schema_of
 from extender.sim.apiserver.kinds import (
     DEPLOYMENTS,
-    JOBS,
+    KINDS,
     NAMESPACES,
     NODES,
     PODS,
@@ -31,35 +33,8 @@ from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
 from extender.sim.apiserver.validation.schemas import defaulted
 
-
-def with_defaults(kind: ResourceKind, spec: Json) -> Json:
-    if kind is JOBS:  # one pod, unless it says how many: one number alone says nothing of the other
-        once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
-        return {**once, "parallelism": 1, "backoffLimit": 6, **spec}
-    rolling = {"type": "RollingUpdate"}
-    strategy = {DEPLOYMENTS: {"strategy": rolling}, STATEFUL_SETS: {"updateStrategy": rolling}}.get(kind, {})
-    given = {name: value for name, value in spec.items() if value != {} or name == "selector"}
-    return {"replicas": 1, **strategy, **given}
-
-
-def label_as_its_pods(job: Json) -> None:
-    """A Job without labels gets those of its pod template."""
-    template = job["spec"].get("template") or {}
-    if labels := (template.get("metadata") or {}).get("labels"):
-        job["metadata"]["labels"] = job["metadata"].get("labels") or {**labels}
-
-
 HARD = "DoNotSchedule"
 MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a user's files
-
-
-def too_many_pods(workload: Json) -> str:
-    """Why a workload is refused for its size; empty if it is not, or its pods cannot be counted."""
-    try:
-        pods = count_pods(workload)
-    except MALFORMED:
-        return ""
-    return f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}" if pods > MOST_PODS else ""
 
 
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
@@ -75,11 +50,8 @@ def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
         yield "resourceClaims", "anything in them, as it has no devices"
 
 
-GATED_SCHEDULERS = ("muster", "volcano")
-_UNGATED_NAMESPACES = ("kube-system", "kube-muster")
 _GRACE = 30
-_FREE = ("schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds")
-_FREE_WHILE_GATED = ("nodeSelector", "affinity")
+_WITH_GENERATIONS = frozenset((*filter(lambda kind: kind.custom, KINDS), *WORKLOAD_KINDS))
 
 
 # ---- create
@@ -92,15 +64,23 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
     if kind.custom:
         obj |= defaulted(obj, schema_of(kind))
     obj["metadata"].pop("generation", None)
-    if _has_generations(kind):
-        obj["metadata"]["generation"] = 1
+    obj["metadata"] |= {"generation": 1} if kind in _WITH_GENERATIONS else {}
     match kind.plural:
         case "pods":
             _prepare_pod(obj, store, gating)
-        case "jobs" | "deployments" | "replicasets" | "statefulsets":
-            obj["spec"] = with_defaults(kind, obj.get("spec") or {})
-            if kind is JOBS:
-                label_as_its_pods(obj)
+        case "jobs":
+            spec = obj.get("spec") or {}  # one pod, unless it says how many: one number alone is no answer
+            once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
+            obj["spec"] = {**once, "parallelism": 1, "backoffLimit": 6, **spec}
+            labels = at(obj, ("spec", "template", "metadata", "labels"))
+            if labels and not obj["metadata"].get("labels"):  # it gets those of its pods
+                obj["metadata"]["labels"] = {**labels}
+        case "deployments" | "replicasets" | "statefulsets":
+            field = {DEPLOYMENTS: "strategy", STATEFUL_SETS: "updateStrategy"}.get(kind)
+            rolling = {field: {"type": "RollingUpdate"}} if field else {}
+            spec = (obj.get("spec") or {}).items()
+            given = {name: value for name, value in spec if value != {} or name == "selector"}
+            obj["spec"] = {"replicas": 1, **rolling, **given}
         case "namespaces":
             _label(obj, "kubernetes.io/metadata.name")
             obj["status"] = {"phase": "Active"}
@@ -109,10 +89,6 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
             if (status := obj.get("status") or {}).get("capacity"):
                 status.setdefault("allocatable", status["capacity"])
     validate(kind, obj, creation_errors(kind, obj))
-
-
-def _has_generations(kind: ResourceKind) -> bool:
-    return kind.custom or kind in WORKLOAD_KINDS
 
 
 def _label(obj: Json, key: str) -> None:
@@ -131,49 +107,35 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
         resources = container.get("resources") or {}
         if limits := resources.get("limits"):
             resources["requests"] = {**limits, **(resources.get("requests") or {})}
-    if gating:
-        _gate(pod)
+    meta, gates = pod["metadata"], spec.get("schedulingGates") or []
+    daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
+    free = meta["namespace"] in ("kube-system", "kube-muster") or spec.get("nodeName") or daemon
+    ours = spec["schedulerName"] in ("muster", "volcano") and not free
+    if gating and ours and {"name": GATE} not in gates:
+        spec["schedulingGates"] = [*gates, {"name": GATE}]
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
         message = "Scheduling is blocked due to non-empty scheduling gates"
         set_condition(pod["status"], condition(POD_SCHEDULED, "False", SCHEDULING_GATED, message))
 
 
-def _gate(pod: Json) -> None:
-    meta, spec = pod["metadata"], pod["spec"]
-    daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
-    ours = spec["schedulerName"] in GATED_SCHEDULERS and meta["namespace"] not in _UNGATED_NAMESPACES
-    gates = spec.get("schedulingGates") or []
-    if ours and not spec.get("nodeName") and not daemon and {"name": GATE} not in gates:
-        spec["schedulingGates"] = [*gates, {"name": GATE}]
-
-
 def _prioritize(pod: Json, store: Store) -> None:
     """Set the priority that the pod's class stands for, or the default class. Raises StatusError."""
-    spec, classes = pod["spec"], store.all(PRIORITY_CLASSES)
-    if not (name := spec.get("priorityClassName")):
-        name = next(
-            (
-                priority_class["metadata"]["name"]
-                for priority_class in classes
-                if priority_class.get("globalDefault")
-            ),
-            "",
-        )
-    found = next(
-        (priority_class for priority_class in classes if priority_class["metadata"]["name"] == name), None
-    )
-    if name and found is None:
-        raise forbidden(PODS, pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
-    if found is not None:
+    spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
+    classes = {found["metadata"]["name"]: found for found in store.all(PRIORITY_CLASSES)}
+    default = next((name for name, found in classes.items() if found.get("globalDefault")), "")
+    if name := spec.get("priorityClassName") or default:
+        if name not in classes:
+            raise forbidden(PODS, pod_name, f"no PriorityClass with name {name} was found")
         spec["priorityClassName"] = name
-    computed = int(found.get("value", 0)) if found else 0
+    found = classes.get(name, {})
+    computed = int(found.get("value", 0))
     if spec.get("priority", computed) != computed:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
         why = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
-        raise forbidden(PODS, pod["metadata"].get("name", ""), why)
+        raise forbidden(PODS, pod_name, why)
     spec["priority"] = computed
-    spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
+    spec["preemptionPolicy"] = found.get("preemptionPolicy", "PreemptLowerPriority")
 
 
 def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> None:
@@ -185,8 +147,10 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
         for field, what in unsupported(obj.get("spec") or {}):
             message = f"the embedded cluster does not play {field} with {what}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
-    if kind in WORKLOAD_KINDS and (message := too_many_pods(obj)):
-        raise invalid(kind, name, [forbidden_field("spec", message)])
+    with suppress(*MALFORMED):  # of which the pods cannot be counted
+        if kind in WORKLOAD_KINDS and (pods := count_pods(obj)) > MOST_PODS:
+            message = f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}"
+            raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
         match kind.name:  # read as the scheduler will
             case "Pod":
@@ -205,7 +169,7 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
     """`obj`, completed. Raises StatusError for a change that is not allowed, if it is to be `checked`."""
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
-    if _has_generations(kind) and before.get("spec") != obj.get("spec"):
+    if kind in _WITH_GENERATIONS and before.get("spec") != obj.get("spec"):
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
     if checked:
         validate(kind, obj, change_errors(kind, before, obj))
@@ -214,7 +178,9 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
         gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []
         if any(gate not in gates for gate in kept):
             raise invalid(PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")])
-        free = (*_FREE, *(_FREE_WHILE_GATED if gates else ()))
+        times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
+        placing = ("nodeSelector", "affinity") if gates else ()
+        free = ("schedulingGates", "tolerations", *times, *placing)
         if _rest(old, free) != _rest(new, free):
             message = f"pod updates may not change fields other than {', '.join(free)} and images"
             raise invalid(PODS, name, [forbidden_field("spec", message)])

@@ -7,7 +7,6 @@ controller waits longer each time. An ended pod counts once, and still does when
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import count, islice
 from typing import NamedTuple
 
@@ -56,26 +55,19 @@ class JobEndings:
         self._withdrawn.add(obj["metadata"]["uid"])
 
     def _note(self, pod: Json) -> None:
-        uid = pod["metadata"]["uid"]
-        if uid not in self._withdrawn and self._is_of_job(pod):
+        uid, owners = pod["metadata"]["uid"], pod["metadata"].get("ownerReferences") or ()
+        names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
+        jobs = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
+        there = any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in jobs)
+        if uid not in self._withdrawn and there:  # pods of a deleted Job go with it
             ending = Ending(pod["status"].get("phase") == "Succeeded", index_of(pod))
             self._by_job[owner_uid(pod)].setdefault(uid, ending)
-
-    def _is_of_job(self, pod: Json) -> bool:
-        """Whether its Job still exists: pods of a deleted Job go with it."""
-        owners = pod["metadata"].get("ownerReferences") or ()
-        names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
-        found = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
-        return any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in found)
 
 
 def index_of(pod: Json) -> int:
     """0 where it has none."""
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdecimal() else 0
-
-
-_MOST_FAILED = 6  # unless the Job says otherwise
 
 
 class JobPods:
@@ -105,9 +97,8 @@ class JobPods:
     @property
     def succeeded(self) -> int:
         """An index counts once."""
-        return (
-            len(self.succeeded_indexes) if self.indexed else sum(ending.succeeded for ending in self.endings)
-        )
+        every = sum(ending.succeeded for ending in self.endings)
+        return len(self.succeeded_indexes) if self.indexed else every
 
     @property
     def failed(self) -> int:
@@ -121,45 +112,30 @@ class JobPods:
 
     @property
     def has_failed(self) -> bool:
-        return self.ran_too_long or self.failed > int(self._spec.get("backoffLimit", _MOST_FAILED))
+        return self.ran_too_long or self.failed > int(self._spec.get("backoffLimit", 6))
 
     def compared(self) -> ComparedOffspring:
         """What is to be made and to be deleted. Raises MALFORMED."""
-        wanted = self._wanted()
-        kept, surplus = self._kept_and_surplus()
+        taken = self.succeeded_indexes
+        kept: list[Json] = []
+        surplus: list[Json] = []  # whose index is taken by another or no longer wanted
+        for pod in self.active:
+            index = index_of(pod)
+            unwanted = self.indexed and (index in taken or index >= self._most)
+            (surplus if unwanted else kept).append(pod)
+            taken.add(index)
+        wanted: int = self._spec.get("parallelism", 1)
+        if self.suspended or self.has_failed:
+            wanted = 0
+        elif (completions := self._spec.get("completions")) is not None:
+            wanted = min(max(int(completions) - self.succeeded, 0), wanted)
+        elif self.succeeded:
+            wanted = len(self.active)
         surplus += kept[wanted:]
         if surplus:  # a pod goes before another one comes in its place
             return ComparedOffspring([], surplus, [])
-        missing = islice(self._free_indexes(), max(wanted - len(kept), 0))
-        return ComparedOffspring(list(pods_at(self._job, missing)), [], [])
-
-    def _wanted(self) -> int:
-        """How many are to be active."""
-        parallel: int = self._spec.get("parallelism", 1)
-        if self.suspended or self.has_failed:
-            return 0
-        if (completions := self._spec.get("completions")) is None:
-            return len(self.active) if self.succeeded else parallel
-        return min(max(int(completions) - self.succeeded, 0), parallel)
-
-    def _kept_and_surplus(self) -> tuple[list[Json], list[Json]]:
-        """Pods to keep, and those whose index is taken by another or no longer wanted."""
-        if not self.indexed:
-            return self.active, []
-        kept: list[Json] = []
-        surplus: list[Json] = []
-        taken = self.succeeded_indexes
-        for pod in self.active:
-            index = index_of(pod)
-            (surplus if index in taken or index >= self._most else kept).append(pod)
-            taken.add(index)
-        return kept, surplus
-
-    def _free_indexes(self) -> Iterator[int]:
-        if not self.indexed:
-            return count()
-        taken = self.succeeded_indexes | {index_of(pod) for pod in self.active}
-        return (index for index in range(self._most) if index not in taken)
+        free = (index for index in range(self._most) if index not in taken) if self.indexed else count()
+        return ComparedOffspring(list(pods_at(self._job, islice(free, max(wanted - len(kept), 0)))), [], [])
 
     @property
     def _most(self) -> int:
@@ -183,7 +159,15 @@ def job_status(job: Json, pods: JobPods) -> Json:
     status: Json = {**(job.get("status") or {})}
     if finished(job):
         return status
-    _count(status, pods)
+    counts = {"active": len(pods.active), "succeeded": pods.succeeded, "failed": pods.failed}
+    for name, number in counts.items():  # those of 0 are left out, except that of ready pods
+        status.pop(name, None)
+        status |= {name: number} if number else {}
+    status["ready"] = count_ready(pods.active)
+    if pods.indexed:
+        status["completedIndexes"] = _shortened(sorted(pods.succeeded_indexes))
+    if not pods.suspended:
+        status.setdefault("startTime", now())
     if pods.is_complete:
         _end(status, ("SuccessCriteriaMet", _COMPLETE), _REACHED)
         status["completionTime"] = now()
@@ -206,19 +190,6 @@ def count_ready(pods: list[Json]) -> int:
 
 def _holds(obj: Json, type_: str) -> bool:
     return bool(find_stored_condition(obj, type_).get("status") == "True")
-
-
-def _count(status: Json, pods: JobPods) -> None:
-    """Counts of 0 are left out, except that of ready pods."""
-    counts = {"active": len(pods.active), "succeeded": pods.succeeded, "failed": pods.failed}
-    for name, number in counts.items():
-        status.pop(name, None)
-        status |= {name: number} if number else {}
-    status["ready"] = count_ready(pods.active)
-    if pods.indexed:
-        status["completedIndexes"] = _shortened(sorted(pods.succeeded_indexes))
-    if not pods.suspended:
-        status.setdefault("startTime", now())
 
 
 def _end(status: Json, types: tuple[str, ...], why: tuple[str, str]) -> None:

@@ -4,17 +4,14 @@ Of operators' jobs no more is written than who waits for them reads, in the fiel
 workloads says how they end.
 """
 
-from collections.abc import Callable
-
 from extender.api.workloads.children import kind_of, suspended
-from extender.api.workloads.shape import JobOutcome, Path, WorkloadRow, outcome_of
+from extender.api.workloads.shape import JobOutcome, Path, outcome_of
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.objects import condition, find_stored_condition, now, set_condition
 from extender.sim.controllers.jobs import count_ready, finished
 from extender.sim.controllers.offspring import ended_as
 
 _SUSPENDED, _RUNNING, _READY, _STARTING = "Suspended", "Running", "ready", ""
-_CLUSTER_STATE = "state"  # of a RayCluster, which never ends by itself
 
 
 def operator_status(workload: Json, owned: list[Json]) -> Json:
@@ -24,9 +21,9 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
     if row is None or outcome_of(row, workload) is not None:
         return status
     ends = [ended_as(obj) for obj in owned]
-    if not row.succeeded:
+    if not row.succeeded:  # a RayCluster, which never ends by itself
         ready = bool(owned) and count_ready(owned) == len(owned)
-        status[_CLUSTER_STATE] = _SUSPENDED.lower() if suspended(workload) else _READY if ready else _STARTING
+        status["state"] = _SUSPENDED.lower() if suspended(workload) else _READY if ready else _STARTING
     elif ends and None not in ends:
         sign = (row.failed if JobOutcome.FAILED in ends else row.succeeded)[0]
         if sign.condition:
@@ -34,18 +31,14 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
         for (_, *path), values in sign.fields.items():
             _put(status, tuple(path), values[0])
     else:
-        _show_suspension(status, row, is_suspended=suspended(workload))
+        # as a condition, which one that was never suspended lacks, or as the stage at which it is
+        rests = suspended(workload)
+        for _, *path in row.succeeded[0].fields:
+            _put(status, tuple(path), _SUSPENDED if rests else _RUNNING)
+        if row.succeeded[0].condition and (rests or find_stored_condition({"status": status}, _SUSPENDED)):
+            reason = _SUSPENDED if rests else "Resumed"
+            set_condition(status, condition(_SUSPENDED, str(rests), reason))
     return status
-
-
-def _show_suspension(status: Json, row: WorkloadRow, *, is_suspended: bool) -> None:
-    """As a condition, which one that was never suspended lacks, or as the stage at which it is."""
-    for _, *path in row.succeeded[0].fields:
-        _put(status, tuple(path), _SUSPENDED if is_suspended else _RUNNING)
-    if row.succeeded[0].condition and (is_suspended or find_stored_condition({"status": status}, _SUSPENDED)):
-        set_condition(
-            status, condition(_SUSPENDED, str(is_suspended), _SUSPENDED if is_suspended else "Resumed")
-        )
 
 
 def _put(status: Json, path: Path, value: str) -> None:
@@ -60,19 +53,6 @@ def _put(status: Json, path: Path, value: str) -> None:
 # ---- Kubernetes' own workloads
 
 REVISION = "controller-revision-hash"
-
-
-def status_of(workload: Json, owned: list[Json]) -> Json:
-    """`owned`: what it made and is still there."""
-    status = {**(workload.get("status") or {})}
-    status |= _STATUSES[workload["kind"]](workload, owned)
-    return status
-
-
-def _replica_set(workload: Json, pods: list[Json]) -> Json:
-    count, ready = len(pods), count_ready(pods)
-    seen = {"observedGeneration": workload["metadata"]["generation"]}
-    return {**seen, "replicas": count, "fullyLabeledReplicas": count, **_counted(ready)}
 
 
 def _counted(ready: int) -> Json:
@@ -96,7 +76,9 @@ def _stateful_set(workload: Json, pods: list[Json]) -> Json:
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     """What its ReplicaSets have in all; the newest, which alone should have any, is the updated one."""
-    newest = max(replica_sets, key=_updated_and_young, default={})
+    young_first = sorted(replica_sets, key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
+    # old ones have no pods
+    newest = max(young_first, key=lambda each: each["spec"].get("replicas", 1), default={})
     ready = sum(_number(replica_set, "readyReplicas") for replica_set in replica_sets)
     wanted = workload["spec"].get("replicas", 1)
     made: Json = {
@@ -114,25 +96,24 @@ def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     return made
 
 
-def _updated_and_young(replica_set: Json) -> tuple[int, str]:
-    """Those without pods are old ones."""
-    return replica_set["spec"].get("replicas", 1), replica_set["metadata"]["creationTimestamp"]
-
-
 def _number(obj: Json, field: str) -> int:
     number: int = (obj.get("status") or {}).get(field, 0)
     return number
 
 
-def _cron_job(workload: Json, jobs: list[Json]) -> Json:
-    last = (workload.get("status") or {}).get("lastScheduleTime")
-    active = [{"kind": "Job", "name": job["metadata"]["name"]} for job in jobs if not finished(job)]
-    return {"active": active, **({"lastScheduleTime": last or now()} if jobs or last else {})}
-
-
-_STATUSES: dict[str, Callable[[Json, list[Json]], Json]] = {
-    "CronJob": _cron_job,
-    "Deployment": _deployment,
-    "ReplicaSet": _replica_set,
-    "StatefulSet": _stateful_set,
-}
+def status_of(workload: Json, owned: list[Json]) -> Json:
+    """`owned`: what it made and is still there."""
+    status: Json = {**(workload.get("status") or {})}
+    match workload["kind"]:
+        case "CronJob":
+            active = [{"kind": "Job", "name": job["metadata"]["name"]} for job in owned if not finished(job)]
+            last = status.get("lastScheduleTime")
+            status |= {"lastScheduleTime": last or now()} if owned or last else {}
+            return {**status, "active": active}
+        case "Deployment":
+            return status | _deployment(workload, owned)
+        case "StatefulSet":
+            return status | _stateful_set(workload, owned)
+    status["observedGeneration"] = workload["metadata"]["generation"]
+    status["replicas"] = status["fullyLabeledReplicas"] = len(owned)
+    return status | _counted(count_ready(owned))

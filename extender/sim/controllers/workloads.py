@@ -55,8 +55,10 @@ class WorkloadControllers(StoreFollower):
                 uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
                 if change.type == "DELETED":
                     gone.add(uid)
-                if change.kind in WORKLOAD_KINDS and _asks_for_more(change):
-                    remade.add(uid)
+                elif change.kind in WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
+                    before = (change.before or {}).get("metadata", {}).get("generation")
+                    if before != change.object["metadata"]["generation"]:
+                        remade.add(uid)
                 leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
                 (remade if leaves or has_ended(change.object) else restated).add(owner)
             collect(self._service, gone)
@@ -85,7 +87,8 @@ class WorkloadControllers(StoreFollower):
     # ---- what it makes
 
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
-        if "deletionTimestamp" in obj["metadata"] or _is_over(obj):
+        has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
+        if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it makes nothing more
             return
         found = self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned, self._find)
         for child in found.missing:
@@ -135,17 +138,6 @@ def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
             yield from _ending(owned, obj["metadata"]["uid"])
         else:
             yield obj
-
-
-def _asks_for_more(change: Change) -> bool:
-    """Whether its spec is new; a status changes with each pod."""
-    before = (change.before or {}).get("metadata", {}).get("generation")
-    return change.type != "DELETED" and before != change.object["metadata"]["generation"]
-
-
-def _is_over(obj: Json) -> bool:
-    """A job that has finished, and a CronJob that has run once, make nothing more."""
-    return has_ended(obj) or (obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {}))
 
 
 def _kind(obj: Json) -> ResourceKind:

@@ -139,20 +139,15 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
             meant = form.meant(value)
             allowed = f"allowed is {form.allowed}{f'; {meant}' if meant else ''}"
             yield f"{where(file, node)}: {at}: got {_short(value)}; {allowed}"
-    elif isinstance(form, list):
-        yield from _faults_of_list(file, node, value, form[0], at)
-    else:
+    elif isinstance(form, dict):
         yield from _faults_of_object(file, node, value, form, at)
-
-
-def _faults_of_list(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
-    if not isinstance(node, yaml.SequenceNode):
+    elif isinstance(node, yaml.SequenceNode):
+        for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
+            if part is None:
+                yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
+            yield from _faults(file, item, part, form[0], f"{at}[{number}]")
+    else:
         yield f"{where(file, node)}: {at}: got {_short(value)}; allowed is a list"
-        return
-    for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
-        if part is None:
-            yield f"{where(file, item)}: {at}[{number}]: empty; every item of a list has a value"
-        yield from _faults(file, item, part, form, f"{at}[{number}]")
 
 
 def _faults_of_object(
@@ -183,10 +178,6 @@ def _short(value: Any) -> str:
 
 
 # ---- fields of the schemas
-
-_UNCHECKED = ("FieldsV1", "IntOrString", "MicroTime", "Time")
-_LEAVES = {"string": TEXT, "integer": WHOLE, "boolean": TRUTH}
-_MAPS: dict[Leaf, Leaf] = {TEXT: TEXTS, WHOLE: WHOLES, COUNT: COUNTS}
 
 
 @cache
@@ -223,7 +214,7 @@ def _fields(schema: FieldSchema) -> dict[str, Form]:
 
 def _form(schema: FieldSchema) -> Form:
     published = schema.published
-    if schema.type_name in _UNCHECKED:
+    if schema.type_name in ("FieldsV1", "IntOrString", "MicroTime", "Time"):
         return ANY
     if schema.type_name == "Quantity":
         return QUANTITY
@@ -236,23 +227,31 @@ def _form(schema: FieldSchema) -> Form:
         form = _form(value)
         if form is QUANTITY or value.published.get("x-kubernetes-int-or-string"):
             return QUANTITIES
-        return _MAPS.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}
+        maps = {TEXT: TEXTS, WHOLE: WHOLES, COUNT: COUNTS}
+        return maps.get(form, ANY) if isinstance(form, Leaf) else {OTHERS: form}
     if published.get("type") == "array":
         return [_form(schema.items)]
-    type_name: str = published.get("type", "")
-    return COUNT if type_name == "integer" and published.get("minimum") == 0 else _LEAVES.get(type_name, ANY)
+    whole = COUNT if published.get("minimum") == 0 else WHOLE
+    leaf: Leaf = {"string": TEXT, "integer": whole, "boolean": TRUTH}.get(published.get("type", ""), ANY)
+    return leaf
 
 
 # ---- fields of workloads
 
-_REPLICATION_CONTROLLER = ("v1", "ReplicationController")  # not served; a ReplicaSet with another selector
 _PURPOSE = "the pods are made of it"
 
 
 @cache
 def form_of(name: KindName) -> dict[str, Any]:
     """The form of an object."""
-    form = {**_known_fields(name)}
+    form: dict[str, Any]
+    if name in BY_NAME and BY_NAME[name] not in OPERATOR_KINDS:
+        form = {**fields_of(BY_NAME[name])}
+    elif name == ("v1", "ReplicationController"):  # not served; a ReplicaSet with another selector
+        form = {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}
+    else:  # without a schema
+        of_all = {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata()}
+        form = {**of_all, "spec": {OTHERS: ANY}, "status": ANY}
     for offspring in WORKLOADS[name].offspring if WORKLOADS[name].runtime is None else ():
         _mark(form, offspring)
     for path in WORKLOADS[name].templates:
@@ -268,15 +267,6 @@ def form_of(name: KindName) -> dict[str, Any]:
     return {**form, "spec": Needed(form["spec"], _PURPOSE)}
 
 
-def _known_fields(name: KindName) -> dict[str, Form]:
-    """Of kinds without a schema only those of every object."""
-    if name in BY_NAME and BY_NAME[name] not in OPERATOR_KINDS:
-        return fields_of(BY_NAME[name])
-    if name == _REPLICATION_CONTROLLER:
-        return {**fields_of(REPLICA_SETS), "spec": {**spec_of(REPLICA_SETS), "selector": TEXTS}}
-    return {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata(), "spec": {OTHERS: ANY}, "status": ANY}
-
-
 @cache
 def _template() -> dict[str, Form]:
     return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _PURPOSE)}
@@ -284,8 +274,14 @@ def _template() -> dict[str, Form]:
 
 def _mark(form: dict[str, Form], offspring: Offspring) -> None:
     """Put in what is made, and how many, at their places."""
-    part = _reach(form, offspring.each) if offspring.each else form
+    part = form
     if offspring.each:
+        found: Form | None = form  # of the items there, as far as something is known of them
+        for name in offspring.each:
+            found = found.get(name) if isinstance(found, dict) else None
+        inside = {OTHERS: found[0]} if isinstance(found, list) else found
+        items = inside.get(OTHERS) if isinstance(inside, dict) else None
+        part = items if isinstance(items, dict) else {OTHERS: ANY}
         _put(form, offspring.each, {OTHERS: part} if offspring.roles else [part])
     count = offspring.count
     for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):
@@ -307,18 +303,6 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
     if offspring.spec:
         return [(offspring.spec, spec)]
     return [(offspring.template, Needed({"metadata": metadata(), "spec": spec}, _PURPOSE))]
-
-
-def _reach(form: dict[str, Form], path: Path) -> dict[str, Form]:
-    """The form of the items at a place, as far as something is known of them."""
-    found: Form | None = form
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    if isinstance(found, dict):
-        found = found.get(OTHERS)
-    elif isinstance(found, list):
-        found = found[0]
-    return found if isinstance(found, dict) else {OTHERS: ANY}
 
 
 def _put(form: dict[str, Form], path: Path, leaf: Form) -> None:

@@ -59,32 +59,28 @@ _OTHERWISE = {
     "CronWorkflow": "nothing runs at set times here; write the Workflow",
     "ScheduledSparkApplication": "nothing runs at set times here; write the SparkApplication",
 }
-_MIGRATE = "muster migrate kueue -f {} prints what Muster has in its place"
 
 
 def left_out_note(document: Document) -> str:
     """Why it is left out."""
-    name, kind = (str(document.object.get(field)) for field in ("apiVersion", "kind"))
+    name, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
     called = (document.object.get("metadata") or {}).get("name") or ""
     object_ = f'{kind} "{called}"' if called else kind
     if name.partition("/")[0] == "kueue.x-k8s.io":
-        return f"{line}: {object_}: skipped, it is Kueue's; {_MIGRATE.format(document.file)}"
+        instead = f"muster migrate kueue -f {document.file} prints what Muster has in its place"
+        return f"{line}: {object_}: skipped, it is Kueue's; {instead}"
     if kind in _WITHOUT_PODS:
         return f"{line}: {object_}: skipped, no pods follow from it"
     if kind in _OTHERWISE:
         return f"{line}: {object_}: skipped, {_OTHERWISE[kind]}"
-    return f"{line}: {object_}: skipped, nothing is known of kind {kind} ({name}){_hint((name, kind))}"
-
-
-def _hint(name: KindName) -> str:
-    """A kind of that name in another group or version, or one with nearly that name."""
-    known = [*BY_NAME, *WORKLOADS]
-    versions = [api_version for api_version, kind in known if kind == name[1]]
-    if versions:
-        return f"; known is {name[1]} of {', '.join(versions)}"
-    near = near_misses(name[1], (kind for _, kind in known), 1)
-    return f"; {did_you_mean(near)}" if near else ""
+    known = [*BY_NAME, *WORKLOADS]  # perhaps in another group or version, or with nearly that name
+    if versions := [api_version for api_version, of_kind in known if of_kind == kind]:
+        hint = f"; known is {kind} of {', '.join(versions)}"
+    else:
+        near = near_misses(kind, (of_kind for _, of_kind in known), 1)
+        hint = f"; {did_you_mean(near)}" if near else ""
+    return f"{line}: {object_}: skipped, nothing is known of kind {kind} ({name}){hint}"
 
 
 def namespace_of(obj: Json) -> str:

@@ -14,14 +14,10 @@ STANDARD_INPUT = Path("-")
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_NODES = 1_000_000  # of one object
 _NULL = "tag:yaml.org,2002:null"
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how Windows marks it
 _ADVICE = {
     "'\\t'": "; a tab cannot stand there: use spaces",
     "escape": "; in double quotes a backslash begins an escape: use single quotes",
 }
-
-
-_TEMPLATE = "; it is a template, as in Helm's charts: give what helm template prints of it"
 
 
 class Document(NamedTuple):
@@ -66,7 +62,9 @@ def documents(path: Path, faults: list[str]) -> Iterator[Document]:
 def _read(path: Path, faults: list[str]) -> Iterator[Document]:
     file = shown(path)
     try:
-        text = _text(path)
+        data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+        is_utf_16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # how Windows marks it
+        text = data.decode("utf-16" if is_utf_16 else "utf-8-sig")
     except OSError as fault:
         there = "" if "\\" not in str(path) or path.exists() else "; paths are written with / here"
         faults.append(f"{file}: cannot be read: {fault.strerror or fault}{there}")
@@ -76,14 +74,16 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         faults.append(f"{file}:{line}: cannot be read: not UTF-8")
         return
     try:
-        loader = ObjectLoader(text)
+        is_json = path.suffix == ".json" or text.lstrip().startswith("{")
+        loader = ObjectLoader(text.replace("\t", " ") if is_json else text)  # YAML refuses tabs there
         while loader.check_node():
             if (node := loader.get_node()) is not None:
                 yield from _of_node(file, loader, node, faults)
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1
         advice = next((advice for sign, advice in _ADVICE.items() if sign in str(fault.problem)), "")
-        advice = _TEMPLATE if "{{" in text else advice
+        if "{{" in text:
+            advice = "; it is a template, as in Helm's charts: give what helm template prints of it"
         faults.append(f"{file}:{line}: not YAML: {fault.problem}{advice}")
     except yaml.reader.ReaderError as fault:
         line = text.count("\n", 0, fault.position) + 1
@@ -92,14 +92,6 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         faults.append(f"{file}: not YAML: {fault}")
     except RecursionError:
         faults.append(f"{file}: not YAML: it is nested too deep, or contains itself")
-
-
-def _text(path: Path) -> str:
-    """Tabs become spaces in JSON, where YAML readers refuse them. Raises OSError and UnicodeDecodeError."""
-    data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
-    text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
-    is_json = path.suffix == ".json" or text.lstrip().startswith("{")
-    return text.replace("\t", " ") if is_json else text
 
 
 def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
