@@ -162,7 +162,10 @@ class Claims:
     ) -> None:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
-        if before is None or not _count_alike(before, claim):
+        # All sums stay as they are for a claim that only advances to another pinned stage.
+        stays = before is not None and (before.node, before.stage.pinned) == (node, stage.pinned)
+        then = before.pod if before is not None and stays else None
+        if then is None or then.shape is not pod.shape or then.labels is not pod.labels:
             if before is not None:
                 self._take_off(before)
             self.capacity.count(claim, 1)
@@ -202,10 +205,3 @@ class Claims:
         if not on_node:
             del self._on_node[claim.node]
         self.capacity.count(claim, -1)
-
-
-def _count_alike(before: Claim, claim: Claim) -> bool:
-    """Whether all sums stay as they are, as for a claim that only advances to another pinned stage."""
-    if (before.node, before.stage.pinned) != (claim.node, claim.stage.pinned):
-        return False
-    return before.pod.shape is claim.pod.shape and before.pod.labels is claim.pod.labels

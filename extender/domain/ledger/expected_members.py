@@ -91,9 +91,6 @@ class ExpectedMembers:
         self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in their order
         self.later = LaterPods(parts.clock, START_TIMEOUT)
 
-    def manages(self, job: JobRecord) -> bool:
-        return self._rules.manage(job, self._registry.routes.queue_of_job(job))
-
     def settle(self) -> None:
         """Bring the expected members of all groups that were touched in line with the jobs and the pods that
         are there."""
@@ -114,7 +111,8 @@ class ExpectedMembers:
         return others > 0 and wanted > 0 and others + wanted > self._most
 
     def _settle(self, group: Group, job: JobRecord | None) -> None:
-        before, group.job = group.job, job if job is not None and self.manages(job) else None
+        queue = self._registry.routes.queue_of_job(job) if job is not None else ""
+        before, group.job = group.job, job if job is not None and self._rules.manage(job, queue) else None
         if job is not None and job.suspended:  # what an earlier start left does not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)

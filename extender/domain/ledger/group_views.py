@@ -113,7 +113,7 @@ class GroupViews:
             self._registry.settle_defaults(group)
             group.view = self._views[key] = self._view(group)
             self.usage.count(group.view, 1)
-        names = {keys.DEFAULT_QUEUE, *self._registry.queues.names, *self.usage.of}
+        names = {keys.DEFAULT_QUEUE, *self._registry.queues.records, *self.usage.of}
         return touched, self._views, {name: self.queue_view(name) for name in sorted(names)}
 
     def queue_view(self, name: str) -> QueueView:
@@ -123,18 +123,10 @@ class GroupViews:
             name, used.groups, dict(used.allocated), dict(used.requested), by_flavor
         )
 
-    def take_turned(self) -> Collection[str]:
-        """The LocalQueues of which anything changed since the last call but the numbers that decisions
-        give."""
-        local_queues = self._registry.routes.local_queues
-        turned, local_queues.turned = local_queues.turned | self.usage.turned, set()
-        self.usage.turned = set()
-        return turned
-
     # ---- inside
 
     def _view(self, group: Group) -> GroupView:
-        queue, members = self._registry.queue_of(group), Members(group, self._claims)
+        queue, members = self._registry.routes.queue_of(group), Members(group, self._claims)
         record, needs = group.record, group.needs
         on_nodes = Counter(pod.role for pod in members.placed)
         self._note_history(group, queue, members)

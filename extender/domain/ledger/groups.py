@@ -181,8 +181,11 @@ class Group(msgspec.Struct, eq=False):
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """The history of its starts after a decision, published `now`."""
-        start = self.start
+        start, places_since = self.start, None
         rotation = start.rotation if decision.rotation is None else decision.rotation
+        if decision.reason is Reason.WINDOW_FULL:
+            places_since = now if start.places_since is None else start.places_since
+        idle = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
         if decision.failed:
             return Start(
                 failures=start.failures + 1,
@@ -194,50 +197,26 @@ class Group(msgspec.Struct, eq=False):
             )
         match decision.verdict:
             case Verdict.STARTING if start.admitted_at is None:
-                return replace(
-                    start,
-                    admitted_at=now,
-                    released_at=None,
-                    admitted=True,
-                    rotation=rotation,
-                    places_since=None,
-                    reservation=None,
-                    reclaim=None,
-                )
+                return replace(idle, admitted_at=now, admitted=True, rotation=rotation, places_since=None)
             case Verdict.RUNNING if self.stood_whole and not decision.retry_at:
-                return Start(places_since=self._places_since(decision, now))
+                return Start(places_since=places_since)
             case Verdict.ENDED:
                 return Start()
             case Verdict.RUNNING:
-                admitted = start.admitted or (self.view is not None and self.view.history.resumes)
-                return replace(
-                    start,
-                    admitted_at=None,
-                    released_at=None,
-                    admitted=admitted,
-                    places_since=self._places_since(decision, now),
-                    reservation=None,
-                    reclaim=None,
-                )
+                resumes = self.view is not None and self.view.history.resumes
+                return replace(idle, admitted=start.admitted or resumes, places_since=places_since)
             case Verdict.WAITING if not decision.undo:
                 since = start.claims_since
                 return replace(
-                    start,
-                    admitted_at=None,
-                    released_at=None,
+                    idle,
                     admitted=False,
                     rotation=rotation,
                     claims_since=now if since is None and decision.claims_room else since,
-                    places_since=self._places_since(decision, now),
+                    places_since=places_since,
                     reservation=decision.reservation,
                     reclaim=decision.reclaim,
                 )
         return start
-
-    def _places_since(self, decision: GroupDecision, now: float) -> float | None:
-        if decision.reason is not Reason.WINDOW_FULL:
-            return None
-        return now if self.start.places_since is None else self.start.places_since
 
     def note_started(self, pod: PodRecord) -> None:
         """Note that a member runs or has run. A group counts as having stood whole even if it did so only

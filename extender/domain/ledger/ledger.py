@@ -302,7 +302,7 @@ class Ledger:
             group = self.registry.groups.get(key)
             if group is None or (job := group.job) is None:
                 return None
-            queue = self.registry.routes.queue_of_job(job) or self.registry.queue_of(group)
+            queue = self.registry.routes.queue_of_job(job) or self.registry.routes.queue_of(group)
             record = self.registry.queues.get(queue)
             # A decision may be older than a change of the job: room counts that was claimed for the job as it
             # is, for all pods with which it starts.

@@ -37,14 +37,6 @@ class NodeSums:
     def __bool__(self) -> bool:
         return bool(self.pinned or self.planned or self.kept)
 
-    def add(self, asked: Resources, pinned: bool, times: int) -> None:
-        """Add what a claim asks for; with `times` -1, subtract it."""
-        tally(self.pinned if pinned else self.planned, asked, times)
-
-    def keep(self, amounts: Resources, times: int) -> None:
-        """Add to what is kept; with `times` -1, subtract it."""
-        tally(self.kept, amounts, times)
-
     def taken(self, name: str) -> int:
         """What all claims take of a resource."""
         return self.pinned.get(name, 0) + self.planned.get(name, 0)
@@ -200,24 +192,14 @@ class NodeCapacity:
     def count(self, claim: CountedClaim, times: int) -> None:
         """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
         shape, node = claim.pod.shape, claim.node
-        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
-        sums.add(shape.requests, claim.pinned, times)
-        if not sums:
-            del self._sums[node]
-        if (row := self._row.get(node)) is not None:
-            self._write(row, shape.requests)
+        self._tally(node, "pinned" if claim.pinned else "planned", shape.requests, times)
         self._ports.count(node, shape.constraints.ports, claim.pinned, times)
         if claim.pinned:
             self.terms.count(claim.pod, node, times)
 
     def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Keep room on a node that is being taken back; with `times` -1, no longer."""
-        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
-        sums.keep(amounts, times)
-        if not sums:
-            del self._sums[node]
-        if (row := self._row.get(node)) is not None:
-            self._write(row, amounts)
+        self._tally(node, "kept", amounts, times)
 
     def touch(self, node: str) -> None:
         """Pods that the scheduler refused on a node may fit there now."""
@@ -299,6 +281,15 @@ class NodeCapacity:
             self.terms.watch_other(pod)
 
     # ---- inside
+
+    def _tally(self, node: str, part: str, amounts: Resources, times: int) -> None:
+        """Add amounts to a part of a node's sums."""
+        sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
+        tally(getattr(sums, part), amounts, times)
+        if not sums:
+            del self._sums[node]
+        if (row := self._row.get(node)) is not None:
+            self._write(row, amounts)
 
     def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
         """A node's resources may have changed, and with them the columns: new ones are filled for all

@@ -70,7 +70,7 @@ class GroupQueries:
         """The queue of a group; empty when it is gone."""
         with self._lock:
             group = self._registry.groups.get(key)
-            return self._registry.queue_of(group) if group else ""
+            return self._registry.routes.queue_of(group) if group else ""
 
     def local_queue_label_of(self, key: GroupKey) -> LocalQueueLabel | None:
         """The label by which a group comes into its queue; None if no LocalQueue leads it there."""
@@ -105,7 +105,7 @@ class QueueQueries:
     def names(self) -> set[str]:
         """The queues that the API has."""
         with self._lock:
-            return self._registry.queues.names
+            return set(self._registry.queues.records)
 
     def get(self, name: str) -> QueueRecord | None:
         with self._lock:
@@ -125,7 +125,7 @@ class QueueQueries:
         """The queue of a PodGroup; None if there is no PodGroup of this name."""
         with self._lock:
             group = self._registry.groups.get(GroupKey(f"{namespace}/{name}"))
-            return self._registry.queue_of(group) if group is not None and group.record else None
+            return self._registry.routes.queue_of(group) if group is not None and group.record else None
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Whether a queue takes groups of a namespace, by the namespace's labels."""
@@ -135,7 +135,7 @@ class QueueQueries:
     def tree(self) -> QueueTree:
         """All queues, for rules that compare several of them."""
         with self._lock:
-            return QueueTree(self._registry.queues.records, self.view)
+            return QueueTree(dict(self._registry.queues.records), self.view)
 
     def parents(self) -> set[str]:
         """The names of the queues that contain others."""
@@ -150,16 +150,16 @@ class QueueQueries:
     # ---- LocalQueues
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
-        return self._local_queues.get(key)
+        return self._local_queues.records.get(key)
 
     def local_queue_keys(self) -> set[str]:
         with self._lock:
-            return self._local_queues.keys
+            return set(self._local_queues.records)
 
     def local_queue_activity(self, key: str) -> Activity | None:
         """Whether its groups may start, and if not, why; None if there is no such LocalQueue."""
         with self._lock:
-            record = self._local_queues.get(key)
+            record = self._local_queues.records.get(key)
             if record is None:
                 return None
             allowed = self._registry.takes_namespace(record.queue, record.namespace)
@@ -179,4 +179,7 @@ class QueueQueries:
     def take_turned_local_queues(self) -> Collection[str]:
         """Those of which anything changed since the last call, but for numbers that are in decisions."""
         with self._lock:
-            return self._views.take_turned()
+            usage, local_queues = self._views.usage, self._local_queues
+            turned, local_queues.turned = local_queues.turned | usage.turned, set()
+            usage.turned = set()
+            return turned

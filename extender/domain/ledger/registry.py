@@ -180,9 +180,9 @@ class Registry:
     def set_queue(self, record: QueueRecord) -> bool:
         """True if anything that matters changed."""
         affected = self.queues.put(record)
-        self._note_queues(affected)
+        self.routes.local_queues.note_queues(affected)
         for group in self.groups.values() if affected else ():
-            if self.queue_of(group) in affected:
+            if self.routes.queue_of(group) in affected:
                 self.note_arrival(group)
                 self.touch(group.key)
         return bool(affected)
@@ -190,20 +190,16 @@ class Registry:
     def note_arrival(self, group: Group) -> None:
         """A group whose queue is open when the group appears stays entitled, however soon the queue is
         closed."""
-        queue = self.queue_of(group)
+        queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
             group.entitled_in = queue
 
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
-        self._note_queues(affected)
+        self.routes.local_queues.note_queues(affected)
         for key, group in self.groups.items():
-            if self.queue_of(group) in affected:
+            if self.routes.queue_of(group) in affected:
                 self.touch(key)
-
-    def _note_queues(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.routes.local_queues.note_queue(name)
 
     def forget(self, group: Group) -> None:
         """Nothing of a group is left."""
@@ -216,10 +212,6 @@ class Registry:
         return touched
 
     # ---- reading
-
-    def queue_of(self, group: Group) -> str:
-        """The queue of a group; after its PodGroup is gone, still the queue that it named."""
-        return self.routes.queue_of(group)
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Whether a queue takes groups of a namespace; one that does not exist refuses none."""
@@ -234,7 +226,7 @@ class Registry:
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""
         group = self.groups.get(key)
-        record = self.queues.get(self.queue_of(group)) if group is not None else None
+        record = self.queues.get(self.routes.queue_of(group)) if group is not None else None
         return record.flavors if record is not None else ()
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
@@ -257,21 +249,21 @@ class Registry:
 
     def settle_defaults(self, group: Group) -> None:
         """What its namespace and its queue say of its size."""
-        queue = self.queues.get(self.queue_of(group))
+        queue = self.queues.get(self.routes.queue_of(group))
         of_namespace = self.routes.min_member_of(group.namespace)
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
     def accepts(self, group: Group) -> str:
         """The UID of the queue that takes a group in, or empty. A queue created again under the name of a
         deleted one does not take in the groups of that one."""
-        queue = self.queues.get(self.queue_of(group))
+        queue = self.queues.get(self.routes.queue_of(group))
         accepts = queue is not None and group.entitled_in == queue.name and not self.lost_its_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
     def was_taken_in(self, group: Group) -> bool:
         """Whether a mark proves that the group was created while its queue was open. Phase and reason, which
         users may write, prove nothing."""
-        queue, record = self.queues.get(self.queue_of(group)), group.record
+        queue, record = self.queues.get(self.routes.queue_of(group)), group.record
         if queue is None or record is None or not self.marks_count:
             return False
         queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
@@ -294,7 +286,7 @@ class Registry:
         """Whether the queue that took a group in is gone for good. `default` never is: it is created again.
         If users may have written the note, it counts only for a queue that this process has seen."""
         noted = group.record.queue_uid if group.record else ""
-        if not noted or noted in self.queues.uids or self.queue_of(group) == keys.DEFAULT_QUEUE:
+        if not noted or noted in self.queues.uids or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
         return self.marks_count or noted in self.queues.gone
 

@@ -1,7 +1,7 @@
 """How groups come into queues: by what they name, by a LocalQueue, or by their namespace."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import take_out
@@ -21,7 +21,7 @@ class LocalQueues:
     def __init__(self) -> None:
         self.kueue_is_served = False
         self.turned: set[str] = set()  # those of which anything but numbers may have changed
-        self._records: dict[str, LocalQueueRecord] = {}
+        self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}
         self._to_queue: defaultdict[str, set[str]] = defaultdict(set)
@@ -31,10 +31,10 @@ class LocalQueues:
 
     def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
         """The groups that it concerns; None if nothing changed."""
-        if self._records.get(record.key) == record:
+        if self.records.get(record.key) == record:
             return None
         self._forget(record.key)
-        self._records[record.key] = record
+        self.records[record.key] = record
         self._to_queue[record.queue].add(record.key)
         self._in_namespace[record.namespace].add(record.key)
         self.turned.add(record.key)
@@ -53,9 +53,9 @@ class LocalQueues:
             self._label_of[group] = now
             self._named_by[now].add(group)
 
-    def note_queue(self, queue: str) -> None:
-        """Something about a queue changed."""
-        self.turned |= self.of_queue(queue)
+    def note_queues(self, queues: Iterable[str]) -> None:
+        """Something about these queues changed."""
+        self.turned.update(*(self._to_queue.get(queue, ()) for queue in queues))
 
     def note_namespace(self, namespace: str) -> None:
         """Something about a namespace changed."""
@@ -63,20 +63,9 @@ class LocalQueues:
 
     # ---- reading
 
-    def get(self, key: str) -> LocalQueueRecord | None:
-        return self._records.get(key)
-
     def named(self, namespace: str, label: LocalQueueLabel) -> LocalQueueRecord | None:
         """What a label names, whether it exists or not; None where the label is Kueue's own."""
-        return find_local_queue(namespace, label, self._records, self.kueue_is_served)
-
-    @property
-    def keys(self) -> set[str]:
-        return set(self._records)
-
-    def of_queue(self, queue: str) -> set[str]:
-        """The LocalQueues that lead into a queue."""
-        return set(self._to_queue.get(queue, ()))
+        return find_local_queue(namespace, label, self.records, self.kueue_is_served)
 
     @property
     def naming(self) -> Collection[GroupKey]:
@@ -87,7 +76,7 @@ class LocalQueues:
         return list(self._named_by.get(key, ()))
 
     def _forget(self, key: str) -> bool:
-        record = self._records.pop(key, None)
+        record = self.records.pop(key, None)
         if record is not None:
             take_out(self._to_queue, record.queue, key)
             take_out(self._in_namespace, record.namespace, key)
@@ -96,8 +85,6 @@ class LocalQueues:
 
 
 class Routes:
-    """How groups come into queues: by what they name, by a LocalQueue, or by their namespace."""
-
     def __init__(self) -> None:
         self._named_queues: dict[str, str] = {}  # by namespace: the queue that its annotation names
         self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it

@@ -10,7 +10,6 @@ import msgspec
 from extender.api.objects.cluster import PodDisruptionBudget
 from extender.api.objects.pods import LabelSelector
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.model.selectors import Labels, selects
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
@@ -23,10 +22,6 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
 
     def __hash__(self) -> int:
         return hash((self.namespace, self.name))
-
-    def covers(self, labels: Labels) -> bool:
-        """Whether it counts a pod of its namespace."""
-        return selects(self.selector, labels)
 
 
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]

@@ -73,10 +73,6 @@ class HostPort(NamedTuple):
     address: str
     port: int
 
-    def clashes(self, other: "HostPort") -> bool:
-        same_port = (self.protocol, self.port) == (other.protocol, other.port)
-        return same_port and (self.address == other.address or _ANY_ADDRESS in (self.address, other.address))
-
 
 class Term(NamedTuple):
     """One required pod (anti-)affinity term."""
@@ -362,10 +358,11 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     """Whether any of `ports` is taken on a node."""
-    wanted: defaultdict[int, list[HostPort]] = defaultdict(list)
+    wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
-        wanted[port.port].append(port)
-    return any(port.clashes(other) for other in taken for port in wanted.get(other.port, ()))
+        wanted[port.protocol, port.port].append(port.address)
+    alike = ((own, other.address) for other in taken for own in wanted.get((other.protocol, other.port), ()))
+    return any(own == other or _ANY_ADDRESS in (own, other) for own, other in alike)
 
 
 # ---- (Anti-)affinity terms by the labels that they require, so that a pod is compared only with the

@@ -193,7 +193,7 @@ class Planner:
     def empty(cls, snapshot: Snapshot, effort: Effort | None = None) -> "Planner":
         """The room if no pod ran at all."""
         nodes = snapshot.nodes
-        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most())
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most)
         return cls(capacity, _without_pods(snapshot.occupancy), effort=effort)
 
     @classmethod

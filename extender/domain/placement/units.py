@@ -15,6 +15,7 @@ import msgspec
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, EvictionCause, ReclaimVictim
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
+from extender.domain.model.selectors import selects
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_view import GroupView
@@ -201,7 +202,7 @@ class Disruptions:
         known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
         if known not in self._known:
             there = self._budgets.get(pod.namespace, ())
-            self._known[known] = tuple(budget for budget in there if budget.covers(pod.labels))
+            self._known[known] = tuple(each for each in there if selects(each.selector, pod.labels))
         return self._known[known]
 
 

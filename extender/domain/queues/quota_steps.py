@@ -78,12 +78,12 @@ def changes(wanted: QuotaQueue, queue: Queue) -> Json:
     notes = dict.fromkeys((keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)) | annotations_of(
         wanted
     )
+    kept = _amounts(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
         "capability": _amounts(spec.capability, wanted.capability),
         "deserved": _amounts(spec.deserved, wanted.guarantee),
+        "guarantee": {"resource": kept} if kept else None,
     }
-    kept = _amounts(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
-    changed["guarantee"] = {"resource": kept} if kept else None
     patch = {name: value for name, value in changed.items() if value}
     if (spec.parent or keys.ROOT_QUEUE) != wanted.parent:
         patch["parent"] = wanted.parent

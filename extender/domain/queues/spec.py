@@ -107,8 +107,7 @@ _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
 
 
 def running_limits(limits: QueueLimits | None) -> RunningLimits:
-    if limits is None:
-        return RunningLimits()
+    limits = limits or QueueLimits()
     return RunningLimits(_limit(limits), _limit(limits.per_user), _limit(limits.per_namespace))
 
 

@@ -22,10 +22,6 @@ class QueueState(StrEnum):
     CLOSED = "Closed"
     UNKNOWN = "Unknown"  # spec or status has no known state: it takes no groups until that is corrected
 
-    @property
-    def shut(self) -> bool:
-        return self in (QueueState.CLOSING, QueueState.CLOSED)
-
 
 class QueueAction(StrEnum):
     """What a Command may ask of a queue."""
@@ -62,7 +58,7 @@ def wish(queue: QueueRecord) -> QueueState:
     if queue.marked:
         return QueueState.OPEN
     stored = read_state(queue.status_state) or QueueState.UNKNOWN
-    return QueueState.CLOSED if stored.shut else stored
+    return QueueState.CLOSED if stored is QueueState.CLOSING else stored
 
 
 def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> QueueState:

@@ -68,7 +68,7 @@ class Queues:
     """The queues that the API has, and the state of each: open, closed, or kept closed by its parent."""
 
     def __init__(self) -> None:
-        self._records: dict[str, QueueRecord] = {}
+        self.records: dict[str, QueueRecord] = {}  # those that the API has; `default` may be missing
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.uids: set[str] = set()
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
@@ -76,32 +76,22 @@ class Queues:
 
     def put(self, record: QueueRecord) -> set[str]:
         """A queue is new or has changed. Returns the names of all queues that this may open or close."""
-        before = self._records.get(record.name)
+        before = self.records.get(record.name)
         if before == record:
             return set()
-        self._records[record.name] = record
+        self.records[record.name] = record
         self._place(before, record)
         return self._family(record.name)
 
     def drop(self, name: str) -> set[str]:
         """A queue is gone. Returns the names of all queues that this may open."""
-        gone = self._records.pop(name, None)
+        gone = self.records.pop(name, None)
         self._place(gone, None)
         return self._family(name)
 
     def get(self, name: str) -> QueueRecord | None:
         """A queue; `default` counts as existing before it is created."""
-        return self._records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
-
-    @property
-    def names(self) -> set[str]:
-        """The queues that the API has; `default` may be missing."""
-        return set(self._records)
-
-    @property
-    def records(self) -> dict[str, QueueRecord]:
-        """A copy of all records."""
-        return dict(self._records)
+        return self.records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
 
     def is_open(self, name: str) -> bool:
         record = self.get(name)
@@ -116,9 +106,9 @@ class Queues:
         by_flavor: Mapping[str, Resources] = MappingProxyType({}),
     ) -> QueueView:
         record = self.get(name)
-        above = closed_above(name, self._records) if name in self._records else ""
-        if name in self._records and name not in self._faults:  # it only changes with the tree
-            self._faults[name] = fault_of(name, self._records)
+        above = closed_above(name, self.records) if name in self.records else ""
+        if name in self.records and name not in self._faults:  # it only changes with the tree
+            self._faults[name] = fault_of(name, self.records)
         return QueueView(
             record=record or QueueRecord(name),
             exists=record is not None,
@@ -133,7 +123,7 @@ class Queues:
         )
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
-        held_shut = record.marked and bool(closed_above(record.name, self._records))
+        held_shut = record.marked and bool(closed_above(record.name, self.records))
         return state_of(wish(record), has_groups, held_shut)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:

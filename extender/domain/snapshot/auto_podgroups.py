@@ -89,6 +89,11 @@ def build(
         "annotations": inherited | own,
         "labels": labels | {label.key: label.name} if label else labels,
     }
+    return podgroup(metadata, spec)
+
+
+def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, Any]:
+    """As it is created, without the fields that say nothing."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",

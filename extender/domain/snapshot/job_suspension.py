@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from extender.api import keys
+from extender.api.objects.base import OwnerReference
 from extender.api.workloads.pod_sets import PartialStart, as_asked
 from extender.api.workloads.shape import Json, Path, WorkloadRow, at
 from extender.domain.model.queue_of_group import explicit_queue
@@ -17,6 +18,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupRecord
 from extender.domain.model.resources import PODS, quantities
 from extender.domain.model.shapes import requests_of
+from extender.domain.snapshot.auto_podgroups import podgroup
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.jobs import JobRecord
 
@@ -41,25 +43,14 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
         "priorityClassName": job.priority_class,
         "minResources": min_resources(job) if members == job.needed else {},
     }
-    owner = {
-        "apiVersion": job.kind.api_version,
-        "kind": job.kind.kind,
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
+    owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
+    metadata = {
+        "name": job.unit,
+        "namespace": job.namespace,
+        "ownerReferences": [msgspec.to_builtins(owner)],
+        "labels": {job.local_queue.key: job.local_queue.name} if job.local_queue else {},
     }
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {
-            "name": job.unit,
-            "namespace": job.namespace,
-            "ownerReferences": [owner],
-            **({"labels": {job.local_queue.key: job.local_queue.name}} if job.local_queue else {}),
-        },
-        "spec": {name: value for name, value in spec.items() if value or name == "minMember"},
-        "status": {"phase": "Pending"},
-    }
+    return podgroup(metadata, spec)
 
 
 # ---- What is to be done about a job that is managed: its PodGroup is made, it is let go when its group

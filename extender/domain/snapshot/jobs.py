@@ -132,19 +132,17 @@ _TOLERATED = 300  # seconds for which admission lets pods stay on a node that is
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-class AnyJob(Wire, frozen=True):
-    """Of any kind whose controller makes pods."""
-
-    metadata: Meta
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-
-
 class JobRuntime(Wire, frozen=True):
     """Of any kind that has the templates of jobs."""
 
     metadata: Meta
     spec: dict[str, Any] = {}
+
+
+class AnyJob(JobRuntime, frozen=True):
+    """Of any kind whose controller makes pods."""
+
+    status: dict[str, Any] = {}
 
 
 def job_record(

@@ -187,7 +187,8 @@ class NodeTable:
         self._age = 0  # how many tables before it had as many rows, and other labels or taints
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # by row, at which age these last changed
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # with the age at which they were right
-        self._most: WeakKeyDictionary[Shape, int] = WeakKeyDictionary()
+        self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
+        """How many pods of each shape all empty nodes hold, as far as known; callers add to it."""
         self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
@@ -227,10 +228,6 @@ class NodeTable:
                 self._masks.pop(oldest, None)
         self._masks[test.key] = known  # the one used last comes last
         return known[1]
-
-    def most(self) -> MutableMapping[Shape, int]:
-        """How many pods of each shape all empty nodes hold, as far as known; callers add to it."""
-        return self._most
 
     def standing_alone(self) -> dict[frozenset[tuple[int, int]], bool]:
         """Whether so many of these shapes, by number, fit alone, as far as known; callers add to it."""

@@ -50,7 +50,9 @@ def life_of(
 ) -> Life:
     """`verdict`, `plan` and `reason` are those of the group's decision."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
-    unplaced = Phase.INQUEUE if lacks_members and _may_have_them_made(group) else _PHASES.get(verdict)
+    # Some operators create no members for a Pending group: while it has none, and then until it has all.
+    are_made = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
+    unplaced = Phase.INQUEUE if are_made and group.min_member > 0 else _PHASES.get(verdict)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
         unborn = (_UNBORN if group.is_in_queue else _OUTSIDE)[unplaced]
         return unborn if group.local_queue is None else replace(unborn, local_queue=_counted_in(group))
@@ -63,12 +65,6 @@ def life_of(
 def _counted_in(group: GroupView) -> str:
     """The LocalQueue that counts it; empty if none does."""
     return group.local_queue.key if group.local_queue is not None and group.is_in_queue else ""
-
-
-def _may_have_them_made(group: GroupView) -> bool:
-    """Whether the group's operator is to create members, some of which create none for a Pending group: while
-    it has none, and then until it has all."""
-    return group.min_member > 0 and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
 
 
 def outcome_of(group: GroupView) -> Outcome | None:

@@ -151,12 +151,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """All terms in use, by the labels that they select; never changed."""
 
     def is_alike(self, other: "Occupancy") -> bool:
-        return (
-            self.terms is other.terms
-            and self.ports == other.ports
-            and self.selected == other.selected
-            and self.carried == other.carried
-        )
+        own, others = ((each.ports, each.selected, each.carried) for each in (self, other))
+        return self.terms is other.terms and own == others
 
 
 def moment_of(timestamp: str, epoch: float) -> float:

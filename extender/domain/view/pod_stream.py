@@ -54,7 +54,11 @@ class PodStream:
         self._memory.observe(event)
         facts = event.facts
         if facts is None:
-            return [PassOn(event.frame), *self._end_listing(event)]
+            if self._listing is None or not event.ends_initial:
+                return [PassOn(event.frame)]
+            self._waiting.listed(self._listing, event.version)
+            self._listing = None
+            return [PassOn(event.frame), *self._settle_all(set())]
         if event.type == "DELETED" or not self._waiting.are_those(facts):
             self._shown.pop(facts.uid, None)
             if facts.node and (facts.ended or event.type == "DELETED") and self._listing is None:
@@ -83,13 +87,6 @@ class PodStream:
     @property
     def _memory(self) -> StreamMemory:
         return self._listing if self._listing is not None else self._waiting
-
-    def _end_listing(self, event: PodEvent) -> Writes:
-        if self._listing is None or not event.ends_initial:
-            return []
-        self._waiting.listed(self._listing, event.version)
-        self._listing = None
-        return self._settle_all(set())
 
     def _settle_all(self, doubtful: set[Uid]) -> Writes:
         writes: Writes = []
