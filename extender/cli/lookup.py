@@ -1,6 +1,4 @@
-"""Fetching what a command was asked for, in the order of names, and what the user may do: both are asked of
-the API server.
-"""
+"""Fetching what a command was asked for, in the order of names, and the names of rights."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +9,8 @@ import click
 from extender.api.objects.base import Meta, Wire
 from extender.cli.output import Json
 from extender.kube.errors import ApiError, Forbidden, NotFound
-from extender.kube.requests import Editor, Reader
-from extender.kube.resources import SELF_ACCESS_REVIEWS, Resource
+from extender.kube.requests import Reader
+from extender.kube.resources import Resource
 from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
@@ -97,10 +95,3 @@ class Right(NamedTuple):
 
 def right_to(verb: str, resource: Resource, namespace: str = "", name: str = "") -> Right:
     return Right(verb, resource.group, resource.plural, "", namespace, name)
-
-
-def i_may(editor: Editor, right: Right) -> bool:
-    """Whether the user of this connection has the right. Raises ApiError."""
-    head = {"apiVersion": SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
-    review = {**head, "spec": {"resourceAttributes": right._asdict()}}
-    return bool(editor.review(SELF_ACCESS_REVIEWS.path(), review)["status"].get("allowed"))

@@ -13,28 +13,8 @@ from threading import Event, Thread
 from types import MappingProxyType
 from typing import Any
 
-from extender.api.objects.cluster import (
-    ElasticQuota,
-    ElasticQuotaTree,
-    Namespace,
-    Node,
-    PodDisruptionBudget,
-    PriorityClass,
-    ProvisioningRequest,
-    QuotaKind,
-    ResourceQuota,
-    Workload,
-)
+from extender.api.objects import cluster, queues
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import (
-    AlphaPodGroup,
-    Command,
-    LocalQueue,
-    NativePodGroup,
-    PluginsPodGroup,
-    PodGroup,
-    Queue,
-)
 from extender.api.workloads.runtimes import runtime_kinds
 from extender.api.workloads.shape import WorkloadRow
 from extender.api.workloads.table import WORKLOADS
@@ -64,14 +44,14 @@ _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmar
 
 _OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS)
 _GROUPS_OF_OTHERS = (
-    (resources.PLUGINS_POD_GROUPS, PluginsPodGroup, Origin.PLUGINS),
-    (resources.NATIVE_POD_GROUPS, NativePodGroup, Origin.NATIVE),
-    (resources.ALPHA_POD_GROUPS, AlphaPodGroup, Origin.ALPHA),
+    (resources.PLUGINS_POD_GROUPS, queues.PluginsPodGroup, Origin.PLUGINS),
+    (resources.NATIVE_POD_GROUPS, queues.NativePodGroup, Origin.NATIVE),
+    (resources.ALPHA_POD_GROUPS, queues.AlphaPodGroup, Origin.ALPHA),
 )
-_QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
-    QuotaKind.ELASTIC_QUOTA_TREE: (resources.ELASTIC_QUOTA_TREES, ElasticQuotaTree),
-    QuotaKind.ELASTIC_QUOTA: (resources.ELASTIC_QUOTAS, ElasticQuota),
-    QuotaKind.RESOURCE_QUOTA: (resources.RESOURCE_QUOTAS, ResourceQuota),
+_QUOTAS: dict[cluster.QuotaKind, tuple[Resource, type[Any]]] = {
+    cluster.QuotaKind.ELASTIC_QUOTA_TREE: (resources.ELASTIC_QUOTA_TREES, cluster.ElasticQuotaTree),
+    cluster.QuotaKind.ELASTIC_QUOTA: (resources.ELASTIC_QUOTAS, cluster.ElasticQuota),
+    cluster.QuotaKind.RESOURCE_QUOTA: (resources.RESOURCE_QUOTAS, cluster.ResourceQuota),
 }
 
 
@@ -166,16 +146,16 @@ class Feed:
         removable = partial(watch, removable=True)
         sinks = Sinks(ledger, controllers, auto_groups)
         self._needed: tuple[Reflector[Any], ...] = (
-            watch(resources.NAMESPACES, Namespace, sinks.namespaces()),
-            watch(resources.PRIORITY_CLASSES, PriorityClass, sinks.priority_classes()),
-            watch(resources.QUEUES, Queue, sinks.queues()),
-            watch(resources.NODES, Node, sinks.nodes()),
-            watch(resources.POD_GROUPS, PodGroup, sinks.groups()),
+            watch(resources.NAMESPACES, cluster.Namespace, sinks.namespaces()),
+            watch(resources.PRIORITY_CLASSES, cluster.PriorityClass, sinks.priority_classes()),
+            watch(resources.QUEUES, queues.Queue, sinks.queues()),
+            watch(resources.NODES, cluster.Node, sinks.nodes()),
+            watch(resources.POD_GROUPS, queues.PodGroup, sinks.groups()),
             watch(resources.PODS, Pod, sinks.pods()),
         )
         provisioning = removable(
             resources.PROVISIONING_REQUESTS,
-            ProvisioningRequest,
+            cluster.ProvisioningRequest,
             controllers.provisioning_requests,
             label_selector="=".join(MANAGED_BY),
         )
@@ -199,10 +179,10 @@ class Feed:
             by_kind["/".join(row.key)].append(job)
         ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
         optional = (
-            removable(resources.LOCAL_QUEUES, LocalQueue, sinks.local_queues()),
-            removable(resources.COMMANDS, Command, controllers.bus_commands),
+            removable(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues()),
+            removable(resources.COMMANDS, queues.Command, controllers.bus_commands),
             provisioning,
-            removable(resources.DISRUPTION_BUDGETS, PodDisruptionBudget, sinks.disruption_budgets()),
+            removable(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets()),
             *quotas.values(),
             *runtimes,
             *jobs,
@@ -210,7 +190,7 @@ class Feed:
                 removable(kind, type_, sinks.groups_of_others(origin))
                 for kind, type_, origin in _GROUPS_OF_OTHERS
             ),
-            *(removable(kind, Workload, sinks.owners()) for kind in _OWNERS if auto_groups),
+            *(removable(kind, cluster.Workload, sinks.owners()) for kind in _OWNERS if auto_groups),
             *makers,
         )
         further = (job for row, job in zip(maker_kinds, makers, strict=True) if row.key not in WORKLOADS)

@@ -12,20 +12,14 @@ from extender.cli.lookup import right_to
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of
-from extender.kube.resources import (
-    ELASTIC_QUOTA_TREES,
-    ELASTIC_QUOTAS,
-    LOCAL_QUEUES,
-    QUEUES,
-    RESOURCE_QUOTAS,
-    Resource,
-)
+from extender.kube import resources as kube
+from extender.kube.resources import Resource
 from extender.terminal.text import listed, many
 
 _KINDS: dict[str, tuple[Resource, type[Any]]] = {
-    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
-    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
-    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
+    QuotaKind.ELASTIC_QUOTA_TREE: (kube.ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+    QuotaKind.ELASTIC_QUOTA: (kube.ELASTIC_QUOTAS, ElasticQuota),
+    QuotaKind.RESOURCE_QUOTA: (kube.RESOURCE_QUOTAS, ResourceQuota),
 }
 _COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
 _PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
@@ -33,7 +27,7 @@ _PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
 
 def local_queues(site: Installation) -> Iterator[Finding]:
     """Those by which nothing comes in. One that is stopped on purpose is in order."""
-    found, astray = site.all_of(LOCAL_QUEUES, LocalQueue), []
+    found, astray = site.all_of(kube.LOCAL_QUEUES, LocalQueue), []
     for local in found:
         active = condition(local.status.conditions, "Active")
         if active is not None and active.status != "True" and active.reason != "Stopped":
@@ -72,7 +66,7 @@ def quotas(site: Installation) -> Iterator[Finding]:
     kinds = (found.get(name, []) for name in _KINDS)
     sides = _Sides(
         plan_of(Quotas(*kinds), int(setting(site.container, "max_queue_depth"))),
-        {queue.metadata.name: queue for queue in site.all_of(QUEUES, Queue)},
+        {queue.metadata.name: queue for queue in site.all_of(kube.QUEUES, Queue)},
     )
     if not any(found.values()) and not any(sides.made()):
         yield fine("quotas", "there are none from which queues would be made")
@@ -86,7 +80,7 @@ def quotas(site: Installation) -> Iterator[Finding]:
 
 def _unread(site: Installation, there: list[str]) -> Iterator[Finding]:
     rights = [right_to(verb, _KINDS[name][0]) for name in sorted(there) for verb in ("list", "watch")]
-    rights += [right_to(verb, QUEUES) for verb in ("create", "patch", "delete")]
+    rights += [right_to(verb, kube.QUEUES) for verb in ("create", "patch", "delete")]
     missing = [right for right in rights if not site.may(right)]
     if there and missing:
         named = ", ".join(map(str, missing))

@@ -15,7 +15,7 @@ from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
 from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind
-from extender.cli.lookup import ListedObject, Right, i_may
+from extender.cli.lookup import ListedObject, Right
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, own_queue
 from extender.domain.model.queue_of_group import (
@@ -52,7 +52,7 @@ class Evidence:
     """`namespace` is the one that the question is about; empty means all."""
 
     def __init__(self, place: ClusterAccess, namespace: str) -> None:
-        self._place, self._reader, self._editor = place, place.reader, place.editor
+        self._place, self._reader = place, place.reader
         self.namespace = namespace
         self.notes: list[str] = []
         self.unread: list[str] = []  # kinds of which one object may not be read, by their plural names
@@ -61,8 +61,11 @@ class Evidence:
     def may(self, right: Right) -> bool:
         """Whether the user has a right. A cluster that cannot be asked (the embedded one) forbids nothing."""
         if right not in self._rights:
+            head = {"apiVersion": kube.SELF_ACCESS_REVIEWS.version, "kind": "SelfSubjectAccessReview"}
+            review = {**head, "spec": {"resourceAttributes": right._asdict()}}
             try:
-                self._rights[right] = i_may(self._editor, right)
+                answer = self._place.editor.review(kube.SELF_ACCESS_REVIEWS.path(), review)
+                self._rights[right] = bool(answer["status"].get("allowed"))
             except ApiError:
                 self._rights[right] = True
         return self._rights[right]
@@ -97,10 +100,8 @@ class Evidence:
 
     def other_project(self, name: str) -> str:
         """Whose kind of PodGroup has one of this name; empty where none but Volcano's may have."""
-        for resource, project in _OTHER_GROUPS.items():
-            if self.find(resource, name, ListedObject):
-                return project
-        return ""
+        projects = _OTHER_GROUPS.items()
+        return next((whose for kind, whose in projects if self.find(kind, name, ListedObject)), "")
 
     @property
     def groups_here(self) -> list[ObservedGroup]:

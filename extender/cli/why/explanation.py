@@ -12,9 +12,13 @@ from extender.cli.observed import ObservedQueue
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
 
-WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
-PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
-FOREIGN, UNSEEN, EMPTY = "NotOurs", "Unknown", "NoPods"
+
+class Stands:
+    """Verdicts. A queue has its state instead."""
+
+    WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
+    PLACED, ENDING, OVER = "Placed", "Ending", "Ended"
+    FOREIGN, UNSEEN, EMPTY = "NotOurs", "Unknown", "NoPods"
 
 
 class MemberCounts(Wire, frozen=True, omit_defaults=False):

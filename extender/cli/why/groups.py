@@ -16,15 +16,11 @@ from extender.cli.lookup import right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import (
-    OVER,
-    RUNNING,
     SCHEDULERS,
-    STARTING,
-    UNSEEN,
-    WAITING,
     Explanation,
     MemberCounts,
     QueueFigures,
+    Stands,
     Uncounted,
     foreign_gates,
     member_counts,
@@ -41,17 +37,18 @@ from extender.terminal.text import near_miss
 
 NOT_LOOKED_AT = "Wait a moment. If it stays so, Muster does not run, or does not lead."
 _VERDICTS = {
-    "Pending": WAITING,
-    "Inqueue": STARTING,
-    "Running": RUNNING,
-    "Unknown": RUNNING,
-    "Completed": OVER,
+    "Pending": Stands.WAITING,
+    "Inqueue": Stands.STARTING,
+    "Running": Stands.RUNNING,
+    "Unknown": Stands.RUNNING,
+    "Completed": Stands.OVER,
 }
 _PLAIN: Mapping[str, str] = {
-    STARTING: "It was admitted, and its members are being placed. None runs before all that it needs can.",
-    RUNNING: "It runs: all members that it needs are on nodes.",
-    OVER: "It has ended.",
-    UNSEEN: "Muster has not looked at it yet.",
+    Stands.STARTING: "It was admitted, and its members are being placed. None runs before all that it needs"
+    " can.",
+    Stands.RUNNING: "It runs: all members that it needs are on nodes.",
+    Stands.OVER: "It has ended.",
+    Stands.UNSEEN: "Muster has not looked at it yet.",
 }
 
 _ALIKE = 0.8  # of two keys, by difflib
@@ -74,13 +71,13 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         counts = member_counts(group.spec.min_member, counted, GATE)
         waiting = next((member.metadata.name for member in members if not member.spec.node_name), "")
     verdict, says = _standing(group, counts)
-    blocked = verdict in (WAITING, STARTING, RUNNING)
+    blocked = verdict in (Stands.WAITING, Stands.STARTING, Stands.RUNNING)
     name = evidence.queue_of(group)
     figures = queue_figures(evidence, name)
     there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
     case = Case(evidence, group.namespace, name, group.message, group, pod or waiting, there=there)
     ahead = holders(evidence, group, reason) if blocked else []
-    if verdict == UNSEEN:
+    if verdict == Stands.UNSEEN:
         remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
     else:
         remedies = [remedy(reason)] if blocked and remedy(reason) else []
@@ -116,21 +113,22 @@ def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
 
 def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
     """The verdict, and the sentence about it."""
-    verdict = _VERDICTS.get(group.course, UNSEEN) if group.scheduled else UNSEEN
+    verdict = _VERDICTS.get(group.course, Stands.UNSEEN) if group.scheduled else Stands.UNSEEN
     have_ended = members is not None and members.succeeded + members.failed > 0
-    if members and have_ended and (verdict == OVER or not members.there):
-        return OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
-    if verdict == WAITING:
+    if members and have_ended and (verdict == Stands.OVER or not members.there):
+        return Stands.OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
+    if verdict == Stands.WAITING:
         says = sentence(group.reason)
-    elif verdict == RUNNING and group.reason:
+    elif verdict == Stands.RUNNING and group.reason:
         says = f"It runs. Further members wait: {sentence(group.reason)}"
-    elif verdict == STARTING and group.reason:
+    elif verdict == Stands.STARTING and group.reason:
         says = f"It was admitted. {sentence(group.reason)}"
     else:
         says = _PLAIN[verdict]
     # Of pods that start one by one, how many have, and what would have them start together.
-    is_apart = group.maker is not None and group.spec.min_member <= 1 and verdict in (WAITING, RUNNING)
-    if is_apart and members and members.there > 1 and members.placed < members.there:
+    is_apart = group.maker is not None and group.spec.min_member <= 1
+    waits_on = verdict in (Stands.WAITING, Stands.RUNNING) and members and members.placed < members.there
+    if is_apart and members and waits_on and members.there > 1:
         says += f" {members.placed} of {members.there} pods run. {TO_START_WHOLE}"
     return verdict, says
 

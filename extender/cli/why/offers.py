@@ -23,16 +23,8 @@ from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import OfferedCommand
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import show
-from extender.kube.resources import (
-    DEPLOYMENTS,
-    EVENTS,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    POD_GROUPS,
-    PODS,
-    QUEUES,
-    resource_of,
-)
+from extender.kube import resources as kube
+from extender.kube.resources import resource_of
 from extender.terminal.text import near_miss
 
 NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
@@ -40,8 +32,8 @@ NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _RESOURCE = re.compile(rf"(?:{NAME}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,62}}")
 _GROUP = "podgroup.scheduling.volcano.sh"
 _QUEUE = "queue.scheduling.volcano.sh"
-_LOCAL_QUEUE = f"{LOCAL_QUEUES.plural}.{LOCAL_QUEUES.group}"
-_OF_MUSTER = Right("list", "apps", DEPLOYMENTS.plural, "", "kube-muster")
+_LOCAL_QUEUE = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
+_OF_MUSTER = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
 
 
 class Offer(NamedTuple):
@@ -84,7 +76,7 @@ def opening(queue: str, above: str) -> Offer:
     """`above`: the closed queue above it, with which it opens; empty if none is."""
     shut = above or queue
     purpose = "open the queue above it" if above else "open it"
-    return Offer(purpose, f"muster queue open {shut}", right_to("patch", QUEUES, name=shut))
+    return Offer(purpose, f"muster queue open {shut}", right_to("patch", kube.QUEUES, name=shut))
 
 
 def annotating(namespace: str, pods: list[str], group: str) -> str:
@@ -93,7 +85,7 @@ def annotating(namespace: str, pods: list[str], group: str) -> str:
 
 def describing(namespace: str, pod: str, purpose: str) -> Offer:
     line = f"kubectl -n {namespace} describe pod {pod}"
-    return Offer(purpose, line, right_to("list", EVENTS, namespace))
+    return Offer(purpose, line, right_to("list", kube.EVENTS, namespace))
 
 
 def checking() -> Offer:
@@ -107,24 +99,24 @@ def _is_name(text: str) -> bool:
 def _without_group(case: Case) -> Iterator[Offer]:
     if not case.wanted:
         return
-    right = right_to("patch", PODS, case.namespace)
+    right = right_to("patch", kube.PODS, case.namespace)
     if meant := near_miss(case.wanted, (group.name for group in case.evidence.groups_here)):
         line = annotating(case.namespace, [case.pod], meant)
         yield Offer(f"name the group {meant}", line, right)
     if not _is_name(case.wanted):
         return
-    new = {"apiVersion": POD_GROUPS.version, "kind": "PodGroup", "metadata": {"name": case.wanted}}
+    new = {"apiVersion": kube.POD_GROUPS.version, "kind": "PodGroup", "metadata": {"name": case.wanted}}
     text = json.dumps({**new, "spec": {"minMember": max(1, case.there)}})
     line = f"echo '{text}' | kubectl -n {case.namespace} create -f -"
     pods = f"the {case.there} pods that name it" if case.there > 1 else "the pod"
-    yield Offer(f"create it for {pods}", line, right_to("create", POD_GROUPS, case.namespace))
+    yield Offer(f"create it for {pods}", line, right_to("create", kube.POD_GROUPS, case.namespace))
 
 
 def _without_queue(case: Case) -> Iterator[Offer]:
     if meant := near_miss(case.queue, case.evidence.queues or ()):
         yield from _changed_group(case, f"name the queue {meant}", {"queue": meant})
     if _is_name(case.queue):
-        yield Offer("create it", f"muster queue create {case.queue}", right_to("create", QUEUES))
+        yield Offer("create it", f"muster queue create {case.queue}", right_to("create", kube.QUEUES))
 
 
 # ---- the group's own fields
@@ -135,20 +127,20 @@ def _changed_group(case: Case, purpose: str, spec: dict[str, object]) -> Iterato
     if case.group and not case.group.maker:
         patch = json.dumps({"spec": spec})
         line = f"kubectl -n {case.namespace} patch {_GROUP} {case.group.name} --type merge -p '{patch}'"
-        yield Offer(purpose, line, right_to("patch", POD_GROUPS, case.namespace))
+        yield Offer(purpose, line, right_to("patch", kube.POD_GROUPS, case.namespace))
 
 
 def _edited(case: Case) -> Iterator[Offer]:
     """Whose specification is invalid: the queue's where the queue says so itself."""
     queue = case.evidence.queue(case.queue)
     if queue and queue.has_fault:
-        right = right_to("patch", QUEUES, name=case.queue)
+        right = right_to("patch", kube.QUEUES, name=case.queue)
         yield Offer("correct the queue", f"kubectl edit {_QUEUE} {case.queue}", right)
     elif case.group and (job := _job(case)):
         yield Offer("correct it", f"kubectl -n {case.namespace} edit {job[0]}", job[1])
     elif case.group and not case.group.maker:
         line = f"kubectl -n {case.namespace} edit {_GROUP} {case.group.name}"
-        yield Offer("correct it", line, right_to("patch", POD_GROUPS, case.namespace))
+        yield Offer("correct it", line, right_to("patch", kube.POD_GROUPS, case.namespace))
 
 
 def _job(case: Case) -> tuple[str, Right] | None:
@@ -177,14 +169,14 @@ def _resumed(case: Case) -> Iterator[Offer]:
     if group := case.group:
         what = f"job resume {group.job_name}" if group.job_name else f"resume {group.name}"
         line = f"muster {what} -n {case.namespace}"
-        yield Offer("let it start", line, right_to("patch", POD_GROUPS, case.namespace))
+        yield Offer("let it start", line, right_to("patch", kube.POD_GROUPS, case.namespace))
 
 
 def _what_failed(case: Case) -> Iterator[Offer]:
     if group := case.group:
         what = f"job describe {group.job_name}" if group.job_name else f"podgroup describe {group.name}"
         line = f"muster {what} -n {case.namespace}"
-        yield Offer("see what failed", line, right_to("list", EVENTS, case.namespace))
+        yield Offer("see what failed", line, right_to("list", kube.EVENTS, case.namespace))
 
 
 def _scheduler_message(case: Case) -> Iterator[Offer]:
@@ -197,7 +189,7 @@ def _scheduler_message(case: Case) -> Iterator[Offer]:
 
 def _updated(case: Case, purpose: str, flags: str) -> Offer:
     line = f"muster queue update {case.queue} {flags}"
-    return Offer(purpose, line, right_to("patch", QUEUES, name=case.queue))
+    return Offer(purpose, line, right_to("patch", kube.QUEUES, name=case.queue))
 
 
 def _opened(case: Case) -> Iterator[Offer]:
@@ -214,11 +206,11 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
         namespace, name = stopped.namespace, stopped.name
         patch = """'{"spec": {"stopPolicy": "None"}}'"""
         line = f"kubectl -n {namespace} patch {_LOCAL_QUEUE} {name} --type merge -p {patch}"
-        right = right_to("patch", LOCAL_QUEUES, namespace, name)
+        right = right_to("patch", kube.LOCAL_QUEUES, namespace, name)
         yield Offer("let its LocalQueue admit groups again", line, right)
     elif _is_name(case.queue):
         line = f"muster queue resume {case.queue}"
-        yield Offer("let it admit groups again", line, right_to("patch", QUEUES, name=case.queue))
+        yield Offer("let it admit groups again", line, right_to("patch", kube.QUEUES, name=case.queue))
 
 
 def _namespace_labelled(case: Case) -> Iterator[Offer]:
@@ -228,7 +220,7 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
     if selector is not None and selector.match_labels and not selector.match_expressions:
         labels = " ".join(f"{key}={value}" for key, value in sorted(selector.match_labels.items()))
         line = f"kubectl label namespace {case.namespace} {labels}"
-        right = right_to("patch", NAMESPACES, name=case.namespace)
+        right = right_to("patch", kube.NAMESPACES, name=case.namespace)
         yield Offer("have the queue take the namespace", line, right)
 
 
@@ -246,7 +238,7 @@ def _higher_capability(case: Case) -> Iterator[Offer]:
         if _is_name(queue):
             line = f"muster queue update {queue} --capability {','.join(amounts)}"
             whose = "its capability" if queue == case.queue else f"the capability of queue {queue}"
-            yield Offer(f"raise {whose}", line, right_to("patch", QUEUES, name=queue))
+            yield Offer(f"raise {whose}", line, right_to("patch", kube.QUEUES, name=queue))
 
 
 def _larger_share(case: Case) -> Iterator[Offer]:
@@ -259,7 +251,7 @@ def _overtaking(case: Case) -> Iterator[Offer]:
         namespace, _, name = first.partition("/")
         if _is_name(namespace) and _is_name(name):
             line = f"muster why podgroup/{name} -n {namespace}"
-            yield Offer("see what the first one waits for", line, right_to("get", POD_GROUPS, namespace))
+            yield Offer("see what the first one waits for", line, right_to("get", kube.POD_GROUPS, namespace))
     if _is_name(case.queue):
         yield _updated(case, "let groups overtake", "--dequeue-strategy traverse")
 

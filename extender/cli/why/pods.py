@@ -7,16 +7,9 @@ from extender.api.objects.pods import Pod
 from extender.cli.observed import ObservedGroup
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import (
-    ENDING,
-    FOREIGN,
-    OVER,
-    PLACED,
-    RUNNING,
     SCHEDULERS,
-    STARTING,
-    UNSEEN,
-    WAITING,
     Explanation,
+    Stands,
     foreign_gates,
     has_gate,
     ours,
@@ -48,7 +41,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
     if gates := foreign_gates(pod):
         message = f"The pod is held back by scheduling gates that are not Muster's: {', '.join(gates)}."
         advice = "Their owner must remove them. Until then the pod does not count as a member of a group."
-        return _answer(pod, WAITING, message, advice)
+        return _answer(pod, Stands.WAITING, message, advice)
     name = group_name(pod)
     if not ours(pod):
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
@@ -60,7 +53,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
             f"For Muster to place it, create it with schedulerName: {likeliest} (or another name"
             " that your administrator gave it)."
         )
-        return replace(_answer(pod, FOREIGN, message, advice), detail=scheduled(pod).message)
+        return replace(_answer(pod, Stands.FOREIGN, message, advice), detail=scheduled(pod).message)
     if name and (group := evidence.group(name)):
         return _member(evidence, pod, group)
     project = evidence.other_project(name) if name else ""
@@ -94,37 +87,38 @@ def _settled(evidence: Evidence, pod: Pod) -> Explanation | None:
     meta, phase, node = pod.metadata, pod.status.phase, pod.spec.node_name
     if phase in ENDED_PHASES:
         how = "all its containers succeeded" if phase == "Succeeded" else "it failed"
-        return _answer(pod, OVER, f"The pod has ended: {how}.")
+        return _answer(pod, Stands.OVER, f"The pod has ended: {how}.")
     if meta.deletion_timestamp:
         where = f" on node {node}" if node else ""
-        return _answer(pod, ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
+        return _answer(pod, Stands.ENDING, f"The pod is being deleted{where}.", since=meta.deletion_timestamp)
     if not node:
         return None
     since, notes = scheduled(pod).last_transition_time or "", misnamed(evidence, pod)
     if phase == "Running":
         message = f"The pod does not wait: it runs on node {node}."
-        return replace(_answer(pod, PLACED, message, since=since), notes=notes)
+        return replace(_answer(pod, Stands.PLACED, message, since=since), notes=notes)
     message = f"The pod does not wait for a place: it is on node {node}, which is to start its containers."
     offers = [offered(evidence, describing(meta.namespace, meta.name, "see how far it is"))]
-    return replace(_answer(pod, PLACED, message, since=since), notes=notes, commands=offers)
+    return replace(_answer(pod, Stands.PLACED, message, since=since), notes=notes, commands=offers)
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     """The group's answer, about one of its members."""
     of_group = explain_group(evidence, group, pod.metadata.name)
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
-    if of_group.verdict == WAITING:
+    if of_group.verdict == Stands.WAITING:
         return replace(named, sentence=f"The pod waits with its whole group. {of_group.sentence}")
-    if of_group.verdict == RUNNING:
+    if of_group.verdict == Stands.RUNNING:
         # It is more than the group needs, or replaces a lost one.
         reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
         message = (
             f"Its group runs without it. {sentence(reason)}" if reason else "Its group runs; it is to follow."
         )
-        waits = replace(named, verdict=WAITING, sentence=message, since=pod.metadata.creation_timestamp)
+        since = pod.metadata.creation_timestamp
+        waits = replace(named, verdict=Stands.WAITING, sentence=message, since=since)
         case = Case(evidence, group.namespace, evidence.queue_of(group), detail, group, pod.metadata.name)
         return _with_reason(waits, reason, case)
-    if of_group.verdict != STARTING:
+    if of_group.verdict != Stands.STARTING:
         return replace(named, sentence=f"About its group: {of_group.sentence}")
     if has_gate(pod, GATE):
         message = "Its group starts now, and the pod's scheduling gate is about to be opened."
@@ -148,7 +142,7 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
         meant = f"there is one in namespace {homes[0]}, whose members have to be there, too" if homes else ""
     meta = pod.metadata
     case = Case(evidence, meta.namespace, detail=meant, pod=meta.name, wanted=name, there=there)
-    return _with_reason(_answer(pod, WAITING, message), Reason.GROUP_NOT_FOUND, case)
+    return _with_reason(_answer(pod, Stands.WAITING, message), Reason.GROUP_NOT_FOUND, case)
 
 
 def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
@@ -167,14 +161,14 @@ def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
         stands = "The pod's group, which is that of its owner or its own, has no PodGroup"
     if reason:
         case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
-        answer = _with_reason(_answer(pod, WAITING, f"{stands}. {sentence(reason)}"), reason, case)
+        answer = _with_reason(_answer(pod, Stands.WAITING, f"{stands}. {sentence(reason)}"), reason, case)
     elif has_gate(pod, GATE):
         message = f"{stands}. It is behind Muster's scheduling gate; what for, its events do not say yet."
-        answer = _answer(pod, WAITING, message, _NAME_A_GROUP)
+        answer = _answer(pod, Stands.WAITING, message, _NAME_A_GROUP)
     else:
         message = f"{stands}. Nothing on it says yet what it waits for."
         offers = [offered(evidence, checking())]
-        answer = replace(_answer(pod, UNSEEN, message, NOT_LOOKED_AT), commands=offers)
+        answer = replace(_answer(pod, Stands.UNSEEN, message, NOT_LOOKED_AT), commands=offers)
     notes = [*misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
     return replace(answer, queue=figures, notes=notes)
 

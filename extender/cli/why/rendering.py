@@ -7,19 +7,7 @@ import click
 
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
-from extender.cli.why.explanation import (
-    ENDING,
-    FOREIGN,
-    OVER,
-    PLACED,
-    RUNNING,
-    STARTING,
-    UNSEEN,
-    WAITING,
-    Blocker,
-    Explanation,
-    QueueFigures,
-)
+from extender.cli.why.explanation import Blocker, Explanation, QueueFigures, Stands
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, listed, shows_unicode
 
@@ -28,11 +16,11 @@ _INDENT = "  "
 _LONGEST = 24  # letters of a bar
 _FIGURES = 44  # columns that the figures next to a bar may take
 _HEADINGS = {"Queue": "Queues above their share:"}
-_LASTING = (WAITING, RUNNING, PLACED)  # verdicts of which it is known since when they hold
+_LASTING = (Stands.WAITING, Stands.RUNNING, Stands.PLACED)  # of which it is known since when they hold
 _COLOURS = {
-    **dict.fromkeys((STARTING, RUNNING, PLACED, "Open"), "green"),
-    **dict.fromkeys((OVER, ENDING, FOREIGN), "cyan"),
-    **dict.fromkeys((UNSEEN, "Closed"), "red"),
+    **dict.fromkeys((Stands.STARTING, Stands.RUNNING, Stands.PLACED, "Open"), "green"),
+    **dict.fromkeys((Stands.OVER, Stands.ENDING, Stands.FOREIGN), "cyan"),
+    **dict.fromkeys((Stands.UNSEEN, "Closed"), "red"),
 }
 
 

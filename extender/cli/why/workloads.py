@@ -14,7 +14,7 @@ from extender.cli.kinds import OwnerKind, job_kinds, kind_of_owner
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed_jobs import ObservedJob, ObservedJobState, job_of_kind
 from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import EMPTY, OVER, SCHEDULERS, UNSEEN, WAITING, Explanation
+from extender.cli.why.explanation import SCHEDULERS, Explanation, Stands
 from extender.cli.why.groups import explain_group
 from extender.cli.why.offers import Offer, checking, offered
 from extender.cli.why.pods import explain_pod
@@ -58,7 +58,7 @@ class Workloads:
                 answer = explain_group(self._evidence, group)
                 found.append(replace(answer, kind=kind.name, name=name, group=group.name))
         found += self._of_pods(kind, name)
-        if going_on := [answer for answer in found if answer.verdict != OVER]:
+        if going_on := [answer for answer in found if answer.verdict != Stands.OVER]:
             return going_on
         return found[-1:] or self._without_pods(kind, name)
 
@@ -114,11 +114,11 @@ class Workloads:
         meta, spec, offers = found.metadata, found.spec, []
         verdict, sentence = _standing(self._evidence, found)
         what, where = f"{kind.plural}.{kind.group} {meta.name}", f"kubectl -n {meta.namespace}"
-        if verdict == EMPTY and spec.suspend:
+        if verdict == Stands.EMPTY and spec.suspend:
             line = f"""{where} patch {what} --type merge -p '{{"spec": {{"suspend": false}}}}'"""
             right = right_to("patch", resource, meta.namespace, meta.name)
             offers.append(Offer("let it go on", line, right))
-        elif verdict == EMPTY and spec.replicas != 0:
+        elif verdict == Stands.EMPTY and spec.replicas != 0:
             right = right_to("list", EVENTS, meta.namespace)
             offers.append(Offer("see what its controller says", f"{where} describe {what}", right))
         answer = Explanation(
@@ -137,14 +137,14 @@ def _standing(evidence: Evidence, found: ObservedWorkload) -> tuple[str, str]:
     for ending in _ENDINGS:
         ended = condition(found.status.conditions, ending)
         if ended and ended.status == "True":
-            return OVER, f"It has ended ({ending}), and its pods are gone."
+            return Stands.OVER, f"It has ended ({ending}), and its pods are gone."
     if evidence.pods is None:
-        return UNSEEN, "Its groups are known by its pods, and you may not list pods in this namespace."
+        return Stands.UNSEEN, "Its groups are known by its pods, and you may not list pods in this namespace."
     if found.spec.suspend:
-        return EMPTY, "It is suspended."
+        return Stands.EMPTY, "It is suspended."
     if found.spec.replicas == 0:
-        return EMPTY, "It wants no pods: spec.replicas is 0."
-    return EMPTY, "Its controller has made no pods for it."
+        return Stands.EMPTY, "It wants no pods: spec.replicas is 0."
+    return Stands.EMPTY, "Its controller has made no pods for it."
 
 
 # ---- jobs that are suspended
@@ -164,7 +164,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
     elif job.unit:
         answer = explain_group(evidence, job.unit)
         sentence = answer.sentence
-        if answer.verdict == WAITING:
+        if answer.verdict == Stands.WAITING:
             count = many(job.unit.spec.min_member, "pod")
             sentence = f"{sentence} It waits as a job: its {count} will be made when it starts."
         return replace(answer, kind=job.row.kind, name=job.meta.name, group=job.unit.name, sentence=sentence)
@@ -176,7 +176,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation | None:
         name=job.meta.name,
         namespace=job.meta.namespace,
         group=job.unit.name if job.unit else "",
-        verdict=EMPTY,
+        verdict=Stands.EMPTY,
         sentence=sentence,
         commands=[offered(evidence, offer) for offer in offers],
         notes=evidence.notes,

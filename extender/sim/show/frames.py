@@ -13,18 +13,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from extender.sim.show import tables
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import LoosePod
 from extender.sim.show.sentences import ShownTransition, TransitionLog, alike, pods_sentence
-from extender.sim.show.tables import (
-    Canvas,
-    brief_table,
-    canvas_of,
-    cpu_in_use,
-    gang_table,
-    queue_lines,
-    rows_of,
-)
+from extender.sim.show.tables import Canvas
 from extender.terminal.text import listed
 
 _LATEST = 6  # how many of the latest transitions are shown
@@ -48,10 +41,10 @@ def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
     lines = [
         clock_line(moment.second, moment.settled),
         *drawn_head(head, canvas),
-        Text(cpu_in_use(moment.cluster)),
+        Text(tables.cpu_in_use(moment.cluster)),
         Text(),
     ]
-    lines += [*queue_lines(moment.cluster, canvas, canvas.height // 3), Text()]
+    lines += [*tables.queue_lines(moment.cluster, canvas, canvas.height // 3), Text()]
     loose = _loose_lines(moment.cluster.loose, canvas)
     lines += _gang_lines(moment, canvas, canvas.height - len(lines) - len(loose) - 1)
     lines += loose
@@ -94,19 +87,19 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
     if not gangs:
         return []
     if len(gangs) < room:
-        rows = rows_of(gangs, moment.cluster, moment.log, moment.second, canvas)
-        full = gang_table(rows, canvas)
-        return full if len(full) <= room else brief_table(rows, canvas)
+        rows = tables.rows_of(gangs, moment.cluster, moment.log, moment.second, canvas)
+        full = tables.gang_table(rows, canvas)
+        return full if len(full) <= room else tables.brief_table(rows, canvas)
     gangs = sorted(gangs, key=lambda gang: tuple(_VERBS).index(gang.state))
     shown = max(room - 2, 0)  # a heading above, and the others below
-    rows = rows_of(gangs[:shown], moment.cluster, moment.log, moment.second, canvas)
+    rows = tables.rows_of(gangs[:shown], moment.cluster, moment.log, moment.second, canvas)
     counted = Counter(gang.state for gang in gangs[shown:])
     parts = [f"{count} {_VERBS[state]}" for state, count in counted.items()]
     if len(counted) == 1:  # `and 37 more wait`, or `and 37 more: 30 wait, 7 run`
         others = f"and {counted.total()} more {_VERBS[next(iter(counted))]}"
     else:
         others = f"and {counted.total()} more: {', '.join(parts)}"
-    return [*brief_table(rows, canvas), Text(others, "dim")]
+    return [*tables.brief_table(rows, canvas), Text(others, "dim")]
 
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
@@ -157,7 +150,7 @@ class LogView(View):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._canvas = canvas_of(stream)
+        self._canvas = tables.canvas_of(stream)
 
     def begin(self, head: Sequence[str]) -> None:
         self._write(head_lines(head, self._canvas))
@@ -181,7 +174,7 @@ class LiveView(View):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._head: Sequence[str] = ()
-        self._canvas = canvas_of(stream)
+        self._canvas = tables.canvas_of(stream)
         self._shown: list[Text] = []
         self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False)
         self._live = Live(
@@ -195,7 +188,7 @@ class LiveView(View):
 
     def show(self, moment: Moment, new: Sequence[ShownTransition]) -> None:
         # In another size the old lines stand elsewhere: start over on an empty screen.
-        if (now := canvas_of(self._stream)) != self._canvas:
+        if (now := tables.canvas_of(self._stream)) != self._canvas:
             self._canvas, self._shown = now, []
             self._console.clear()
         self._draw(frame(moment, self._head, self._canvas))
