@@ -179,9 +179,7 @@ JOB_KINDS = "jobKinds"  # the key of further kinds of jobs
 
 def as_document(configuration: Configuration) -> dict[str, Any]:
     """`configuration` as the file that would set it."""
-    values: dict[str, Any] = {
-        setting.key: setting.written(getattr(configuration, setting.field)) for setting in SETTINGS
-    }
+    values: dict[str, Any] = {row.key: row.written(getattr(configuration, row.field)) for row in SETTINGS}
     if configuration.job_kinds:
         values[JOB_KINDS] = [kind.written for kind in configuration.job_kinds]
     return {"apiVersion": API_VERSION, "kind": KIND, **values}

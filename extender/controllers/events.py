@@ -247,19 +247,15 @@ class GroupEvents:
         group = groups.record(key)
         about = [of_group(group)] if group else []
         if transition.for_members:
-            about += self._made_for(key)
+            # The job that its author looks at, whether it waits suspended or as pods.
+            registry, namespace = self._ledger.registry, key.partition("/")[0]
+            owner, job = registry.owner_of(key), registry.jobs.get(key)
+            if registry.has_job(key) and job is not None:
+                about.append(of_job(job))
+            elif owner is not None and (made := owner.reference) is not None:
+                about.append(Reference(made.api_version, made.kind, made.name, namespace, made.uid))
             waiting = (pod for pod in groups.members(key) if pod.waiting)
             about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.warning else NORMAL
         for reference in about:
             self._recorder.record(reference, type_, transition.reason, transition.message)
-
-    def _made_for(self, key: GroupKey) -> list[Reference]:
-        """The job that its author looks at, whether it waits suspended or as pods."""
-        registry = self._ledger.registry
-        if registry.has_job(key) and (job := registry.jobs.get(key)) is not None:
-            return [of_job(job)]
-        owner = registry.owner_of(key)
-        made = owner.reference if owner is not None else None
-        namespace = key.partition("/")[0]
-        return [Reference(made.api_version, made.kind, made.name, namespace, made.uid)] if made else []

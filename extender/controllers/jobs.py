@@ -6,7 +6,7 @@ suspends them again.
 A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -35,7 +35,6 @@ log = logger(__name__)
 
 _SHOWN = 5.0  # seconds within which the watch shows what was written
 _OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
-_TOO_LATE = "not all its pods ran within {:g} s"
 
 
 class KnownVersion(NamedTuple):
@@ -113,16 +112,6 @@ class JobsController(RecordingController[GroupKey]):
         super().__init__(context, recorder)
         self._table = table
         self._versions = JobVersions(table)
-        self._writes: Mapping[JobStep, Callable[[ManagedJob], None]] = {
-            JobStep.MAKE_UNIT: self._make_unit,
-            JobStep.UPDATE_UNIT: self._update_unit,
-            JobStep.REMOVE_UNIT: self._remove_unit,
-            JobStep.FORGET_TIMEOUTS: self._forget_timeouts,
-            JobStep.UNSUSPEND: self._unsuspend,
-            JobStep.GIVE_UP: self._give_up,
-            JobStep.GIVE_WAY: self._give_way,
-            JobStep.STOP: self._stop,
-        }
 
     def prepare(self) -> None:
         self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
@@ -157,7 +146,7 @@ class JobsController(RecordingController[GroupKey]):
             self._had_unit.add(key)
         now = self._clock()
         step = next_step(managed, now)
-        if (write := self._writes.get(step)) is None:
+        if step is JobStep.NOTHING:
             self._asked.pop(key, None)
             if managed.due_at is not None:
                 self._queue.move(key, max(managed.due_at - now, 0.0))
@@ -169,7 +158,34 @@ class JobsController(RecordingController[GroupKey]):
         log.info("a step of a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
         undone, is_first = partial(self._asked.pop, key, None), step not in _OF_WAITING
-        self.write(key, partial(write, managed), undone=undone, first=is_first)
+        self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)
+
+    def _take(self, step: JobStep, managed: ManagedJob) -> None:
+        group, queue = managed.group, managed.queue
+        match step:
+            case JobStep.MAKE_UNIT:
+                self._make_unit(managed)
+            case JobStep.UPDATE_UNIT if group is not None:
+                changes = {"spec": differences(managed)}
+                self._cluster.patch_group(group.namespace, group.name, group.uid, changes)
+            case JobStep.REMOVE_UNIT if group is not None:
+                with suppress(NotFound):
+                    self._cluster.delete_group(group.namespace, group.name, group.uid)
+            case JobStep.FORGET_TIMEOUTS if group is not None:
+                self._note_timeouts(group, None)
+            case JobStep.UNSUSPEND:
+                self._unsuspend(managed)
+            case JobStep.GIVE_UP:
+                self._give_up(managed)
+            case JobStep.GIVE_WAY:
+                evictions = self._decisions.evictions.values()
+                wanted = (found.why for found in evictions if found.victim.group == managed.job.group)
+                why = next(wanted, "") or f"it waits in queue {queue}"
+                self._suspend(managed, why, EventReason.JOB_SUSPENDED)
+            case JobStep.STOP:
+                limit = as_duration(managed.max_run_time or 0.0)
+                why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
+                self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
 
     def _make_unit(self, managed: ManagedJob) -> None:
         """One that has been there may have gone with its job, of which the watch has not told yet. Made again
@@ -184,18 +200,6 @@ class JobsController(RecordingController[GroupKey]):
         except (Forbidden, Invalid) as fault:
             self._recorder.record(of_job(job), WARNING, EventReason.GROUP_REFUSED, fault.message)
             raise
-
-    def _update_unit(self, managed: ManagedJob) -> None:
-        group = managed.group
-        if group is not None:
-            spec = {"spec": differences(managed)}
-            self._cluster.patch_group(group.namespace, group.name, group.uid, spec)
-
-    def _remove_unit(self, managed: ManagedJob) -> None:
-        group = managed.group
-        if group is not None:
-            with suppress(NotFound):
-                self._cluster.delete_group(group.namespace, group.name, group.uid)
 
     def _unsuspend(self, managed: ManagedJob) -> None:
         """Without reading the job first where its version is known, else as it is now."""
@@ -226,30 +230,15 @@ class JobsController(RecordingController[GroupKey]):
         """A start counts once, when its job is suspended: a write that is repeated finds it so."""
         decision = managed.decision
         failed = decision.detail if decision is not None and managed.late_at is None else ""
-        why = failed or _TOO_LATE.format(managed.timeout)
+        why = failed or f"not all its pods ran within {managed.timeout:g} s"
         self._ledger.give_up_start(managed.job.group, why)
         text = f"goes back to queue {managed.queue}: {why}"
         if self._suspend(managed, text, EventReason.START_GIVEN_UP) and managed.group is not None:
             self._note_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
-    def _forget_timeouts(self, managed: ManagedJob) -> None:
-        if managed.group is not None:
-            self._note_timeouts(managed.group, None)
-
     def _note_timeouts(self, group: GroupRecord, count: str | None) -> None:
         patch = {"metadata": {"annotations": {keys.START_TIMEOUTS: count}}}
         self._cluster.patch_group(group.namespace, group.name, group.uid, patch)
-
-    def _give_way(self, managed: ManagedJob) -> None:
-        evictions = self._decisions.evictions.values()
-        wanted = (eviction.why for eviction in evictions if eviction.victim.group == managed.job.group)
-        why = next(wanted, "") or f"it waits in queue {managed.queue}"
-        self._suspend(managed, why, EventReason.JOB_SUSPENDED)
-
-    def _stop(self, managed: ManagedJob) -> None:
-        limit = as_duration(managed.max_run_time or 0.0)
-        why = f"jobs of queue {managed.queue} run for {limit} at most; muster job resume lets it queue again"
-        self._suspend(managed, why, EventReason.JOB_STOPPED, for_good=True)
 
     def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> bool:
         """False if there is nothing to do: it is gone, or somebody has suspended it already."""

@@ -17,6 +17,7 @@ from extender.domain.model.reasons import EventReason
 from extender.domain.queues.states import (
     CommandRecord,
     CommandStep,
+    Judgement,
     command_record,
     first_of_each_queue,
     judge,
@@ -57,8 +58,7 @@ class DefaultQueuesController(Controller[str]):
             self.write(name, partial(self._create, name))
 
     def _create(self, name: str) -> None:
-        """If another replica or user was faster, all is well."""
-        with suppress(Conflict):
+        with suppress(Conflict):  # another replica or user was faster
             self._cluster.create_queue(name, _SPECS[name])
             log.info("a missing queue was created", queue=name)
 
@@ -107,40 +107,33 @@ class BusCommandsController(RecordingController[str]):
             judged = judge(command, self._ledger.queues.get(name))
             self._tried[command.uid] = judged.step
             self._queue.add(name, _EXECUTE_AGAIN)
-            match judged.step:
-                case CommandStep.EXECUTE:
-                    step = partial(self._execute, command, judged.state)
-                case CommandStep.REMOVE:
-                    step = partial(self._remove, command)
-                case CommandStep.REFUSE:
-                    step = partial(self._refuse, command, judged.why)
-                case CommandStep.LOOK_FOR_QUEUE:
-                    step = partial(self._look_for_queue, command)
-            self.write(name, step)
+            self.write(name, partial(self._take, command, judged))
 
-    def _execute(self, command: CommandRecord, state: str) -> None:
-        self._cluster.set_queue_state(command.queue, command.queue_uid, state, command.uid)
-        metrics.queue_commands.labels("obeyed").inc()
-        log.info("a Command was executed", queue=command.queue, action=command.action, command=command.name)
+    def _take(self, command: CommandRecord, judged: Judgement) -> None:
+        queue = command.queue
+        match judged.step:
+            case CommandStep.EXECUTE:
+                self._cluster.set_queue_state(queue, command.queue_uid, judged.state, command.uid)
+                metrics.queue_commands.labels("obeyed").inc()
+                log.info("a Command was executed", queue=queue, action=command.action, command=command.name)
+            case CommandStep.REMOVE:
+                self._cluster.delete_command(command.namespace, command.name, command.uid)
+            case CommandStep.REFUSE:
+                self._refuse(command, judged.why)
+            case CommandStep.LOOK_FOR_QUEUE:  # the ledger's queues may be older than the Command
+                with suppress(NotFound):
+                    if self._cluster.queue_uid(queue) == command.queue_uid:
+                        return
+                self._refuse(command, lost_target(command))
 
     def _refuse(self, command: CommandRecord, why: str) -> None:
-        self._remove(command)
+        self._cluster.delete_command(command.namespace, command.name, command.uid)
         metrics.queue_commands.labels("refused").inc()
         name = f"{command.namespace}/{command.name}"
         log.warning("a Command was refused and removed", command=name, queue=command.queue, why=why)
         if (queue := self._ledger.queues.get(command.queue)) is not None:
             about = of_queue(queue.name, queue.uid)
             self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")
-
-    def _look_for_queue(self, command: CommandRecord) -> None:
-        """The ledger's queues may be older than the Command, so the queue is read from the API server."""
-        with suppress(NotFound):
-            if self._cluster.queue_uid(command.queue) == command.queue_uid:
-                return
-        self._refuse(command, lost_target(command))
-
-    def _remove(self, command: CommandRecord) -> None:
-        self._cluster.delete_command(command.namespace, command.name, command.uid)
 
 
 class OrphanedPodGroupsController(Controller[str]):

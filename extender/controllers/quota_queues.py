@@ -220,39 +220,31 @@ class QuotaQueuesController(RecordingController[str]):
         if step in (QuotaStep.CREATE, QuotaStep.CHANGE) and has_to_wait:
             self._queue.add(name, _AGAIN)
         elif step is QuotaStep.CREATE:
-            self._write(wanted, partial(self._create, wanted))
+            self.write(name, partial(self._put, wanted, None))
         elif step is QuotaStep.CHANGE and queue:
             self._changed_at[name] = self._clock()
-            self._write(wanted, partial(self._change, wanted, queue))
+            self.write(name, partial(self._put, wanted, queue))
         elif step is QuotaStep.LEAVE:
             self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", _TAKEN)
         else:
             self._refused.pop(name, None)
 
-    def _write(self, wanted: QuotaQueue, job: Callable[[], None]) -> None:
-        """And note what the API server says against it."""
-        name = wanted.name
-
-        def attempt() -> None:
-            try:
-                job()
-            except (Forbidden, Invalid) as fault:
-                why = fault.message or str(fault)
-                self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", why)
-                raise
-            self._refused.pop(name, None)
-
-        self.write(name, attempt)
-
-    def _create(self, wanted: QuotaQueue) -> None:
-        """If another replica or user was faster, the watch shows what they made."""
-        with suppress(Conflict):
-            self._cluster.create_queue(wanted.name, spec_of(wanted), annotations_of(wanted))
-            log.info("a queue was made from a quota", queue=wanted.name, quota=str(wanted.source))
-
-    def _change(self, wanted: QuotaQueue, queue: Queue) -> None:
-        self._cluster.patch_queue(wanted.name, queue.metadata.uid, changes(wanted, queue))
-        log.info("a queue was changed to what its quota says", queue=wanted.name, quota=str(wanted.source))
+    def _put(self, wanted: QuotaQueue, queue: Queue | None) -> None:
+        """Create or change a queue, and note what the API server says against it."""
+        name, quota = wanted.name, str(wanted.source)
+        try:
+            if queue is not None:
+                self._cluster.patch_queue(name, queue.metadata.uid, changes(wanted, queue))
+                log.info("a queue was changed to what its quota says", queue=name, quota=quota)
+            else:
+                with suppress(Conflict):  # another was faster: the watch shows what they made
+                    self._cluster.create_queue(name, spec_of(wanted), annotations_of(wanted))
+                    log.info("a queue was made from a quota", queue=name, quota=quota)
+        except (Forbidden, Invalid) as fault:
+            why = fault.message or str(fault)
+            self._refused[name] = QuotaFault(wanted.source, f"queue {name!r}", why)
+            raise
+        self._refused.pop(name, None)
 
     def _close(self, queue: Queue) -> None:
         """If the CRD drops spec.state, as Volcano's own does, the status is written."""
@@ -270,8 +262,7 @@ class QuotaQueuesController(RecordingController[str]):
     def _report(self) -> None:
         """One Event for each quota with faults, and again when they change."""
         plan, refused = self._quotas.plan, tuple(self._refused.copy().values())
-        last_plan, last_refused = self._reported_for
-        if last_plan is plan and last_refused == refused:
+        if self._reported_for[0] is plan and self._reported_for[1] == refused:
             return
         self._reported_for = plan, refused
         by_source: dict[QuotaSource, list[QuotaFault]] = {}

@@ -44,9 +44,8 @@ PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses")
 DISRUPTION_BUDGETS = Resource("/apis/policy/v1", "poddisruptionbudgets")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues")
 LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
-_KUEUE_VERSIONS = ("v1beta2", "v1beta1", "v1")
 KUEUE_LOCAL_QUEUES = tuple(
-    Resource(f"/apis/kueue.x-k8s.io/{version}", "localqueues") for version in _KUEUE_VERSIONS
+    Resource(f"/apis/kueue.x-k8s.io/{version}", "localqueues") for version in ("v1beta2", "v1beta1", "v1")
 )
 COMMANDS = Resource("/apis/bus.volcano.sh/v1alpha1", "commands")
 REPLICA_SETS = Resource("/apis/apps/v1", "replicasets")

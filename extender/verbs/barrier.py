@@ -229,8 +229,7 @@ class Barrier:
                     self._failing.discard(group)
                     self.advance(group)
                 else:
-                    reason = decision.reason if decision and decision.reason else Reason.GROUP_NOT_FOUND
-                    self._fail_group(group, reason)
+                    self._fail_group(group, (decision and decision.reason) or Reason.GROUP_NOT_FOUND)
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_PERIOD
             self.sweep()

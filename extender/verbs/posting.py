@@ -11,6 +11,7 @@ while no API server answers, no other pod can be bound into that room either.
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from extender.domain.ledger.claims import Claim
@@ -151,11 +152,9 @@ class Unconfirmed:
 
     def work_off(self) -> None:
         """Read the pods of all claims that are queued now."""
-        while True:
-            try:
+        with suppress(Empty):
+            while True:
                 self._resolve(self._queue.get_nowait())
-            except Empty:
-                return
 
     def _run(self) -> None:
         while True:
@@ -164,22 +163,18 @@ class Unconfirmed:
             self.work_off()
 
     def _resolve(self, claim: Claim) -> None:
+        pod, is_bound = claim.pod, False
         try:
-            if not self._is_bound(claim):
-                log.warning("a posted binding had no effect", pod=claim.pod.key, node=claim.node)
+            if self._ledger.claims.get(pod.uid) is not claim:
+                return
+            with suppress(NotFound):
+                found = self._cluster.pod(pod.namespace, pod.name)
+                is_bound = found.metadata.uid == pod.uid and bool(found.spec.node_name)
+            if not is_bound:  # else the watch will show it, and the claim follows the watch
+                log.warning("a posted binding had no effect", pod=pod.key, node=claim.node)
                 for posting in claim.posting:
-                    self._ledger.assumed.release(claim.pod.uid, posting.token)
+                    self._ledger.assumed.release(pod.uid, posting.token)
         except ApiError as fault:
-            log.info("a posted pod cannot be read yet", pod=claim.pod.key, error=str(fault))
+            log.info("a posted pod cannot be read yet", pod=pod.key, error=str(fault))
         except Exception:
-            log.exception("a posted pod could not be judged", pod=claim.pod.key)
-
-    def _is_bound(self, claim: Claim) -> bool:
-        """Whether the pod is on a node: then the watch will show it, and the claim follows the watch."""
-        if self._ledger.claims.get(claim.pod.uid) is not claim:
-            return True
-        try:
-            found = self._cluster.pod(claim.pod.namespace, claim.pod.name)
-        except NotFound:
-            return False
-        return found.metadata.uid == claim.pod.uid and bool(found.spec.node_name)
+            log.exception("a posted pod could not be judged", pod=pod.key)

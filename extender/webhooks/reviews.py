@@ -123,9 +123,8 @@ def _status(faults: list[Fault]) -> admission.Status:
     """Causes for programs, one message for people."""
     causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.passing for fault in faults):
-        return admission.Status(
-            503, "ServiceUnavailable", joined(faults), admission.Details(causes, _RETRY_AFTER)
-        )
+        details = admission.Details(causes, _RETRY_AFTER)
+        return admission.Status(503, "ServiceUnavailable", joined(faults), details)
     code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")
     return admission.Status(code, reason, joined(faults), admission.Details(causes))
 

@@ -6,6 +6,8 @@ import msgspec
 
 from extender.api.objects.base import Condition, Labels, Meta, Quantities, Wire
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 
 class Requirement(Wire, frozen=True):
     """One expression of a label selector or a node selector term."""
@@ -30,9 +32,7 @@ class NodeSelector(Wire, frozen=True):
 
 
 class NodeAffinity(Wire, frozen=True):
-    required: NodeSelector | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+    required: NodeSelector | None = msgspec.field(name=_REQUIRED, default=None)
 
 
 class PodAffinityTerm(Wire, frozen=True):
@@ -45,9 +45,7 @@ class PodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    required: list[PodAffinityTerm] | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+    required: list[PodAffinityTerm] | None = msgspec.field(name=_REQUIRED, default=None)
 
 
 class Affinity(Wire, frozen=True):

@@ -62,9 +62,8 @@ def volcano_tasks(job: Json) -> Json:
     needed = spec.get("minAvailable")
     # By task, where any says a number.
     least = {task["name"]: task["minAvailable"] for task in tasks if task.get("minAvailable") is not None}
-    return with_spec(
-        job, tasks=tasks, minAvailable=total if needed is None else needed, minTaskMember=least or None
-    )
+    needed = total if needed is None else needed
+    return with_spec(job, tasks=tasks, minAvailable=needed, minTaskMember=least or None)
 
 
 _TASK = {
