@@ -80,13 +80,11 @@ class EventRecorder:
         writers: Writers,
         leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster = cluster
         self._writers = writers
         self._leads = leads
         self._clock = clock
-        self._now = now
         self._lock = threading.Lock()
         self._known: TTLCache[tuple[str, str, str], _Event] = TTLCache(_REMEMBERED, _MEMORY, clock)
         self._objects: TTLCache[str, TokenBucket] = TTLCache(_REMEMBERED, _MEMORY, clock)
@@ -108,7 +106,7 @@ class EventRecorder:
             if not (self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)):
                 metrics.events.labels("dropped").inc()
                 return
-            key, at = (_identity(about), type_, reason), timestamp(self._now())
+            key, at = (_identity(about), type_, reason), timestamp(datetime.now(UTC))
             name = f"{about.name[:_LONGEST_NAME]}.{uuid4().hex[:16]}"
             event = self._known.get(key) or _Event(about, type_, reason, name, at)
             event.last, event.message, event.count = at, message[:_LONGEST], event.count + 1

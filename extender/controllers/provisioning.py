@@ -15,7 +15,7 @@ from extender.api.objects.queues import Provisioning
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.objects import POD_GROUP_KIND, ObjectStore, QueueCopy, owner_group
 from extender.domain.model.ownership import controller_of
-from extender.domain.model.records import GroupKey, GroupRecord
+from extender.domain.model.records import GroupKey
 from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot.conditions import ConditionPolicy
 from extender.domain.snapshot.decisions import Decisions
@@ -25,6 +25,7 @@ from extender.kube.resources import PROVISIONING_REQUESTS
 
 MANAGED_BY = ("app.kubernetes.io/managed-by", "muster")
 _LABELS = dict([MANAGED_BY])
+_KIND = {"apiVersion": PROVISIONING_REQUESTS.version, "kind": "ProvisioningRequest"}
 _NOT_OF_A_TEMPLATE = ("nodeName", "schedulingGates", "ephemeralContainers")
 LASTING = 5.0  # seconds for which a group has to need the same before it is asked for
 _AGAIN = 1.0  # seconds until a group that found no token is looked at again
@@ -237,37 +238,24 @@ class ProvisioningController(PacedController[GroupKey]):
             return
         cluster, namespace = self._cluster, group.namespace
         pods = [cluster.whole_pod(namespace, pod_set.like.name) for pod_set in wanted.pod_sets]
-        uid = cluster.create_provisioning_request(namespace, request_body(wanted, group))
+        sets = [
+            {"podTemplateRef": {"name": f"{wanted.name}-{number}"}, "count": pod_set.count}
+            for number, pod_set in enumerate(wanted.pod_sets)
+        ]
+        parameters = {"parameters": dict(wanted.parameters)} if wanted.parameters else {}
+        owners = [owner_group(group)]  # it goes away with the PodGroup
+        meta = {"name": wanted.name, "namespace": namespace, "labels": _LABELS, "ownerReferences": owners}
+        spec = {"provisioningClassName": wanted.class_name, "podSets": sets, **parameters}
+        uid = cluster.create_provisioning_request(namespace, {**_KIND, "metadata": meta, "spec": spec})
         for number, pod in enumerate(pods):
             cluster.create_pod_template(namespace, template_body(wanted, number, uid, pod), uid)
-
-
-def request_body(wanted: NodesWanted, group: GroupRecord) -> dict[str, Any]:
-    """It goes away with the PodGroup."""
-    sets = [
-        {"podTemplateRef": {"name": f"{wanted.name}-{number}"}, "count": pod_set.count}
-        for number, pod_set in enumerate(wanted.pod_sets)
-    ]
-    spec: dict[str, Any] = {"provisioningClassName": wanted.class_name, "podSets": sets}
-    return {
-        "apiVersion": PROVISIONING_REQUESTS.version,
-        "kind": "ProvisioningRequest",
-        "metadata": {
-            "name": wanted.name,
-            "namespace": group.namespace,
-            "labels": _LABELS,
-            "ownerReferences": [owner_group(group)],
-        },
-        "spec": spec | ({"parameters": dict(wanted.parameters)} if wanted.parameters else {}),
-    }
 
 
 def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
     """The template of the pod set with this number, like `pod`, an object as the API server has it. It goes
     away with the request, whose UID is `uid`. Nothing is left of where this pod is, and of what holds it
     back."""
-    kind = {"apiVersion": PROVISIONING_REQUESTS.version, "kind": "ProvisioningRequest"}
-    owner = {**kind, "name": wanted.name, "uid": uid, "controller": True}
+    owner = {**_KIND, "name": wanted.name, "uid": uid, "controller": True}
     described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
     spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}
     meta = {"name": f"{wanted.name}-{number}", "labels": _LABELS, "ownerReferences": [owner]}

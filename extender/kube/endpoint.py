@@ -14,7 +14,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -74,11 +73,10 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
 class ApiEndpoint:
     """One API server: dials it, and has the current Authorization header."""
 
-    def __init__(self, configuration: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, configuration: Any) -> None:
         """Raises NoConfiguration for a proxy of an unknown kind."""
         url = urlsplit(configuration.host)
         self._configuration = configuration
-        self._clock = clock
         self.secure = url.scheme == "https"
         self._host = url.hostname or "localhost"
         self._port = url.port or (443 if self.secure else 80)
@@ -93,11 +91,11 @@ class ApiEndpoint:
     @property
     def authorization(self) -> str:
         """The header's value; empty if a client certificate, or nothing, identifies Muster."""
-        if self._clock() >= self._due and self._refreshing.acquire(blocking=False):
+        if time.monotonic() >= self._due and self._refreshing.acquire(blocking=False):
             try:
                 self._load()
             except Exception as fault:  # of a plugin, or a half-written file: the old ones may still work
-                self._due = self._clock() + _REFRESH
+                self._due = time.monotonic() + _REFRESH
                 log.warning("credentials could not be reloaded", error=str(fault))
             finally:
                 self._refreshing.release()
@@ -153,7 +151,7 @@ class ApiEndpoint:
 
     def _load(self) -> None:
         self._authorization = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        self._due = self._clock() + _REFRESH
+        self._due = time.monotonic() + _REFRESH
 
 
 def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:

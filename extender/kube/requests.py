@@ -22,6 +22,7 @@ _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 _MANAGER = "kubectl-muster"
+_PATIENCE = 30.0  # seconds
 _PAGE = 500
 
 Json = dict[str, Any]
@@ -80,27 +81,23 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
 class Editor(Requests):
     """One change of one object, which returns the result. `dry`: the API server only checks it."""
 
-    def __init__(self, connection: Connection, timeout: float = 30) -> None:
-        super().__init__(connection)
-        self._timeout = timeout
-
     def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
         path = resource.path(namespace)
-        return decoded(self._post(path, obj, self._timeout, self._query(dry)), Json, path)
+        return decoded(self._post(path, obj, _PATIENCE, self._query(dry)), Json, path)
 
     def patch(self, resource: Resource, namespace: str, name: str, patch: Json, dry: bool = False) -> Json:
         """Merge `patch` into the object; a null removes a field."""
         path = resource.path(namespace, name)
-        return decoded(self._patch(path, patch, self._timeout, query=self._query(dry)), Json, path)
+        return decoded(self._patch(path, patch, _PATIENCE, query=self._query(dry)), Json, path)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
         """Raises Conflict if the object of this name is a different one now."""
         options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
-        self._delete(resource.path(namespace, name), uid, self._timeout, **options)
+        self._delete(resource.path(namespace, name), uid, _PATIENCE, **options)
 
     def review(self, path: str, obj: Json) -> Json:
         """Create a review, such as a SelfSubjectAccessReview: it is answered and not stored."""
-        return decoded(self._post(path, obj, self._timeout), Json, path)
+        return decoded(self._post(path, obj, _PATIENCE), Json, path)
 
     @staticmethod
     def _query(dry: bool) -> dict[str, str]:
@@ -110,7 +107,7 @@ class Editor(Requests):
 class Reader(Requests):
     """One object or a whole list, once. `kind` is anything that msgspec can decode into."""
 
-    def __init__(self, connection: Connection, timeout: float = 30) -> None:
+    def __init__(self, connection: Connection, timeout: float = _PATIENCE) -> None:
         super().__init__(connection)
         self._timeout = timeout
 

@@ -27,21 +27,20 @@ log = structlog.get_logger(__name__)
 WriteJob = Callable[[], object]
 Ended = Callable[[ApiError | None], object]  # called with the last fault; None if it was written
 
+_LONGEST = 30.0  # seconds of a delay
+
 
 class Backoff:
     """0.5, 1, 2 … 30 s, each up to half shorter at random so that clients spread out, until `reset`."""
 
-    def __init__(
-        self, first: float = 0.5, cap: float = 30.0, jitter: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, first: float = 0.5, jitter: Callable[[], float] = random.random) -> None:
         self._first = first
-        self._cap = cap
         self._jitter = jitter
         self._next = first
 
     def delay(self) -> float:
         """The next delay; each is double the one before."""
-        delay, self._next = self._next, min(self._next * 2, self._cap)
+        delay, self._next = self._next, min(self._next * 2, _LONGEST)
         return delay * (1 - self._jitter() / 2)
 
     def reset(self) -> None:

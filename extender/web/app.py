@@ -40,7 +40,7 @@ class Verb(NamedTuple):
     """One route."""
 
     name: str
-    reads: type[protocol.Message]  # the type of its request
+    reads: type[protocol.ExtenderArgs | protocol.BindingArgs | protocol.PreemptionArgs]
     answer: Callable[[Any, Caller], Awaitable[object]]
     failed: object  # the answer if `answer` raises
 
@@ -64,7 +64,11 @@ class App:
             except MALFORMED as fault:
                 call.outcome = "malformed"
                 raise BadRequest(str(fault)) from fault
-            with about(pod=_pod_of(args)):
+            if isinstance(args, protocol.BindingArgs):
+                pod = f"{args.pod_namespace}/{args.pod_name}"
+            else:
+                pod = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
+            with about(pod=pod):
                 try:  # encoding is guarded like the verb itself: either may raise something unforeseen
                     return protocol.encode(await verb.answer(args, caller))
                 except asyncio.CancelledError:
@@ -90,11 +94,3 @@ def _table(verbs: Verbs) -> tuple[Verb, ...]:
         Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILED)),
         Verb("preempt", protocol.PreemptionArgs, lambda args, _: verbs.preempt(args), nothing),
     )
-
-
-def _pod_of(args: protocol.Message) -> str:
-    if isinstance(args, protocol.BindingArgs):
-        return f"{args.pod_namespace}/{args.pod_name}"
-    if isinstance(args, protocol.ExtenderArgs | protocol.PreemptionArgs):
-        return f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
-    return ""

@@ -12,7 +12,7 @@ changes of the JobSet has changed from release to release of Kubeflow Trainer:
 Later ones come on top of earlier ones.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
@@ -147,8 +147,16 @@ KUBEFLOW = (
 
 def patched(jobs: list[Json], train_job: Json) -> list[Json]:
     """The replicated Jobs of a runtime, as the TrainJob wants them."""
-    by_name = {str(job.get("name")): job for job in jobs}
-    for name, patch in _patches(train_job):
+    by_name, patches = {str(job.get("name")): job for job in jobs}, list[Json]()
+    for field in ("podSpecOverrides", "podTemplateOverrides"):
+        for override in items_at(train_job, "spec", field):
+            pod = _without_targets(override)
+            form = {"spec": pod} if field == "podSpecOverrides" else pod
+            patches += [_of_job(target.get("name"), form) for target in override.get("targetJobs") or []]
+    for patch in items_at(train_job, "spec", "runtimePatches"):
+        patches += at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []
+    for patch in patches:
+        name = str(patch.get("name"))
         if name in by_name:
             by_name[name] = merged_by_name(by_name[name], patch)
     return list(by_name.values())
@@ -179,19 +187,6 @@ def merged_by_name(base: Any, patch: Any) -> Any:
         by_name |= {item["name"]: merged_by_name(by_name.get(item["name"]), item) for item in patch}
         return list(by_name.values())
     return patch
-
-
-def _patches(train_job: Json) -> Iterator[tuple[str, Json]]:
-    """The name of a replicated Job, and what is to be merged into it."""
-    for field in ("podSpecOverrides", "podTemplateOverrides"):
-        for override in items_at(train_job, "spec", field):
-            pod = _without_targets(override)
-            for target in override.get("targetJobs") or []:
-                name = target.get("name")
-                yield str(name), _of_job(name, {"spec": pod} if field == "podSpecOverrides" else pod)
-    for patch in items_at(train_job, "spec", "runtimePatches"):
-        for job in at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []:
-            yield str(job.get("name")), job
 
 
 def _of_job(name: Any, pod: Json) -> Json:
