@@ -10,22 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
+from extender.cli import output as out
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_job
 from extender.cli.kinds import FURTHER, Target, config_option, job_kinds
-from extender.cli.output import (
-    CLIENT,
-    LISTS,
-    NOTHING,
-    SERVER,
-    Json,
-    age,
-    dry_run_flag,
-    echo,
-    output_flag,
-    show_document,
-    show_done,
-)
+from extender.cli.output import Json
 from extender.terminal.text import columns
 
 if TYPE_CHECKING:
@@ -67,7 +56,7 @@ def _target(value: str) -> Target:
 
 
 @job.command("list")
-@output_flag(LISTS, "table")
+@out.output_flag(out.LISTS, "table")
 @all_namespaces_flag
 @access_flags
 def list_jobs(output: str, **flags: Any) -> None:
@@ -82,7 +71,7 @@ def list_jobs(output: str, **flags: Any) -> None:
         evidence = Evidence(place, place.namespace)
         found = jobs_of(place)
         if output == "name":
-            echo("\n".join(job.qualified_name for job in found)) if found else None
+            out.echo("\n".join(job.qualified_name for job in found)) if found else None
         elif output in ("table", "wide"):
             wide, everywhere = output == "wide", not place.namespace
             if not found:
@@ -95,9 +84,9 @@ def list_jobs(output: str, **flags: Any) -> None:
                 # Names are in small letters, so nothing before the state reads like one.
                 coloured = click.style(job.state, fg=_COLOURS.get(job.state, "green"))
                 lines[number] = lines[number].replace(f" {job.state} ", f" {coloured} ", 1)
-            echo("\n".join(lines))
+            out.echo("\n".join(lines))
         else:
-            show_document({"kind": "List", "items": [_document(job, evidence) for job in found]}, output)
+            out.show_document({"kind": "List", "items": [_document(job, evidence) for job in found]}, output)
 
 
 def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, ...]:
@@ -106,18 +95,18 @@ def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, 
         meta.namespace,
         meta.name,
         job.row.kind,
-        evidence.queue_of(unit) if unit else NOTHING,
+        evidence.queue_of(unit) if unit else out.NOTHING,
         job.state,
-        job.position or NOTHING,
+        job.position or out.NOTHING,
         job.pods,
-        _reason(job) or NOTHING,
-        age((meta if job.obj or not unit else unit.metadata).creation_timestamp),
+        _reason(job) or out.NOTHING,
+        out.age((meta if job.obj or not unit else unit.metadata).creation_timestamp),
     )
     more = (
-        age(job.was_let_go),
+        out.age(job.was_let_go),
         job.start_timeouts or 0,
-        unit.name if unit else NOTHING,
-        job.message or NOTHING,
+        unit.name if unit else out.NOTHING,
+        job.message or out.NOTHING,
     )
     return row + more if wide else row
 
@@ -159,12 +148,12 @@ def describe_job(targets: list[Target], **flags: Any) -> None:
         from extender.cli.describe import job_description
 
         for number, target in enumerate(targets):
-            echo(("\n\n" if number else "") + job_description(place, target))
+            out.echo(("\n\n" if number else "") + job_description(place, target))
 
 
 @job.command("hold")
 @job_names
-@dry_run_flag
+@out.dry_run_flag
 @access_flags
 def hold_job(targets: list[Target], **rest: Any) -> None:
     """Keep jobs back that wait: they do not start, and hold up no others.
@@ -176,7 +165,7 @@ def hold_job(targets: list[Target], **rest: Any) -> None:
 
 @job.command("resume")
 @job_names
-@dry_run_flag
+@out.dry_run_flag
 @access_flags
 def resume_job(targets: list[Target], **rest: Any) -> None:
     """Let jobs start again that were held, stopped, or given up because they came too late.
@@ -189,7 +178,7 @@ def resume_job(targets: list[Target], **rest: Any) -> None:
 
 @job.command("stop")
 @job_names
-@dry_run_flag
+@out.dry_run_flag
 @access_flags
 def stop_job(targets: list[Target], **rest: Any) -> None:
     """Suspend jobs that Muster has started: their pods end, and they stay out until they are resumed.
@@ -208,18 +197,18 @@ class Writing:
     def unit(self, job: "ObservedJob", **annotations: str | None) -> None:
         from extender.kube.resources import POD_GROUPS
 
-        if job.unit and self._dry_run != CLIENT:
+        if job.unit and self._dry_run != out.CLIENT:
             patch = {"metadata": {"uid": job.unit.metadata.uid, "annotations": annotations}}
             where = (job.unit.namespace, job.unit.name)
-            self._editor.patch(POD_GROUPS, *where, patch, self._dry_run == SERVER)
+            self._editor.patch(POD_GROUPS, *where, patch, self._dry_run == out.SERVER)
 
     def job(self, job: "ObservedJob", patch: Json) -> None:
         """As it was read: what somebody else changes meanwhile is a conflict."""
-        if self._dry_run != CLIENT:
+        if self._dry_run != out.CLIENT:
             seen = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
             patch = {**patch, "metadata": {**patch.get("metadata", {}), **seen}}
             where = (job.meta.namespace, job.meta.name)
-            self._editor.patch(job.resource, *where, patch, self._dry_run == SERVER)
+            self._editor.patch(job.resource, *where, patch, self._dry_run == out.SERVER)
 
 
 def _change(
@@ -240,7 +229,7 @@ def _change(
                 raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
             change(writing, job)
             kind, _, name = job.qualified_name.partition("/")
-            show_done(name, done, dry_run, kind)
+            out.show_done(name, done, dry_run, kind)
 
 
 def _hold(writing: Writing, job: "ObservedJob") -> None:

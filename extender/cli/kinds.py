@@ -17,7 +17,6 @@ from extender.api.workloads.table import WORKLOADS
 from extender.cli.settings import CONFIG_VARIABLE, from_file
 
 POD, POD_GROUP, QUEUE = "pod", "podgroup", "queue"
-_API_GROUP = ".scheduling.volcano.sh"
 _OWN = {
     **dict.fromkeys(("pod", "pods", "po"), POD),
     **dict.fromkeys(("podgroup", "podgroups", "pg"), POD_GROUP),
@@ -108,7 +107,7 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 def own_kind(name: str) -> str:
     """Which of pod, podgroup and queue it is; empty for another kind."""
-    return _OWN.get(name.removesuffix(_API_GROUP), "")
+    return _OWN.get(name.removesuffix(".scheduling.volcano.sh"), "")
 
 
 def config_option() -> click.Option:

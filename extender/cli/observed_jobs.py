@@ -25,15 +25,7 @@ from extender.cli.why.explanation import SCHEDULERS
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.jobs import (
-    AnyJob,
-    JobKind,
-    JobRecord,
-    JobRuntime,
-    group_made_by,
-    job_record,
-    owner_of_pods,
-)
+from extender.domain.snapshot import jobs as records
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
@@ -133,11 +125,11 @@ class ObservedJob(NamedTuple):
         needed = self.unit.spec.min_member if self.unit else 0
         if self.obj is None or not is_whole(self.row, self.obj):
             return needed
-        return max(owner_of_pods(*self._as_read, table()).gang.pods, needed)
+        return max(records.owner_of_pods(*self._as_read, table()).gang.pods, needed)
 
     @property
-    def _as_read(self) -> tuple[JobKind, AnyJob]:
-        return JobKind(*self.row.key), msgspec.convert(self.obj, AnyJob, strict=False)
+    def _as_read(self) -> tuple[records.JobKind, records.AnyJob]:
+        return records.JobKind(*self.row.key), msgspec.convert(self.obj, records.AnyJob, strict=False)
 
     def suspending(self, value: bool) -> Json:
         """The patch that suspends it, or lets it go on."""
@@ -146,11 +138,11 @@ class ObservedJob(NamedTuple):
             patch = {name: patch}
         return dict(patch)
 
-    def record(self, schedulers: Iterable[str] = SCHEDULERS) -> JobRecord | None:
+    def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:
         """As Muster reads it that serves these scheduler names; None where that may not be read."""
         if self.obj is None or not is_whole(self.row, self.obj):
             return None
-        return job_record(*self._as_read, table(), Shapes(), schedulers, auto_groups=True)
+        return records.job_record(*self._as_read, table(), Shapes(), schedulers, auto_groups=True)
 
 
 def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> ObservedJob:
@@ -204,12 +196,12 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     if row is None or obj is None:
         return None
     meta = msgspec.convert(obj["metadata"], Meta)
-    made = group_made_by(JobKind(*row.key), meta).partition("/")[2]
+    made = records.group_made_by(records.JobKind(*row.key), meta).partition("/")[2]
     unit = evidence.group(group_name_of(meta.uid)) or evidence.group(made)
     if runtime := runtime_named_by(row, obj):
         of = runtime_kind(row, runtime)
         found = of and evidence.find(
-            resource_of(of), runtime.name, JobRuntime, of_cluster=not runtime.namespace
+            resource_of(of), runtime.name, records.JobRuntime, of_cluster=not runtime.namespace
         )
         if of is None or of.plural not in evidence.unread:
             obj = with_runtime(obj, found.spec if found else None)

@@ -9,20 +9,9 @@ from typing import Any
 import click
 
 from extender.api.keys import HOLD, START_TIMEOUTS
+from extender.cli import output as out
 from extender.cli.access import Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
-from extender.cli.output import (
-    CLIENT,
-    LISTS,
-    NOTHING,
-    SERVER,
-    age,
-    dry_run_flag,
-    echo,
-    output_flag,
-    show_done,
-    show_objects,
-)
 from extender.terminal.text import columns
 
 _HEAD = ("NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
@@ -37,7 +26,7 @@ def podgroup() -> None:
 
 
 @podgroup.command("list")
-@output_flag(LISTS, "table")
+@out.output_flag(out.LISTS, "table")
 @all_namespaces_flag
 @access_flags
 def list_groups(output: str, **flags: Any) -> None:
@@ -50,7 +39,7 @@ def list_groups(output: str, **flags: Any) -> None:
 
 @podgroup.command("get")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
-@output_flag(LISTS, "table")
+@out.output_flag(out.LISTS, "table")
 @all_namespaces_flag
 @access_flags
 def get_groups(names: tuple[str, ...], output: str, **flags: Any) -> None:
@@ -71,7 +60,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     with opened(flags) as place:
         found = fetched(place.reader, POD_GROUPS, place.namespace, names)
         if output not in ("table", "wide"):
-            show_objects(found, output, single=len(names) == 1)
+            out.show_objects(found, output, single=len(names) == 1)
             return
         if not found:
             where = f" in namespace {place.namespace}" if place.namespace else ""
@@ -84,16 +73,16 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
                 group.namespace,
                 group.spoken_name,
                 evidence.queue_of(group),
-                status.phase or NOTHING,
+                status.phase or out.NOTHING,
                 group.spec.min_member,
-                group.waiting.position or NOTHING,
-                group.reason or NOTHING,
-                age(group.metadata.creation_timestamp),
+                group.waiting.position or out.NOTHING,
+                group.reason or out.NOTHING,
+                out.age(group.metadata.creation_timestamp),
             )
-            more = (status.running, status.succeeded, status.failed, group.name, group.message or NOTHING)
+            more = (status.running, status.succeeded, status.failed, group.name, group.message or out.NOTHING)
             rows.append((row + more if wide else row)[bool(place.namespace) :])
         head = (*(() if place.namespace else ("NAMESPACE",)), *_HEAD, *(_WIDE if wide else ()))
-        echo("\n".join(columns(head, rows)))
+        out.echo("\n".join(columns(head, rows)))
 
 
 @podgroup.command("describe")
@@ -105,7 +94,7 @@ def describe_group(names: tuple[str, ...], **flags: Any) -> None:
         from extender.cli.describe import group_description
 
         for number, name in enumerate(names):
-            echo(("\n\n" if number else "") + group_description(place, name))
+            out.echo(("\n\n" if number else "") + group_description(place, name))
 
 
 pg = copy.copy(podgroup)
@@ -114,7 +103,7 @@ pg.name, pg.hidden = "pg", True
 
 @click.command("hold")
 @_groups
-@dry_run_flag
+@out.dry_run_flag
 @access_flags
 def hold(names: tuple[str, ...], **rest: Any) -> None:
     """Keep groups back: they do not start. Those that run go on, and no further members join them."""
@@ -123,7 +112,7 @@ def hold(names: tuple[str, ...], **rest: Any) -> None:
 
 @click.command("resume")
 @_groups
-@dry_run_flag
+@out.dry_run_flag
 @access_flags
 def resume(names: tuple[str, ...], **rest: Any) -> None:
     """Let groups start that were held, or that came too late too often (StartTimedOut)."""
@@ -139,9 +128,9 @@ def _annotate(
         from extender.kube.resources import POD_GROUPS
 
         for name in names:
-            if dry_run == CLIENT:
+            if dry_run == out.CLIENT:
                 fetch(place.reader, POD_GROUPS, place.namespace, name, dict)
             else:
                 patch = {"metadata": {"annotations": annotations}}
-                place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == SERVER)
-            show_done(name, done, dry_run, _GROUP)
+                place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == out.SERVER)
+            out.show_done(name, done, dry_run, _GROUP)

@@ -10,30 +10,10 @@ from typing import Any
 import click
 
 from extender.api.keys import STOP_DRAIN, STOP_HOLD, STOP_NONE
+from extender.cli import output as out
+from extender.cli import queue_spec
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
-from extender.cli.output import (
-    LISTS,
-    NOTHING,
-    age,
-    amounts,
-    dry_run_flag,
-    echo,
-    output_flag,
-    percent,
-    show_done,
-    show_objects,
-)
-from extender.cli.queue_spec import (
-    Timeout,
-    create_queue,
-    one_name,
-    several_names,
-    spec_flags,
-    taken,
-    timeout_flag,
-    update_queue,
-    updated,
-)
+from extender.cli.queue_spec import Timeout
 from extender.terminal.text import columns
 
 _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "AGE")
@@ -53,7 +33,7 @@ def queue() -> None:
 
 
 @queue.command("list")
-@output_flag(LISTS, "table")
+@out.output_flag(out.LISTS, "table")
 @access_flags
 def list_queues(output: str, **flags: Any) -> None:
     """List all queues. They belong to no namespace; -n is accepted and changes nothing."""
@@ -61,8 +41,8 @@ def list_queues(output: str, **flags: Any) -> None:
 
 
 @queue.command("get")
-@several_names(required=False)
-@output_flag(LISTS, "table")
+@queue_spec.several_names(required=False)
+@out.output_flag(out.LISTS, "table")
 @access_flags
 def get_queues(names: tuple[str, ...], output: str, **flags: Any) -> None:
     """Show the queues of these names, or all. -n is accepted and changes nothing."""
@@ -79,7 +59,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     with opened(flags._replace(namespace="default")) as place:
         found = fetched(place.reader, QUEUES, "", names)
     if output not in ("table", "wide"):
-        show_objects(found, output, single=len(names) == 1)
+        out.show_objects(found, output, single=len(names) == 1)
         return
     if not found:
         click.echo("No queues found", err=True)
@@ -92,24 +72,24 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
             queue.name,
             queue.state,
             spec.weight,
-            percent(status.share),
+            out.percent(status.share),
             *(counts[name] for name in ("pending", "inqueue", "running")),
-            age(queue.metadata.creation_timestamp),
+            out.age(queue.metadata.creation_timestamp),
         )
         reserved = status.reservation.resource if status.reservation else None
         more = (
-            spec.parent or NOTHING,
+            spec.parent or out.NOTHING,
             counts["unknown"],
             counts["completed"],
             spec.dequeue_strategy or "traverse",
-            *map(amounts, (status.allocated, status.deserved, spec.capability, reserved)),
+            *map(out.amounts, (status.allocated, status.deserved, spec.capability, reserved)),
         )
         rows.append(row + more if wide else row)
-    echo("\n".join(columns(_HEAD + (_WIDE if wide else ()), rows)))
+    out.echo("\n".join(columns(_HEAD + (_WIDE if wide else ()), rows)))
 
 
 @queue.command("describe")
-@several_names()
+@queue_spec.several_names()
 @access_flags
 def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
     """Show all about queues: spec, shares, groups and what blocks them, conditions, events."""
@@ -117,14 +97,14 @@ def describe_queue(names: tuple[str, ...], **flags: Any) -> None:
         from extender.cli.describe import queue_description
 
         for number, name in enumerate(names):
-            echo(("\n\n" if number else "") + queue_description(place, name))
+            out.echo(("\n\n" if number else "") + queue_description(place, name))
 
 
 @queue.command("open")
-@several_names()
+@queue_spec.several_names()
 @_wait_flag
-@timeout_flag("0")
-@dry_run_flag
+@queue_spec.timeout_flag
+@out.dry_run_flag
 @access_flags
 def open_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues take new groups again."""
@@ -132,10 +112,10 @@ def open_queues(names: tuple[str, ...], **rest: Any) -> None:
 
 
 @queue.command("close")
-@several_names()
+@queue_spec.several_names()
 @_wait_flag
-@timeout_flag("0")
-@dry_run_flag
+@queue_spec.timeout_flag
+@out.dry_run_flag
 @access_flags
 def close_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues take no new groups. Those that are in them go on; until they have gone it is Closing."""
@@ -147,14 +127,14 @@ def _change_states(
 ) -> None:
     with opened(Flags(**flags)) as place:
         for name in names:
-            updated(place, name, {"state": state}, dry_run)
+            queue_spec.updated(place, name, {"state": state}, dry_run)
             if not wait:
-                show_done(name, _asked(place, name, state, dry_run), dry_run)
+                out.show_done(name, _asked(place, name, state, dry_run), dry_run)
         for name in names if wait and dry_run == "none" else ():
             from extender.cli.queue_removal import WatchedQueue
 
             WatchedQueue(place, name).wait(timeout, *_REACHED[state])
-            show_done(name, _DONE[state])
+            out.show_done(name, _DONE[state])
 
 
 def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
@@ -173,9 +153,9 @@ def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
 
 
 @queue.command("hold")
-@several_names()
+@queue_spec.several_names()
 @click.option("--drain", is_flag=True, help="What runs in it gives its room back as well.")
-@dry_run_flag
+@out.dry_run_flag
 @access_flags
 def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
     """Let queues admit nothing new. They still take groups, which wait."""
@@ -184,8 +164,8 @@ def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
 
 
 @queue.command("resume")
-@several_names()
-@dry_run_flag
+@queue_spec.several_names()
+@out.dry_run_flag
 @access_flags
 def resume_queues(names: tuple[str, ...], **rest: Any) -> None:
     """Let queues admit groups again."""
@@ -195,23 +175,23 @@ def resume_queues(names: tuple[str, ...], **rest: Any) -> None:
 def _stop(names: tuple[str, ...], policy: str, done: str, dry_run: str, **flags: Any) -> None:
     with opened(Flags(**flags)) as place:
         for name in names:
-            updated(place, name, {"stopPolicy": policy}, dry_run)
-            show_done(name, done, dry_run)
+            queue_spec.updated(place, name, {"stopPolicy": policy}, dry_run)
+            out.show_done(name, done, dry_run)
 
 
 @queue.command("operate")
-@one_name
+@queue_spec.one_name
 @click.option("-a", "--action", metavar="open|close|update", help="What to do with the queue.")
-@spec_flags
+@queue_spec.spec_flags
 @_wait_flag
-@timeout_flag("0")
-@dry_run_flag
+@queue_spec.timeout_flag
+@out.dry_run_flag
 @access_flags
 def operate_queue(
     name: str, action: str | None, wait: bool, timeout: Timeout, dry_run: str, **rest: Any
 ) -> None:
     """Open, close or update a queue. With update, the flags of `muster queue update` say what changes."""
-    spec = taken(rest)
+    spec = queue_spec.taken(rest)
     if not action:
         raise click.UsageError(f"--action: got nothing; allowed is one of {_ACTIONS}")
     if action in _STATES:
@@ -223,16 +203,16 @@ def operate_queue(
         raise click.UsageError(f"--weight: got nothing; {allowed}")
     else:
         with opened(Flags(**rest)) as place:
-            updated(place, name, spec, dry_run)
-        show_done(name, "updated", dry_run)
+            queue_spec.updated(place, name, spec, dry_run)
+        out.show_done(name, "updated", dry_run)
 
 
 @queue.command("delete")
-@several_names()
+@queue_spec.several_names()
 @click.option("--cascade", is_flag=True, help="Close the queue and delete its groups first.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the queue is gone.")
-@timeout_flag("0")
-@dry_run_flag
+@queue_spec.timeout_flag
+@out.dry_run_flag
 @access_flags
 def delete_queue(
     names: tuple[str, ...], cascade: bool, wait: bool, timeout: Timeout, dry_run: str, **flags: Any
@@ -250,7 +230,7 @@ def delete_queue(
             Removal(place, name, timeout, dry_run).run(cascade, wait)
 
 
-for command in (create_queue, update_queue):
+for command in (queue_spec.create_queue, queue_spec.update_queue):
     queue.add_command(command)
 
 q = copy.copy(queue)

@@ -34,7 +34,6 @@ _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, hel
 _ACTIONS = {"Open": "OpenQueue", "Closed": "CloseQueue"}
 _NO_FIELD = "the cluster's Queue has no spec.state"
 _APPLY = "Apply Muster's kinds: kubectl apply -f manifests/crds"
-_COMMANDS_IN = "default"  # where vcctl puts its own; queues are in no namespace
 
 
 def _named(context: click.Context, given: tuple[str, ...], required: bool = True) -> tuple[str, ...]:
@@ -216,17 +215,14 @@ _TIMEOUT = Kind(
 )
 
 
-def timeout_flag(default: str) -> Callable[[F], F]:
-    """As `timeout`."""
-    return click.option(
-        "--timeout",
-        "timeout",
-        metavar="DURATION",
-        default=default,
-        show_default=True,
-        callback=checked(_TIMEOUT),
-        help="How long to wait, such as 30s or 5m; 0 means without limit.",
-    )
+timeout_flag = click.option(
+    "--timeout",
+    metavar="DURATION",
+    default="0",
+    show_default=True,
+    callback=checked(_TIMEOUT),
+    help="How long to wait, such as 30s or 5m; 0 means without limit.",
+)
 
 
 @click.command("create")
@@ -310,7 +306,7 @@ def _see_to_state(place: ClusterAccess, written: Json, wanted: str | None, dry: 
         "target": target,
     }
     try:
-        place.editor.create(COMMANDS, _COMMANDS_IN, command, dry)
+        place.editor.create(COMMANDS, "default", command, dry)  # where vcctl puts its own
     except NotFound as fault:
         message = f"queue {name} was not made {wanted}: {_NO_FIELD}, and it has no Commands of bus.volcano.sh"
         raise click.ClickException(f"{message}\n{_APPLY}") from fault

@@ -10,8 +10,6 @@ import click
 
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, Default, files_flag, node_flags
 
-_SOURCES = ("files", "traces", "synthetic", "synthetic_jobs")
-
 
 @click.command(context_settings={"max_content_width": 110})
 @files_flag()
@@ -72,7 +70,7 @@ def simulate(**options: Any) -> None:
     Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 2 for
     mistakes in flags and files, 130 when a signal ended it before it was over.
     """
-    if not any(options[name] for name in _SOURCES):
+    if not any(options[name] for name in ("files", "traces", "synthetic", "synthetic_jobs")):
         raise click.UsageError("nothing to simulate: name objects with -f or a --trace, or use --synthetic")
     try:
         sys.exit(_simulate(**options))

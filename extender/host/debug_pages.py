@@ -1,7 +1,7 @@
 """The debug pages: the ledger and its decisions, for administrators."""
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,24 +19,15 @@ from extender.verbs.barrier import Barrier
 from extender.web.debug import View
 
 
-class Views:
+class Views(NamedTuple):
     """One method for each endpoint; the results can be encoded as they are."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        barrier: Barrier,
-        feed: Feed,
-        decision_log: DecisionLog,
-        configuration: Configuration,
-        quotas: QuotaQueuesController,
-    ) -> None:
-        self._ledger = ledger
-        self._barrier = barrier
-        self._feed = feed
-        self._configuration = configuration
-        self._decision_log = decision_log
-        self._quotas = quotas
+    ledger: Ledger
+    barrier: Barrier
+    feed: Feed
+    decision_log: DecisionLog
+    configuration: Configuration
+    quota_queues: QuotaQueuesController
 
     def table(self) -> dict[str, View]:
         return {
@@ -52,23 +43,23 @@ class Views:
             "decisions": self.decisions,
             "watches": self.watches,
             "bad-objects": self.bad_objects,
-            "config": lambda: as_document(self._configuration),
+            "config": lambda: as_document(self.configuration),
         }
 
     def queues(self) -> list[dict[str, Any]]:
-        return [msgspec.to_builtins(queue) for _, queue in sorted(self._ledger.decisions.queues.items())]
+        return [msgspec.to_builtins(queue) for _, queue in sorted(self.ledger.decisions.queues.items())]
 
     def local_queues(self) -> list[dict[str, Any]]:
-        queues, found = self._ledger.queues, []
+        queues, found = self.ledger.queues, []
         for key in sorted(queues.local_queue_keys()):
-            record, report = queues.local_queue(key), local_queue_report(self._ledger, key)
+            record, report = queues.local_queue(key), local_queue_report(self.ledger, key)
             if record is not None and report is not None:
                 shown = {**msgspec.to_builtins(report), "activity": report.activity._asdict()}
                 found.append({"localQueue": key, "queue": record.queue, **shown})
         return found
 
     def podgroups(self) -> list[dict[str, Any]]:
-        decisions = self._ledger.decisions.groups
+        decisions = self.ledger.decisions.groups
         return [
             {
                 "podGroup": key,
@@ -76,16 +67,16 @@ class Views:
                 "placed": len(view.placed),
                 **_decided(decisions, key),
             }
-            for key, view in sorted(self._ledger.snapshot().groups.items())
+            for key, view in sorted(self.ledger.snapshot().groups.items())
         ]
 
     def podgroup(self, namespace: str, name: str) -> dict[str, Any] | None:
         key = GroupKey(f"{namespace}/{name}")
-        view = self._ledger.snapshot().groups.get(key)
+        view = self.ledger.snapshot().groups.get(key)
         if view is None:
             return None
-        members = sorted(self._ledger.groups.members(key), key=lambda pod: pod.name)
-        claims = [(pod, self._ledger.claims.get(pod.uid)) for pod in members]
+        members = sorted(self.ledger.groups.members(key), key=lambda pod: pod.name)
+        claims = [(pod, self.ledger.claims.get(pod.uid)) for pod in members]
         return {
             "podGroup": key,
             "queue": view.queue,
@@ -103,13 +94,13 @@ class Views:
             "waiting": len(view.waiting),
             "allocated": dict(view.allocated),
             "pending": dict(view.pending),
-            **_decided(self._ledger.decisions.groups, key),
+            **_decided(self.ledger.decisions.groups, key),
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
         }
 
     def why(self, namespace: str, name: str) -> WhyGroup | None:
         """Worked out on what the newest decisions were made on, by the caller's thread."""
-        return explain_group(self._ledger.decisions, GroupKey(f"{namespace}/{name}"))
+        return explain_group(self.ledger.decisions, GroupKey(f"{namespace}/{name}"))
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
@@ -119,15 +110,15 @@ class Views:
                 "idle": idle,
                 "claims": [_claim(claim) for claim in claims],
             }
-            for name, allocatable, idle, claims in self._ledger.nodes()
+            for name, allocatable, idle, claims in self.ledger.nodes()
         ]
 
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
-        record = self._ledger.pods.find(namespace, name)
+        record = self.ledger.pods.find(namespace, name)
         if record is None:
             return None
-        claim = self._ledger.claims.get(record.uid)
-        decision = self._ledger.decisions.groups.get(record.group)
+        claim = self.ledger.claims.get(record.uid)
+        decision = self.ledger.decisions.groups.get(record.group)
         return {
             **_pod(record),
             "ours": bool(record.group),
@@ -146,11 +137,11 @@ class Views:
                 "posting": not hold.waiting,
                 "secondsLeft": round(hold.deadline - now, 1),
             }
-            for hold in self._barrier.held()
+            for hold in self.barrier.held()
         ]
 
     def quotas(self) -> dict[str, Any]:
-        plan = self._quotas.plan
+        plan = self.quota_queues.plan
         return {
             "queues": {
                 name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.kept}
@@ -159,18 +150,18 @@ class Views:
             "namespaces": plan.namespaces,
             "faults": [
                 {"quota": str(fault.source), "where": fault.where, "why": fault.why}
-                for fault in self._quotas.faults()
+                for fault in self.quota_queues.faults()
             ],
         }
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         return [
             {"time": entry.time, "podGroup": entry.decision.key, **_decision(entry.decision)}
-            for entry in self._decision_log.latest(limit)
+            for entry in self.decision_log.latest(limit)
         ]
 
     def watches(self) -> dict[str, dict[str, Any]]:
-        missing = list(self._feed.optional.missing)
+        missing = list(self.feed.optional.missing)
         return {
             reflector.resource.path(): {
                 "known": not reflector.absent and reflector not in missing,
@@ -178,7 +169,7 @@ class Views:
                 "objects": reflector.objects,
                 "relists": reflector.relists,
             }
-            for reflector in (*self._feed.reflectors, *missing)
+            for reflector in (*self.feed.reflectors, *missing)
         }
 
     def bad_objects(self) -> dict[str, dict[str, str]]:
@@ -186,7 +177,7 @@ class Views:
             reflector.resource.plural: {
                 "/".join(filter(None, key)): why for key, why in reflector.bad.items()
             }
-            for reflector in self._feed.reflectors
+            for reflector in self.feed.reflectors
         }
 
 

@@ -13,7 +13,6 @@ import click
 from extender.cli.access import Flags, access_flags, opened
 from extender.cli.output import echo, folded, output_flag, show_document
 
-_NAMESPACE = "kube-muster"
 _INDENT = " " * 9
 
 
@@ -25,7 +24,7 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
 
     -n is the namespace that Muster runs in, kube-muster without it. Ends with 1 when something is wrong.
     """
-    with opened(Flags(namespace=namespace or _NAMESPACE, **flags)) as place:
+    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as place:
         from extender.cli.check.all_checks import all_findings
         from extender.cli.check.findings import WRONG
         from extender.terminal.text import working

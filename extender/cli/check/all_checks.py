@@ -35,7 +35,6 @@ from extender.kube.resources import LEASES
 
 _SKEW = 5.0  # seconds that clocks may differ
 _OLDEST = 34
-_EMBEDDED = "embedded"  # what the embedded API server says for its platform
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
 # What to do about a part of /readyz that fails, by what its name ends with.
 _REMEDIES = {
@@ -56,7 +55,7 @@ def all_findings(
     site = Installation(place, there)
     site.minor = int(served["minor"].rstrip("+"))
     git = served["gitVersion"]
-    if served.get("platform") == _EMBEDDED:
+    if served.get("platform") == "embedded":
         message = f"this is the embedded cluster of muster run ({git}), where Muster runs next to the API"
         yield fine("cluster", f"{message} server; there is no installation to look at")
         return

@@ -188,7 +188,6 @@ def at(obj: Any, *steps: str) -> Any:
 # ---- what a replica says of itself on its health port, asked through the API server's proxy to its pod
 
 FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class OutOfReach(Exception):
@@ -199,7 +198,7 @@ def ask(site: Installation, pod: Serving, page: str) -> str:
     """What the pod answers, also where that is a failure of its own. Raises OutOfReach, Forbidden."""
     address = pod.setting("health_listen")
     host, _, port = address.rpartition(":")
-    if host in _LOOPBACK:
+    if host in ("127.0.0.1", "localhost", "[::1]"):
         raise OutOfReach(f"it listens on {address} only")
     try:
         return site.raw(f"/api/v1/namespaces/{site.namespace}/pods/{pod.name}:{port}/proxy/{page}")

@@ -4,12 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from extender.api.workloads.table import WORKLOADS
-from extender.cli.check.certificates import (
-    ShownCertificate,
-    bundle_fault,
-    distrust,
-    shown,
-)
+from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
 from extender.cli.check.findings import (
     ACCOUNT,
     APPLY,
@@ -33,7 +28,6 @@ from extender.shipped import RIGHTS
 from extender.terminal.text import listed
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
-RIGHTS_PAGE = "docs/jobs.md#the-rights"
 _POD_WEBHOOK = "kube-muster-pods"
 _APPLY = "kubectl apply -f manifests/crds"
 _OF_OURS = {
@@ -119,7 +113,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
     for kind, count in waiting.items():
         if count:
             message = f"{count} of {kind} cannot start: the account {account} may not change that kind"
-            yield wrong("jobs", message, f"{RIGHTS_PAGE} says how that is granted.")
+            yield wrong("jobs", message, "docs/jobs.md#the-rights says how that is granted.")
     if not any(waiting.values()):
         changes = listed(list(dict.fromkeys(changed))) or "none"
         yield fine("jobs", f"the account {account} may change {changes}; no others wait for it")

@@ -31,7 +31,6 @@ _OFF = "off"
 _OLDEST_EVENT = 180.0  # seconds; the API server sends bookmarks each minute
 _PAGE = "docs/install.md#the-schedulers-view"
 _SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
-_UPGRADE = "docs/upgrade.md#from-gates-to-the-view"
 # What puts gates on pods: before 1.36 the webhook.
 _GATES = (
     (MUTATING_POLICIES, "kube-muster-gate"),
@@ -52,7 +51,8 @@ def view(site: Installation) -> Iterator[Finding]:
         # `kubectl apply` leaves there what an overlay with gates had brought.
         if name in map(name_of, site.ours(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
-            yield wrong("view", message, f"kubectl delete {resource.plural} {name}; {_UPGRADE}")
+            todo = f"kubectl delete {resource.plural} {name}; docs/upgrade.md#from-gates-to-the-view"
+            yield wrong("view", message, todo)
     for pod in site.pods:
         if pod.setting("view_listen") == _OFF or at(pod.obj, "status", "phase") != "Running":
             continue

@@ -17,13 +17,8 @@ from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind
 from extender.cli.lookup import ListedObject, Right
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
+from extender.domain.model import queue_of_group
 from extender.domain.model.ownership import group_name, own_queue
-from extender.domain.model.queue_of_group import (
-    local_queue_label,
-    namespace_queue,
-    queue_of_podgroup,
-    queue_of_pods,
-)
 from extender.domain.model.reasons import Reason
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
 from extender.kube import resources as kube
@@ -186,14 +181,14 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """As Muster reads it, where the namespace may be read."""
-        local = self._queue_by_label(group.metadata)
-        return queue_of_podgroup(group.spec.queue, self.queue_of_namespace(group.namespace), local)
+        local, named = self._queue_by_label(group.metadata), self.queue_of_namespace(group.namespace)
+        return queue_of_group.queue_of_podgroup(group.spec.queue, named, local)
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
         meta = pod.metadata
         local = self._queue_by_label(meta)
-        return queue_of_pods(own_queue(pod), self.queue_of_namespace(meta.namespace), local)
+        return queue_of_group.queue_of_pods(own_queue(pod), self.queue_of_namespace(meta.namespace), local)
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
         """That by which a group comes into its queue, if it admits none."""
@@ -213,7 +208,7 @@ class Evidence:
 
     def is_kueues(self, meta: Meta) -> bool:
         """Whether an object's label for a LocalQueue is meant for one of Kueue's own."""
-        return local_queue_label(meta) is not None and self._local_queue(meta) is None
+        return queue_of_group.local_queue_label(meta) is not None and self._local_queue(meta) is None
 
     def _queue_by_label(self, meta: Meta) -> str:
         """The queue of the LocalQueue that an object names; empty if it names none."""
@@ -221,7 +216,7 @@ class Evidence:
         return local.leads_to if local is not None else ""
 
     def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
-        label = local_queue_label(meta)
+        label = queue_of_group.local_queue_label(meta)
         if label is None:
             return None
         known = self._local_queue_records
@@ -259,7 +254,7 @@ class Evidence:
         if found is None:
             own = self._allowed(lambda: self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace))
             found = [own] if own else []
-        return {namespace.metadata.name: namespace_queue(namespace) for namespace in found}
+        return {namespace.metadata.name: queue_of_group.namespace_queue(namespace) for namespace in found}
 
     def _allowed(self, read: Callable[[], T], note: str = "") -> T | None:
         try:

@@ -16,13 +16,7 @@ from extender.cli.why.explanation import (
     reason_of,
     scheduled,
 )
-from extender.cli.why.groups import (
-    NOT_LOOKED_AT,
-    explain_group,
-    in_queue,
-    misnamed,
-    queue_figures,
-)
+from extender.cli.why.groups import NOT_LOOKED_AT, explain_group, in_queue, misnamed, queue_figures
 from extender.cli.why.offers import Case, checking, commands, describing, offered
 from extender.domain.explain.remedies import remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name

@@ -23,7 +23,6 @@ from extender.kube.resources import EVENTS, POD_GROUPS
 from extender.terminal.text import many
 
 _HIGHEST = 8  # owners above each other; references may form a circle
-_ENDINGS = ("Complete", "Succeeded", "Failed")  # types of conditions
 
 
 class WorkloadStatus(Wire, frozen=True):
@@ -134,7 +133,7 @@ class Workloads:
 
 
 def _standing(evidence: Evidence, found: ObservedWorkload) -> tuple[str, str]:
-    for ending in _ENDINGS:
+    for ending in ("Complete", "Succeeded", "Failed"):
         ended = condition(found.status.conditions, ending)
         if ended and ended.status == "True":
             return Stands.OVER, f"It has ended ({ending}), and its pods are gone."
