@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.domain.explain.holders import Holder, StartChange, WaitingCase, amounts_text
+from extender.domain.explain.holders import Holder, StartChange, WaitingCase, amounts_text, queues_above
 from extender.domain.explain.hypotheses import (
     Departed,
     with_group,
@@ -70,9 +70,8 @@ def nodes(case: WaitingCase) -> StartChange | None:
     if count is None or like is None:
         return None
     size = amounts_text({name: like.allocatable.get(name, 0) for name in wanted.requests})
-    return StartChange(
-        f"with {count} more node{'s' * (count > 1)} like {like.name}{f' ({size})' * bool(size)}"
-    )
+    more = f"{count} more node{'s' * (count > 1)}"
+    return StartChange(f"with {more} like {like.name}{f' ({size})' * bool(size)}")
 
 
 # ---- what the group itself would have to say or to have
@@ -163,7 +162,7 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
 def capability(case: WaitingCase) -> StartChange | None:
     """Of its queue, or of one above it: what its groups hold and start with, and what this group misses."""
     asked = missing(case.group).requests
-    for name in _names_above(case, case.group.queue):
+    for name in queues_above(case.decisions, case.group.queue):
         record, there = case.snapshot.queues[name].record, _in_subtree(case, name)
         before = record.capability or {}
         more = {
@@ -186,20 +185,11 @@ def _in_subtree(case: WaitingCase, queue: str) -> dict[str, int]:
     """What groups of a queue, and of those below it, hold and start with."""
     sums = dict(case.decisions.queues[queue].allocated)
     for decision in case.decisions.groups.values():
-        if decision.plan and queue in _names_above(case, decision.queue):
+        if decision.plan and queue in queues_above(case.decisions, decision.queue):
             for pod in case.snapshot.groups[decision.key].waiting:
                 for name, amount in pod.shape.requests.items() if pod.uid in decision.plan else ():
                     sums[name] = sums.get(name, 0) + amount
     return sums
-
-
-def _names_above(case: WaitingCase, queue: str) -> list[str]:
-    """A queue and those above it."""
-    names: list[str] = []
-    while queue in case.decisions.queues and queue not in names:
-        names.append(queue)
-        queue = case.decisions.queues[queue].parent
-    return names
 
 
 def limit(case: WaitingCase) -> StartChange | None:
@@ -214,9 +204,8 @@ def limit(case: WaitingCase) -> StartChange | None:
                 continue
             raised = _raised(case, record, field, kind, now, more)
             if raised is not None:
-                return StartChange(
-                    f"with a limit of {now + raised} {kind}{whose} instead of {now} in queue {record.name}"
-                )
+                text = f"with a limit of {now + raised} {kind}{whose} instead of {now} in queue {record.name}"
+                return StartChange(text)
     return None
 
 
@@ -250,10 +239,8 @@ def ends_for_room(case: WaitingCase) -> StartChange | None:
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
-    own = case.group.queue
-    there = sorted(
-        case.lookup.of_the_queue(), key=lambda holder: (holder.queue != own, *_smallest_first(holder))
-    )
+    there = sorted(case.lookup.of_the_queue(), key=_smallest_first)
+    there.sort(key=lambda holder: holder.queue != case.group.queue)
     return _end_of(case, there, "end")
 
 

@@ -108,20 +108,12 @@ class Lookup:
 
     def of_the_queue(self) -> Iterator[Holder]:
         """Groups of its queue, and of those that share a parent with it, that hold or start."""
-        own = self._path(self._group.queue)
+        own = {*queues_above(self._decisions, self._group.queue)} - {"root"}
         for group in self._snapshot.groups.values():
-            if group.key == self._group.key or not self._path(group.queue) & (own - {"root"}):
+            if group.key == self._group.key or own.isdisjoint(queues_above(self._decisions, group.queue)):
                 continue
             if on_nodes(group) or self._decisions.groups[group.key].verdict is Verdict.STARTING:
                 yield self._holder(group)
-
-    def _path(self, queue: str) -> set[str]:
-        path: set[str] = set()
-        while queue and queue not in path:
-            path.add(queue)
-            decision = self._decisions.queues.get(queue)
-            queue = decision.parent if decision else ""
-        return path
 
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
         there = np.maximum(self._snapshot.allocatable.sum(axis=0), 1)
@@ -151,6 +143,15 @@ class Lookup:
     def _suitable(self) -> Mask:
         masks = [self._snapshot.nodes.suitable(shape) for shape in missing(self._group).shapes]
         return np.logical_or.reduce(masks) if masks else np.zeros(len(self._snapshot.nodes.nodes), np.bool_)
+
+
+def queues_above(decisions: Decisions, queue: str) -> list[str]:
+    """A queue and those above it."""
+    names: list[str] = []
+    while queue in decisions.queues and queue not in names:
+        names.append(queue)
+        queue = decisions.queues[queue].parent
+    return names
 
 
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -193,7 +194,5 @@ class WaitingCase:
 
 def amounts_text(amounts: Resources) -> str:
     """`cpu 4 memory 64Gi`."""
-    known = sorted(
-        amounts, key=lambda name: ((CPU, MEMORY).index(name) if name in (CPU, MEMORY) else 2, name)
-    )
+    known = sorted(amounts, key=lambda name: (name != CPU, name != MEMORY, name))
     return " ".join(f"{name} {show(name, amounts[name])}" for name in known if name != PODS)

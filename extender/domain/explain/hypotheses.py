@@ -4,6 +4,7 @@ what is promised comes true.
 Terms and host ports of pods that would be gone stay counted, so with those less is promised than would come
 true, never more."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import TypeVar
 
@@ -158,7 +159,7 @@ class Trial:
         """The smallest number from 1 to `most` with which it starts; None where not even `most` does."""
         if most < 1 or not self.starts(after(most)):
             return None
-        return self._least(most, lambda n: self.starts(after(n)))
+        return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
 
     def fewest(
         self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_room: bool = False
@@ -178,20 +179,10 @@ class Trial:
         for thing in things[:_ALONE] if len(things) > 1 else ():
             if does([thing]):
                 return [thing]
-        chosen = list(things[: self._least(len(things), lambda n: does(things[:n]))])
+        fewer = bisect_left(range(1, len(things)), True, key=lambda n: does(things[:n]))
+        chosen = list(things[: 1 + fewer])
         for thing in chosen[:-1][::-1]:
             rest = [other for other in chosen if other is not thing]
             if does(rest):
                 chosen = rest
         return chosen
-
-    def _least(self, most: int, does: Callable[[int], bool]) -> int:
-        """The smallest number with which it does; it does with `most`."""
-        low = 1
-        while low < most:
-            middle = (low + most) // 2
-            if does(middle):
-                most = middle
-            else:
-                low = middle + 1
-        return most

@@ -116,9 +116,7 @@ class ExpectedMembers:
         if job is not None and job.suspended:  # what an earlier start left does not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
-        then, now = (
-            [part.pod for part in job.pods] if job is not None else [] for job in (before, group.job)
-        )
+        then, now = ([part.pod for part in each.pods] if each else [] for each in (before, group.job))
         if then != now:
             for pod in _expected(group):
                 self._pass_on(group, pod, [])

@@ -244,11 +244,8 @@ class NodeCapacity:
         """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1
-        parts = (
-            (sums.taken(name) + comes * amount) / offers[name]
-            for name, amount in pod.shape.requests.items()
-            if offers.get(name)
-        )
+        asks = pod.shape.requests.items()
+        parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in asks if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:

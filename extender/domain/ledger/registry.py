@@ -78,9 +78,8 @@ class Priorities:
         name, annotations = priority.metadata.name, priority.metadata.annotations or {}
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
         for_groups = open_to_groups and not name.startswith(_OF_KUBERNETES)
-        now = _Class(
-            priority.value, priority.global_default, priority.preemption_policy != keys.NEVER, for_groups
-        )
+        preempts = priority.preemption_policy != keys.NEVER
+        now = _Class(priority.value, priority.global_default, preempts, for_groups)
         before, self._classes[name] = self._classes.get(name), now
         return before != now and self._settle_default()
 

@@ -98,12 +98,8 @@ class Routes:
     def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
         """`min_member`: how many pods of a job start together, by its annotation. True if anything that
         matters changed."""
-        before = (
-            self._named_queues.get(namespace, ""),
-            self.labels_of(namespace),
-            self.min_member_of(namespace),
-        )
-        if before == (queue, labels, min_member):
+        named = self._named_queues.get(namespace, "")
+        if (named, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
             return False
         self._named_queues[namespace] = queue
         self._min_members[namespace] = min_member

@@ -107,9 +107,8 @@ def is_shared(key: str) -> bool:
 def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
     """The owner for whose pods Muster made the group of this name; None: it was made by others."""
     names = (group, group.partition(".")[0])
-    return next(
-        (own for own in owners or () if group_name_of(own.uid) in names or named_group(own) in names), None
-    )
+    made = (own for own in owners or () if group_name_of(own.uid) in names or named_group(own) in names)
+    return next(made, None)
 
 
 class Ownership(msgspec.Struct, frozen=True):

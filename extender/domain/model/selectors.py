@@ -15,18 +15,16 @@ def selects(selector: LabelSelector | None, labels: Labels) -> bool:
     if selector is None:
         return False
     wanted = selector.match_labels or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and _meets_all(
-        selector.match_expressions, labels
-    )
+    agrees = all(labels.get(key) == value for key, value in wanted.items())
+    return agrees and _meets_all(selector.match_expressions, labels)
 
 
 def allows(term: NodeSelectorTerm, labels: Labels, node_name: str) -> bool:
     """Whether one term of a node affinity admits a node. An empty term admits none."""
     if not term.match_expressions and not term.match_fields:
         return False
-    return _meets_all(term.match_expressions, labels) and _meets_all(
-        term.match_fields, {"metadata.name": node_name}
-    )
+    fields = {"metadata.name": node_name}
+    return _meets_all(term.match_expressions, labels) and _meets_all(term.match_fields, fields)
 
 
 def _meets_all(requirements: list[Requirement] | None, labels: Labels) -> bool:

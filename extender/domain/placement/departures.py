@@ -7,7 +7,7 @@ the others of the series are expected to, as well. A group that has outrun its t
 long again."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import floor, log2
 from operator import itemgetter
@@ -178,32 +178,18 @@ class FutureStart(NamedTuple):
 def earliest(planner: Planner, departures: Departures, wanted: Missing, now: float) -> FutureStart | None:
     """None if the members find no room even once all groups that run have ended. `planner`: the room now; it
     is not changed."""
+
+    def places_at(moment: float) -> Mapping[Uid, str] | None:
+        """Where the members find room then."""
+        future = planner.clone()
+        departures.give_back(future.capacity, moment)
+        return None if future.capacity.is_short_for(wanted.shapes) else future.place(wanted.members)
+
     moments = [now, *(moment for moment in departures.moments if moment > now)]
-    future = _Future(planner, departures, wanted, moments)
-    if future[len(moments) - 1] is None:
+    if places_at(moments[-1]) is None:
         return None
-    first = bisect_left(future, True, key=lambda nodes: nodes is not None)
-    nodes = future[first]
-    if nodes is None:
+    first = moments[bisect_left(moments, True, key=lambda moment: places_at(moment) is not None)]
+    if (nodes := places_at(first)) is None:
         return None
-    is_guess = departures.is_guess(frozenset(nodes.values()), moments[first])
-    return FutureStart(None if is_guess else moments[first], nodes)
-
-
-class _Future(Sequence[Mapping[Uid, str] | None]):
-    """By moment: where the members find room then; None where they do not."""
-
-    def __init__(
-        self, planner: Planner, departures: Departures, wanted: Missing, moments: Sequence[float]
-    ) -> None:
-        self._planner, self._departures, self._wanted, self._moments = planner, departures, wanted, moments
-
-    def __len__(self) -> int:
-        return len(self._moments)
-
-    def __getitem__(self, number: int) -> Mapping[Uid, str] | None:  # type: ignore[override]
-        planner = self._planner.clone()
-        self._departures.give_back(planner.capacity, self._moments[number])
-        if planner.capacity.is_short_for(self._wanted.shapes):
-            return None
-        return planner.place(self._wanted.members)
+    is_guess = departures.is_guess(frozenset(nodes.values()), first)
+    return FutureStart(None if is_guess else first, nodes)

@@ -54,10 +54,8 @@ def entering(annotations: Mapping[str, str] | None) -> list[str]:
 
 
 def annotations_of(wanted: QuotaQueue) -> dict[str, str]:
-    entering = (
-        {keys.QUOTA_NAMESPACES: ",".join(wanted.namespaces[:_MOST_LISTED])} if wanted.namespaces else {}
-    )
-    return {keys.QUOTA_SOURCE: str(wanted.source), **entering}
+    listed = ",".join(wanted.namespaces[:_MOST_LISTED])
+    return {keys.QUOTA_SOURCE: str(wanted.source)} | ({keys.QUOTA_NAMESPACES: listed} if listed else {})
 
 
 def spec_of(wanted: QuotaQueue) -> Json:
@@ -75,9 +73,8 @@ def spec_of(wanted: QuotaQueue) -> Json:
 def changes(wanted: QuotaQueue, queue: Queue) -> Json:
     """What has to change of a queue, as a merge patch; empty if nothing has."""
     spec, now = queue.spec, queue.metadata.annotations or {}
-    notes = dict.fromkeys((keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)) | annotations_of(
-        wanted
-    )
+    ours = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
+    notes = dict.fromkeys(ours) | annotations_of(wanted)
     kept = _amounts(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
         "capability": _amounts(spec.capability, wanted.capability),

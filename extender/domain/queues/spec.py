@@ -82,12 +82,8 @@ def not_selected(queue: str, namespace: str) -> str:
 def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     """Raises BadQuantity."""
     for requirement in (selector.match_expressions or ()) if selector is not None else ():
-        operator, key, takes = (
-            requirement.operator,
-            requirement.key[:80],
-            _OPERATORS.get(requirement.operator),
-        )
-        if takes is None:
+        operator, key = requirement.operator, requirement.key[:80]
+        if (takes := _OPERATORS.get(operator)) is None:
             allowed = ", ".join(_OPERATORS)
             raise BadQuantity(f"{_FIELD}: operator {operator[:40]!r} of {key!r} is not one of {allowed}")
         if not key:

@@ -94,7 +94,5 @@ def _why(queue: QueueDecision) -> tuple[str, str]:
             return "UnknownState", "its state is not a known state; set spec.state to Open or Closed"
     if queue.wish is QueueState.CLOSED:
         return "Closed", "it takes no new groups; existing groups continue"
-    return (
-        "ParentClosed",
-        f"queue {queue.closed_above} above it is closed; this queue opens when that one does",
-    )
+    above = f"queue {queue.closed_above} above it is closed"
+    return "ParentClosed", f"{above}; this queue opens when that one does"
