@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 from extender.api.keys import GPU, SCHEDULED
 from extender.sim.apiserver.discovery import GIT_VERSION
@@ -58,9 +57,7 @@ class Embedded:
         self.server.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Muster first, while there is still somebody to answer it."""
         try:
             self.muster.stop()

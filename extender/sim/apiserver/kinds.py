@@ -110,33 +110,22 @@ RUNTIME_KINDS = tuple(
     for kind in runtime_kinds(WORKLOADS.values())
     for group, version in [kind.api_version.split("/")]
 )
-QUOTA_KINDS = (ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS)  # queues are made of them
 UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
-_CLUSTER = (
-    NAMESPACES,
-    NODES,
-    PRIORITY_CLASSES,
-    QUEUES,
-    *QUOTA_KINDS,
-    LOCAL_QUEUES,
-    COMMANDS,
-    LEASES,
-    EVENTS,
-    POD_GROUPS,
+KINDS = (
+    *(NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS, LOCAL_QUEUES),
+    *(COMMANDS, LEASES, EVENTS, POD_GROUPS, *RUNTIME_KINDS, *WORKLOAD_KINDS, PODS),
 )
-KINDS = (*_CLUSTER, *RUNTIME_KINDS, *WORKLOAD_KINDS, PODS)
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 ACCESS = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)
-RULES = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
 IDENTITY = ResourceKind(_AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", False)
-REVIEWS = (ACCESS, RULES, IDENTITY)  # questions, which are created and not stored
+_RULES = ResourceKind(_AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False)
+REVIEWS = (ACCESS, _RULES, IDENTITY)  # questions, which are created and not stored
 
 SERVED = (*KINDS, *REVIEWS)
-_OF_PODS = ("binding", "eviction")
 BY_PATH = {(kind.root, kind.plural): kind for kind in SERVED}
 BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
 def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
     named = (("status", kind.status), ("scale", kind.scale))
-    return (*(_OF_PODS if kind is PODS else ()), *(name for name, has in named if has))
+    return (*(("binding", "eviction") if kind is PODS else ()), *(name for name, has in named if has))

@@ -21,19 +21,13 @@ Paths = frozenset[Path]
 _ITSELF = "."
 
 
-def read(fields: Json) -> Paths:
+def read(fields: Json, at: Path = ()) -> Paths:
     """FieldsV1 as a set. A step that has further ones below it is meant itself if it says so with a dot."""
-    return frozenset(_read(fields, ()))
-
-
-def _read(fields: Json, at: Path) -> Iterator[Path]:
+    paths = set[Path]()
     for step, below in fields.items():
-        if step == _ITSELF:
-            yield at
-            continue
-        if not below:
-            yield (*at, step)
-        yield from _read(below or {}, (*at, step))
+        here = at if step == _ITSELF else (*at, step)
+        paths |= read(below, here) if below else {here}
+    return frozenset(paths)
 
 
 def written(paths: Iterable[Path]) -> Json:

@@ -38,11 +38,6 @@ ProtoMessage = dict[int, ProtoField]
 
 
 @cache
-def message(name: str) -> ProtoMessage:
-    return _messages()[name]
-
-
-@cache
 def message_name(kind: str) -> str | None:
     """The full name of the message of a kind; None where it is not known."""
     return next((name for name in _messages() if name.rpartition(".")[2] == kind), None)
@@ -95,7 +90,7 @@ def decoded(body: bytes) -> Json:
 def _object(found: Any, name: str) -> Json:
     """Of a message, without texts that are empty; fields with unknown numbers are left out, as in Go."""
     result: Json = {}
-    known = message(name)
+    known = _messages()[name]
     for descriptor, raw in found.ListFields():
         field = known[descriptor.number]
         if field.form == "map":

@@ -49,10 +49,10 @@ Test = Callable[[Json], bool]
 _SET = re.compile(r"(?P<key>[^\s!=(),]+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^\s!=(),]+)\s*(?P<operator>!=|==|=)\s*(?P<value>[^\s=(),]*)")
 _BARE = re.compile(r"(?P<no>!?)\s*(?P<key>[^\s!=(),]+)")
-_INVOLVED = tuple(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid"))
 _FIELDS = (
     *("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase"),
-    *(*_INVOLVED, "reason", "type"),
+    *(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid")),
+    *("reason", "type"),
 )
 
 
@@ -113,10 +113,6 @@ class Request(NamedTuple):
     def media_type(self) -> str:
         """Of the body, without parameters."""
         return self.content_type.partition(";")[0].strip()
-
-    @property
-    def dry(self) -> bool:
-        return self.query.get("dryRun") == "All"
 
     @property
     def strict(self) -> bool:

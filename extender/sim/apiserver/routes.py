@@ -212,7 +212,7 @@ def _replacing(kind: ResourceKind, name: str, body: Json) -> Patch:
 
 
 def _options(request: Request, operation: str = UPDATE) -> WriteOptions:
-    return WriteOptions(request.manager(operation), request.dry, request.strict)
+    return WriteOptions(request.manager(operation), request.query.get("dryRun") == "All", request.strict)
 
 
 def _delete(service: Service, request: Request) -> Json:

@@ -10,7 +10,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import NamedTuple
 
 from extender.sim.apiserver.errors import StatusError
@@ -46,9 +45,7 @@ class Store:
         self._changed.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._changed.release()
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Json | None:

@@ -147,8 +147,8 @@ class Measurements(Observer):
             timeline.present = timeline.needed = pods
             return
         self.first = now if self.first is None else self.first
-        needed = max(self._needed.get(group, 1), 1)
-        timeline = GroupTimeline(group, self._names.get(group, str(group)), needed, came=now, present=pods)
+        needed, name = self._needed.get(group, 1), self._names.get(group, str(group))
+        timeline = GroupTimeline(group, name, needed, came=now, present=pods)
         self.timelines[group] = timeline
         self._nowhere.append(timeline)
         self._at_work += 1
@@ -163,7 +163,7 @@ class Measurements(Observer):
         self.first = now if self.first is None else self.first
         timeline = self.timelines.get(pod.group)
         if timeline is None:
-            needed = max(self._needed.get(pod.group, 1), 1)
+            needed = self._needed.get(pod.group, 1)
             timeline = self.timelines[pod.group] = GroupTimeline(pod.group, self._names[pod.group], needed)
             self._nowhere.append(timeline)
         self._at_work += timeline.ended == timeline.present
@@ -226,8 +226,7 @@ class Measurements(Observer):
         self.pass_time(end)
         for key, decision in self.decisions.groups.items():
             if key not in self.timelines and decision.verdict is Verdict.WAITING:
-                needed = max(self._needed.get(key, 1), 1)
-                self.timelines[key] = GroupTimeline(key, str(key), needed, decision.queue)
+                self.timelines[key] = GroupTimeline(key, str(key), self._needed.get(key, 1), decision.queue)
 
     def pass_time(self, now: float) -> None:
         """What was decided last has held until now."""
@@ -250,4 +249,4 @@ def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
     needed = {key: size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
     for _, group in (*workload.groups, *(job.unit for job in workload.jobs)):
         needed[GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")] = group.spec.min_member
-    return needed
+    return {key: max(number, 1) for key, number in needed.items()}

@@ -21,11 +21,8 @@ from extender.sim.apiserver.errors import (
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.validation.metadata import (
     NameRule,
-    dns_label,
     label_key,
     label_value,
-    labels_errors,
-    subdomain,
 )
 
 # ---- amounts
@@ -78,7 +75,9 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
     if value < 0:
         yield wrong(field, str(amount), "must be greater than or equal to 0")
     if (_is_extended(name) or name == "pods") and value % _NANO:
-        yield wrong(field, _written(value), "must be an integer")
+        units = ((10**6, "m"), (10**3, "u"), (1, "n"))  # of billionths, as Kubernetes writes the amount
+        shown = next(f"{value // unit}{suffix}" for unit, suffix in units if value % unit == 0)
+        yield wrong(field, shown, "must be an integer")
 
 
 def _against_limit(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
@@ -107,24 +106,12 @@ def _is_extended(name: str) -> bool:
     return not _is_native(name) and not name.startswith("requests.") and not label_key(f"requests.{name}")
 
 
-def _written(value: int) -> str:
-    """Of billionths, as Kubernetes writes the amount."""
-    for unit, suffix in ((_NANO, ""), (10**6, "m"), (10**3, "u"), (1, "n")):
-        if value % unit == 0:
-            return f"{value // unit}{suffix}"
-    raise AssertionError
-
-
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def pod_errors(spec: Json, at: str) -> FieldErrors:
     """Of a pod's spec at this path, what a rule of one field cannot say."""
-    yield from _volumes(spec, at)
     yield from _containers(spec, at)
-    yield from labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))
-    yield from _named(f"{at}.nodeName", spec.get("nodeName"), subdomain)
-    yield from _named(f"{at}.priorityClassName", spec.get("priorityClassName"), subdomain)
     for place, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{at}.tolerations[{place}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
@@ -159,7 +146,10 @@ def _containers(spec: Json, at: str) -> FieldErrors:
     for field, containers in (("containers", main), ("initContainers", first)):
         for place, container in enumerate(containers):
             inside = f"{at}.{field}[{place}]"
-            yield from _container(container, volumes, inside)
+            for number, mount in enumerate(container.get("volumeMounts") or ()):
+                if mount.get("name") and mount["name"] not in volumes:
+                    yield not_found_field(f"{inside}.volumeMounts[{number}].name", mount["name"])
+            yield from request_errors(container.get("resources") or {}, f"{inside}.resources")
             yield from _probes(container, inside, field == "initContainers")
             claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
             for number, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
@@ -175,16 +165,6 @@ def _containers(spec: Json, at: str) -> FieldErrors:
             names.append(name)
 
 
-def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
-    yield from _named(f"{at}.name", container.get("name"), dns_label, needed=True)
-    if not container.get("image"):
-        yield required(f"{at}.image")
-    for place, mount in enumerate(container.get("volumeMounts") or ()):
-        if mount.get("name") and mount["name"] not in volumes:
-            yield not_found_field(f"{at}.volumeMounts[{place}].name", mount["name"])
-    yield from request_errors(container.get("resources") or {}, f"{at}.resources")
-
-
 def _probes(container: Json, at: str, first: bool) -> FieldErrors:
     """`first`: it has to end before others start, unless it says that it restarts."""
     policy = container.get("restartPolicy")
@@ -198,16 +178,6 @@ def _probes(container: Json, at: str, first: bool) -> FieldErrors:
             )
         elif probe is not None and name != "readinessProbe" and probe.get("successThreshold", 1) > 1:
             yield wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
-
-
-def _volumes(spec: Json, at: str) -> FieldErrors:
-    names: list[str] = []
-    for place, volume in enumerate(spec.get("volumes") or ()):
-        field, name = f"{at}.volumes[{place}].name", volume.get("name", "")
-        yield from _named(field, name, dns_label, needed=True)
-        if name in names:
-            yield duplicate(field, name)
-        names.append(name)
 
 
 # ---- tolerations and taints
