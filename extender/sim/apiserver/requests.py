@@ -66,17 +66,15 @@ def selecting(labels: str, fields: str) -> Test:
 def _label_test(text: str) -> Test:
     if match := _SET.fullmatch(text):
         values = {value.strip() for value in match["values"].split(",")}
-        return _label_in(match["key"], values, match["operator"] == "in")
-    if match := _EQUAL.fullmatch(text):
-        return _label_in(match["key"], {match["value"]}, match["operator"] != "!=")
-    if match := _BARE.fullmatch(text):
-        key, present = match["key"], not match["no"]
-        return lambda obj: (key in _labels(obj)) is present
-    raise bad_request(f"unable to parse requirement: {text!r}")
-
-
-def _label_in(key: str, values: set[str], wanted: bool) -> Test:
-    return lambda obj: (_labels(obj).get(key) in values) is wanted
+    elif match := _EQUAL.fullmatch(text):
+        values = {match["value"]}
+    elif match := _BARE.fullmatch(text):
+        name, present = match["key"], not match["no"]
+        return lambda obj: (name in (obj["metadata"].get("labels") or {})) is present
+    else:
+        raise bad_request(f"unable to parse requirement: {text!r}")
+    key, wanted = match["key"], match["operator"] in ("in", "=", "==")
+    return lambda obj: ((obj["metadata"].get("labels") or {}).get(key) in values) is wanted
 
 
 def _field_test(text: str) -> Test:
@@ -88,10 +86,6 @@ def _field_test(text: str) -> Test:
     if not field:
         return lambda obj: (obj.get(part, "") == value) is equal
     return lambda obj: (obj.get(part, {}).get(field, "") == value) is equal
-
-
-def _labels(obj: Json) -> dict[str, str]:
-    return obj["metadata"].get("labels") or {}
 
 
 class RequestTarget(NamedTuple):

@@ -16,7 +16,7 @@ from extender.sim.apiserver.errors import StatusError, bad_request, invalid_obje
 from extender.sim.apiserver.kinds import ACCESS, IDENTITY, REVIEWS, Json, ResourceKind
 from extender.sim.apiserver.managed_fields import APPLY, UPDATE
 from extender.sim.apiserver.patches import Patch, patching, wanted_of
-from extender.sim.apiserver.requests import APPLY_PATCH, Query, Request, RequestTarget, Test, check, selecting
+from extender.sim.apiserver.requests import APPLY_PATCH, Query, Request, RequestTarget, check, selecting
 from extender.sim.apiserver.service import Service, WriteOptions
 from extender.sim.apiserver.store import Change, Store, key_of
 from extender.sim.apiserver.subresources import scale_of, scaling
@@ -121,8 +121,12 @@ class Watch:
         kind, namespace = self._target.kind, self._target.namespace
         for change in changes:
             self._version = change.version
-            meant = change.kind is kind and namespace in ("", change.object["metadata"].get("namespace"))
-            if meant and (seen := seen_as(change, self._test)):
+            if change.kind is not kind or namespace not in ("", change.object["metadata"].get("namespace")):
+                continue
+            before = change.before is not None and self._test(change.before)
+            after = change.type != "DELETED" and self._test(change.object)
+            if before or after:
+                seen = "ADDED" if not before else "MODIFIED" if after else "DELETED"
                 yield _line(seen, self._shape(change.object))
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
@@ -130,15 +134,6 @@ class Watch:
             return b""
         kind, meta = self._target.kind, {"resourceVersion": str(self._version), "annotations": annotations}
         return _line("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta})
-
-
-def seen_as(change: Change, test: Test) -> str:
-    """The event that a watcher of matching objects sees; empty for none."""
-    before = change.before is not None and test(change.before)
-    after = change.type != "DELETED" and test(change.object)
-    if before:
-        return "MODIFIED" if after else "DELETED"
-    return "ADDED" if after else ""
 
 
 def _line(type_: str, obj: Json) -> bytes:

@@ -59,21 +59,6 @@ def _counted(ready: int) -> Json:
     return {"readyReplicas": ready, "availableReplicas": ready}
 
 
-def _stateful_set(workload: Json, pods: list[Json]) -> Json:
-    count, ready = len(pods), count_ready(pods)
-    revisions = [(pod["metadata"].get("labels") or {}).get(REVISION, "") for pod in pods]
-    revision = max(revisions, default="")
-    return {
-        "observedGeneration": workload["metadata"]["generation"],
-        "replicas": count,
-        "currentReplicas": count,
-        "updatedReplicas": count,
-        "currentRevision": revision,
-        "updateRevision": revision,
-        **_counted(ready),
-    }
-
-
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
     """What its ReplicaSets have in all; the newest, which alone should have any, is the updated one."""
     young_first = sorted(replica_sets, key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
@@ -113,7 +98,10 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
         case "Deployment":
             return status | _deployment(workload, owned)
         case "StatefulSet":
-            return status | _stateful_set(workload, owned)
-    status["observedGeneration"] = workload["metadata"]["generation"]
-    status["replicas"] = status["fullyLabeledReplicas"] = len(owned)
-    return status | _counted(count_ready(owned))
+            revisions = [(pod["metadata"].get("labels") or {}).get(REVISION, "") for pod in owned]
+            status |= dict.fromkeys(("currentRevision", "updateRevision"), max(revisions, default=""))
+            status |= dict.fromkeys(("currentReplicas", "updatedReplicas"), len(owned))
+        case "ReplicaSet":
+            status["fullyLabeledReplicas"] = len(owned)
+    seen = {"observedGeneration": workload["metadata"]["generation"], "replicas": len(owned)}
+    return {**status, **seen, **_counted(count_ready(owned))}

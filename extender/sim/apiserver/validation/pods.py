@@ -4,7 +4,6 @@ Of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) this is what peopl
 validateResourceRequirements and ValidateNodeResources.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from extender.api.quantities import at_least
@@ -106,9 +105,6 @@ def _is_extended(name: str) -> bool:
     return not _is_native(name) and not name.startswith("requests.") and not label_key(f"requests.{name}")
 
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
 def pod_errors(spec: Json, at: str) -> FieldErrors:
     """Of a pod's spec at this path, what a rule of one field cannot say."""
     yield from _containers(spec, at)
@@ -186,7 +182,6 @@ def _probes(container: Json, at: str, first: bool) -> FieldErrors:
 def _toleration(toleration: Json, at: str) -> FieldErrors:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
-    yield from _named(f"{at}.key", key, label_key)
     if not key and operator != "Exists":
         message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield wrong(f"{at}.operator", operator, message)
@@ -195,11 +190,8 @@ def _toleration(toleration: Json, at: str) -> FieldErrors:
     if operator in ("Equal", ""):
         if message := ";".join(label_value(value)):
             yield wrong(f"{at}.operator", value, message)
-    elif operator != "Exists":
-        yield not_supported(f"{at}.operator", operator, ("Equal", "Exists"))
-    elif value:
+    elif operator == "Exists" and value:
         yield wrong(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'")
-    yield from _choice(f"{at}.effect", effect, EFFECTS)
 
 
 def taint_errors(node: Json) -> FieldErrors:
@@ -208,16 +200,14 @@ def taint_errors(node: Json) -> FieldErrors:
         yield from _named(f"{at}.key", taint.get("key"), label_key, needed=True)
         if message := ";".join(label_value(taint.get("value", ""))):
             yield wrong(f"{at}.value", taint.get("value", ""), message)
-        if not taint.get("effect"):
+        effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        if not (effect := taint.get("effect")):
             yield required(f"{at}.effect")
-        yield from _choice(f"{at}.effect", taint.get("effect"), EFFECTS)
+        elif effect not in effects:
+            yield not_supported(f"{at}.effect", effect, effects)
         known = [(each.get("key"), each.get("effect")) for each in node["spec"]["taints"][:place]]
         if (taint.get("key"), taint.get("effect")) in known:
             yield duplicate(at, taint.get("key"))
-
-
-def _choice(field: str, value: str | None, allowed: Iterable[str]) -> list[FieldError]:
-    return [not_supported(field, value, allowed)] if value and value not in allowed else []
 
 
 def _named(field: str, name: str | None, rule: NameRule, needed: bool = False) -> list[FieldError]:
