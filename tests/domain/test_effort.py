@@ -1,19 +1,24 @@
 """A group whose judging takes too much work waits, is tried seldom, and costs the others nothing."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
+from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger import affinity
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey
 from extender.domain.placement.affinity import Effort, TooDear
 from extender.domain.scheduling import round as rounds
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import apart, queue, stranger
+from tests.domain.builders import HOSTNAME, apart, pod, queue, stranger
 from tests.domain.world import World, comparable, gang, key, nodes
 
 NAMES = tuple(f"n{n}" for n in range(12))
@@ -22,14 +27,20 @@ NAMES = tuple(f"n{n}" for n in range(12))
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets that a gang of three stays within, and that one of twelve exceeds until it is tried alone."""
-    monkeypatch.setattr(rounds, "_MOST", 30.0)
-    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 60.0)
-    monkeypatch.setattr(rounds, "_MOST_ALONE", 100.0)
+    monkeypatch.setattr(rounds, "_MOST", 3e3)
+    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 6e3)
+    monkeypatch.setattr(rounds, "_MOST_ALONE", 10e3)
 
 
-def dear(name: str, members: int = 12, **pods: Any) -> list[Any]:
-    """Each member has to stand apart from all others."""
-    return gang(name, members, cpu="250m", labels={"app": name}, affinity=apart(app=name), **pods)
+def dear(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
+    """Each member has to stand apart from all others, and no two ask for the same."""
+    alike: dict[str, Any] = {"labels": {"app": name}, "affinity": apart(app=name)}
+    pods = [pod(f"{name}-{n}", name, cpu=f"{250 + n}m", **alike) for n in range(members)]
+    return [*gang(name, 0, members, queue, created=created), *pods]
+
+
+def of(namespace: str, objects: list[Any]) -> list[Any]:
+    return [replace(each, metadata=replace(each.metadata, namespace=namespace)) for each in objects]
 
 
 def world(*objects: Any) -> World:
@@ -42,6 +53,22 @@ def looks(work: Callable[[], object]) -> int:
     with patch.object(Effort, "spend", autospec=True, side_effect=Effort.spend) as spend:
         work()
     return spend.call_count
+
+
+def calls_in(folder: str, work: Callable[[], object]) -> int:
+    """How many calls of functions defined in a folder the work makes."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and folder in frame.f_code.co_filename
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 def test_what_is_spent_beyond_what_is_allowed_is_too_dear() -> None:
@@ -75,7 +102,7 @@ def test_until_its_turn_it_costs_nothing_and_then_it_may_cost_more() -> None:
 
 
 def test_one_that_is_too_dear_even_then_is_tried_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_MOST_ALONE", 40.0)
+    monkeypatch.setattr(rounds, "_MOST_ALONE", 4e3)
     here = world(dear("g")).settle()
     tries = [bool(looks(partial(here.pass_time, 100.0))) for _ in range(12)]
     assert here.reason("g") is Reason.TOO_COMPLEX
@@ -89,6 +116,56 @@ def test_the_groups_of_a_namespace_share_what_may_be_spent() -> None:
     assert {many.reason(f"g{n}") for n in range(30)} == {Reason.TOO_COMPLEX}
     tried = [{many.decision(f"g{n}").retry_at} for n in range(30)]
     assert len(set(map(min, tried))) > 10  # not all together
+
+
+def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many namespaces do not take long together, and what they spend is not lacking elsewhere."""
+    for name, looks_ in {"": 1e4, "_OF_A_NAMESPACE": 1e4, "_IN_COMMON": 1e4}.items():
+        monkeypatch.setattr(rounds, f"_MOST{name}", looks_)
+    monkeypatch.setattr(rounds, "_LEAST", 4e3)
+    here = world(*(of(f"ns{n}", dear(f"g{n}")) for n in range(20)), of("z", dear("last", 3))).settle()
+    decided = here.decisions.groups
+    assert here.ledger.snapshot().occupancy.namespaces == 21
+    assert decided[GroupKey("z/last")].verdict is Verdict.STARTING
+    reasons = [decided[GroupKey(f"ns{n}/g{n}")].reason for n in range(20)]
+    assert reasons.count(Reason.TOO_COMPLEX) > 10 > reasons.count(None) > 0
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_large_gang_of_one_kind_is_no_work(has_room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    names = tuple(f"m{n}" for n in range(1000))
+    here = World(nodes(*names), gang("g", 1000, labels={"app": "x"}, affinity=apart(app="x")))
+    here.add(*(stranger(f"s{n}", on=f"m{n}", cpu="4") for n in range(0 if has_room else 900)))
+    assert looks(here.settle) < 100  # not as many as it has members
+    assert here.reason("g") is (None if has_room else Reason.NO_ROOM)
+
+
+def terms_against(name: str, count: int) -> Affinity:
+    """Each differs from all others, and selects all pods with z=u."""
+    selectors = [
+        LabelSelector(
+            None, [Requirement(f"k{name}-{n}", "NotIn", ["v"]), Requirement("z", "In", [name, str(n), "u"])]
+        )
+        for n in range(count)
+    ]
+    return Affinity(pod_anti_affinity=PodAffinity([PodAffinityTerm(HOSTNAME, each) for each in selectors]))
+
+
+def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counting a pod, and undoing it, is the same work whatever the number of terms that concern it."""
+    monkeypatch.undo()
+
+    def calls(terms: int) -> int:
+        gangs = (
+            gang(f"g{n}", 3, labels={"z": "u"}, affinity=terms_against(f"g{n}", terms)) for n in range(20)
+        )
+        snapshot = World(nodes(*NAMES), *gangs, gang("plain", 3)).ledger.snapshot()
+        return calls_in("placement", lambda: decide(snapshot))
+
+    assert calls(16) < 2 * calls(1)
 
 
 def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +185,12 @@ def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: 
 
 def test_what_is_dear_to_judge_is_left_unexplained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is tried out judges all of them again; what is cheap has its change."""
-    monkeypatch.setattr(rounds, "_MOST", 1e4)
-    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 1e5)
+    monkeypatch.setattr(rounds, "_MOST", 1e6)
+    monkeypatch.setattr(rounds, "_MOST_OF_A_NAMESPACE", 1e7)
     few, many = (world(*(dear(f"g{n}", 13) for n in range(count))).settle() for count in (1, 20))
 
     def explained(here: World) -> WhyGroup | None:
-        return explain_group(here.decisions, key("g0"), work=100)
+        return explain_group(here.decisions, key("g0"), work=10_000)
 
     found = explained(few)
     assert found is not None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
+from extender.domain.model.shapes import Term
 from extender.domain.placement.planner import Planner
 from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, stranger, together
 from tests.domain.world import World, gang, nodes
@@ -204,28 +205,85 @@ def crowded(draw: st.DrawFn) -> World:
     return world
 
 
-def state(space_: Planner) -> tuple[object, ...]:
-    occupancy = space_.affinity.occupancy()
-    counted = (occupancy.ports, occupancy.selected, occupancy.carried)
-    return (
-        space_.capacity.left.tolist(),
-        *({key: +Counter(counts) for key, counts in each.items() if +Counter(counts)} for each in counted),
-    )
+def state(space_: Planner, pods: list[PodRecord]) -> list[object]:
+    """What is left, and where each pod could go."""
+    affinity = space_.affinity
+    where = [(affinity.is_particular(pod), affinity.admit(pod).tolist()) for pod in pods]
+    return [space_.capacity.left.tolist(), *where]
 
 
 @given(crowded(), st.booleans())
 def test_what_is_undone_leaves_no_trace(world: World, partly: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     space_ = space(world)
-    before = state(space_)
+    before = state(space_, pods)
     plan = space_.place(pods, partly)
     if plan is not None:
         assert len(plan) == len(pods) or partly
         space_.give_back(pods, plan)
-    assert state(space_) == before
+    assert state(space_, pods) == before
     could = space_.could_place(pods, Counter(pod.shape for pod in pods))
-    assert state(space_) == before
+    assert state(space_, pods) == before
     assert could == (space_.place(pods) is not None)
+
+
+selectors = st.sampled_from([{"app": "x"}, {"app": "y"}, {"tier": "1"}, {"app": "x", "tier": "1"}])
+required = st.lists(
+    st.builds(PodAffinityTerm, st.sampled_from([HOSTNAME, ZONE]), st.builds(LabelSelector, selectors)),
+    max_size=3,
+)
+counted = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.booleans()), max_size=12)
+
+
+@given(st.lists(st.tuples(selectors, required, required), min_size=8, max_size=8), counted)
+def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
+    kinds: list[tuple[dict[str, str], list[PodAffinityTerm], list[PodAffinityTerm]]],
+    changes: list[tuple[int, int, bool]],
+) -> None:
+    """Whatever was counted meanwhile, undone, or taken away that had been there, and in a copy, too."""
+    world = World(*(node(f"n{n}", zone="ab"[n // 2]) for n in range(3)), node("n3"))
+    for n, (labels, near, far) in enumerate(kinds):
+        terms = Affinity(pod_affinity=PodAffinity(near), pod_anti_affinity=PodAffinity(far))
+        on = f"n{n % 4}" if n < 4 else ""
+        world.add(pod(f"p{n}", on=on, cpu="1m", labels=labels, affinity=terms))
+    records = [record(world, f"p{n}") for n in range(8)]
+    affinity = space(world).affinity
+    there = [(n, n) for n in range(4)]
+    for number, row, copies in changes:
+        if (number, row) in there:
+            there.remove((number, row))
+            affinity.count(records[number], f"n{row}", -1)
+        else:
+            there.append((number, row))
+            affinity.count(records[number], f"n{row}", 1)
+        affinity = affinity.clone(space(world).capacity.counts) if copies else affinity
+        looked = records[(number + row) % 8]
+        others = [(records[each], f"n{of_row}") for each, of_row in there]
+        admitted = affinity.admit(looked)[[space(world).nodes.row[f"n{n}"] for n in range(4)]]
+        assert admitted.tolist() == [may_go(world, looked, f"n{n}", others) for n in range(4)]
+
+
+def may_go(world: World, pod_: PodRecord, name: str, others: list[tuple[PodRecord, str]]) -> bool:
+    def labels_of(each: str) -> dict[str, str]:
+        return world.nodes[each].metadata.labels or {}
+
+    def share(term: Term, other: str) -> bool:
+        values = [labels_of(each).get(term.topology_key) for each in (name, other)]
+        return values[0] is not None and values[0] == values[1]
+
+    def far(of: PodRecord, other: PodRecord, where: str) -> bool:
+        terms = of.shape.constraints.anti_affinity
+        return not any(term.matches(other.namespace, other.labels) and share(term, where) for term in terms)
+
+    def near(term: Term) -> bool:
+        found = [where for other, where in others if term.matches(other.namespace, other.labels)]
+        if not found and term.matches(pod_.namespace, pod_.labels):
+            return term.topology_key in labels_of(name)
+        return any(share(term, where) for where in found)
+
+    return all(map(near, pod_.shape.constraints.affinity)) and all(
+        far(pod_, other, where) and far(other, pod_, where) for other, where in others
+    )
 
 
 @given(crowded())

@@ -192,6 +192,11 @@ class Terms:
         """The nodes of the pods that have each term as an anti-affinity term: a copy."""
         return self._carried.of(self._users)
 
+    @property
+    def namespaces(self) -> int:
+        """How many have pods of ours with terms."""
+        return len(self._weight)
+
     def index(self) -> TermIndex:
         """A copy; the same object until terms come or go."""
         if self._frozen is None:

@@ -264,7 +264,8 @@ class NodeCapacity:
     def occupancy(self) -> Occupancy:
         """A copy: of the few nodes with host ports, and of the few terms in use."""
         terms = self.terms
-        return Occupancy(self._ports.pinned(), terms.selected(), terms.carried(), terms.index())
+        selected, carried = terms.selected(), terms.carried()
+        return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
         """From now on, count the pods that the terms of `pod` select, or that it keeps away if it is not

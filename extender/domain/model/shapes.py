@@ -406,11 +406,14 @@ class TermIndex:
 
     def selecting(self, namespace: str, labels: Labels) -> list[Term]:
         """The terms that select a pod."""
+        return [term for term in self.candidates(namespace, labels) if term.matches(namespace, labels)]
+
+    def candidates(self, namespace: str, labels: Labels) -> list[Term]:
+        """The terms that may select a pod."""
         if not self._places:
             return []
         filed = self._filed
-        places = (place for place in _places_of(namespace, labels) if place in filed)
-        return [term for place in places for term in filed[place] if term.matches(namespace, labels)]
+        return [term for place in _places_of(namespace, labels) if place in filed for term in filed[place]]
 
     def copy(self) -> "TermIndex":
         """An index that later changes to this one do not affect. Terms are shared."""

@@ -1,8 +1,8 @@
 """The planner places all members of a group at once on real nodes. Plans take room from a working copy, and
 failed plans give it back.
 
-Pods of one shape are placed in bulk. Pods whose constraints concern other pods, or that other pods' terms
-select, are placed one by one, since each changes where the next one may go."""
+Pods of one shape are placed in bulk; those whose constraints concern other pods, or that other pods' terms
+select, only with others for which the same holds."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import Shape, Term, requests_of
-from extender.domain.placement.affinity import AffinityCounts, Effort
+from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
@@ -174,11 +174,11 @@ class Planner:
         capacity: Capacity,
         occupancy: Occupancy,
         journal: Journal | None = None,
-        effort: Effort | None = None,
+        like: AffinityCounts | None = None,
     ) -> None:
         self.capacity = capacity
         self.nodes = capacity.nodes
-        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, effort)
+        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like)
         self._journal = Journal() if journal is None else journal
 
     @classmethod
@@ -190,21 +190,23 @@ class Planner:
         return cls(capacity, snapshot.occupancy, journal)
 
     @classmethod
-    def empty(cls, snapshot: Snapshot, effort: Effort | None = None) -> "Planner":
-        """The room if no pod ran at all."""
+    def empty(cls, snapshot: Snapshot, like: AffinityCounts | None = None) -> "Planner":
+        """The room if no pod ran at all. `like`: of the round."""
         nodes = snapshot.nodes
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most)
-        return cls(capacity, _without_pods(snapshot.occupancy), effort=effort)
+        return cls(capacity, _without_pods(snapshot.occupancy), like=like)
 
     @classmethod
-    def empty_but_for_refusals(cls, snapshot: Snapshot) -> "Planner":
+    def empty_but_for_refusals(cls, snapshot: Snapshot, like: AffinityCounts) -> "Planner":
         """The same, without the nodes that the scheduler refuses."""
         refused = by_domain(snapshot.refused, snapshot.nodes)
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), refused)
-        return cls(capacity, _without_pods(snapshot.occupancy))
+        return cls(capacity, _without_pods(snapshot.occupancy), like=like)
 
     def clone(self) -> "Planner":
-        return Planner(self.capacity.clone(), self.affinity.occupancy(), effort=self.affinity.effort)
+        clone = Planner(self.capacity.clone(), Occupancy())
+        clone.affinity = self.affinity.clone(clone.capacity.counts)
+        return clone
 
     # ---- placing
 
@@ -229,18 +231,21 @@ class Planner:
             return False
         if len(shapes) == 1 and not self.affinity.any_particular(pods, shapes):
             return True
-        plan = self.place(pods)
-        if plan is not None:
-            self.give_back(pods, plan)
-        return plan is not None
+        mark = self._journal.mark()
+        try:
+            return self.place(pods) is not None
+        finally:
+            self._journal.roll_back(mark)
 
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
         """Which of `pods` would fit at the same time. The smallest shapes come first, so that these are as
         many as possible. Takes nothing."""
-        with self.affinity.gathering(pods):
-            plan = self._place(self.batches(pods)[::-1], partly=True) or {}
-        self.give_back(pods, plan)
-        return frozenset(plan)
+        mark = self._journal.mark()
+        try:
+            with self.affinity.gathering(pods):
+                return frozenset(self._place(self.batches(pods)[::-1], partly=True) or {})
+        finally:
+            self._journal.roll_back(mark)
 
     def take_holdings(self, holdings: Iterable[Holding]) -> bool:
         """Take what groups hold, all of it or nothing. Whether it was taken."""
@@ -257,17 +262,34 @@ class Planner:
         are_free = not any(self.affinity.minds(pod) for pod, _ in planned)
         if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
-        return {pod.uid: node for pod, node in planned if self.take_node(pod, node)}
+        where, taken = {pod.uid: node for pod, node in planned}, dict[Uid, str]()
+        for batch in self.batches([pod for pod, _ in planned]):
+            at_once = 1 if batch[0].shape.constraints.affinity else len(batch)
+            while batch:
+                part, batch = batch[:at_once], batch[at_once:]
+                found = self._take_part(part, where)
+                taken.update(found)
+                at_once = len(batch) if found else at_once  # the others follow the first one
+        return taken
 
     def take_node(self, pod: PodRecord, node: str) -> bool:
         """Take room for `pod` on a given node, if it fits there."""
-        row = self.nodes.row.get(node)
-        if row is None or not self.capacity.admits(pod.shape, row):
-            return False
-        if self.affinity.is_particular(pod) and not self.affinity.admit(pod)[row]:
-            return False
-        self._count(pod, row, 1)
-        return True
+        return bool(self._take_part([pod], {pod.uid: node}))
+
+    def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
+        """The same for pods of one kind."""
+        rows = [(pod, self.nodes.row[where[pod.uid]]) for pod in pods if where[pod.uid] in self.nodes.row]
+        if rows and self.affinity.is_particular(pods[0]):
+            admitted = self.affinity.admit(pods[0])
+            rows = [(pod, row) for pod, row in rows if admitted[row]]
+            numbers = np.array([row for _, row in rows], dtype=np.int64)
+            rows = [rows[at] for at in self.affinity.apart(pods[0], numbers, np.ones_like(numbers))]
+        taken = {}
+        for pod, row in rows:
+            if self.capacity.admits(pod.shape, row):
+                self._count(pod, row, 1)
+                taken[pod.uid] = where[pod.uid]
+        return taken
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Take room that is for no pod in particular; with `times` -1, give it back."""
@@ -299,27 +321,31 @@ class Planner:
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
         for pod in pods:
-            batches.setdefault(pod.uid if pod.uid in particular else pod.shape, []).append(pod)
+            kind = (pod.shape, self.affinity.sets.selecting(pod)) if pod.uid in particular else pod.shape
+            batches.setdefault(kind, []).append(pod)
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 
     def _place(self, batches: list[list[PodRecord]], partly: bool) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
-        capacity = self.capacity
         for batch in batches:
-            counts = capacity.counts(batch[0].shape)
-            if self.affinity.is_particular(batch[0]):
-                allowed = (counts > 0) & self.affinity.admit(batch[0])
-                found = capacity.tightest_first(np.flatnonzero(allowed))[:1]
-            else:  # each row is filled before the next is used
-                order = capacity.tightest_first(np.flatnonzero(counts))
-                found = np.repeat(order, np.minimum(counts[order], len(batch)))[: len(batch)]
-            taken = list(zip(batch, found.tolist(), strict=False))
-            self._count_all(taken, 1)
-            placed += taken
-            if len(taken) < len(batch) and not partly:
-                self._count_all(placed, -1)
-                return None
+            pod, capacity = batch[0], self.capacity
+            # Members that must share a domain follow the first of them.
+            leads = len(batch) > 1 and bool(pod.shape.constraints.affinity)
+            for part in (batch[:1], batch[1:]) if leads else (batch,):
+                counts = capacity.counts(pod.shape)
+                if self.affinity.is_particular(pod):
+                    order = capacity.tightest_first(np.flatnonzero((counts > 0) & self.affinity.admit(pod)))
+                    found = order[self.affinity.apart(pod, order, np.minimum(counts[order], len(part)))]
+                else:  # each row is filled before the next is used
+                    order = capacity.tightest_first(np.flatnonzero(counts))
+                    found = np.repeat(order, np.minimum(counts[order], len(part)))
+                taken = list(zip(part, found[: len(part)].tolist(), strict=False))
+                self._count_all(taken, 1)
+                placed += taken
+                if len(taken) < len(part) and not partly:
+                    self._count_all(placed, -1)
+                    return None
         return {pod.uid: self._name(row) for pod, row in placed}
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
@@ -360,8 +386,7 @@ class Planner:
 
 def _without_pods(occupancy: Occupancy) -> Occupancy:
     """The same terms, but no pods on any node."""
-    nowhere: dict[Term, dict[str, int]] = {term: {} for term in occupancy.selected}
-    return Occupancy(selected=nowhere, carried=nowhere, terms=occupancy.terms)
+    return Occupancy(terms=occupancy.terms)
 
 
 def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:

@@ -97,10 +97,12 @@ class Search:
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
         """Nodes for all of some members that are alike, and the units that make room there."""
-        shape, left = members[0].shape, list(reversed(members))
+        shape, left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
+        if len(members) > 1 and affinity.is_particular(members[0]):  # each changes where the next one may go
+            return all(self._place([member], plan) for member in members)
         if not shape.requests.keys() <= self._columns.keys():
             return False
-        suitable, affinity = self._planner.capacity.suitable(shape), self._planner.affinity
+        suitable = self._planner.capacity.suitable(shape)
         if affinity.is_particular(members[0]):
             suitable = suitable & affinity.admit(members[0])
         rows = CheapestFirst(self._bounds(shape, suitable), self._shares.share)

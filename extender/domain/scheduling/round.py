@@ -23,13 +23,37 @@ from extender.domain.snapshot.wholeness import Missing
 _NOTHING: Mapping[Uid, str] = {}
 _NOBODY: Mapping[GroupKey, GroupDecision] = {}
 NOBODY = GroupKey("")
-# What judging may cost in one round, in looks at a node for a term: about 15 million a second.
-_MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 2e6, 4e6, 10e6
+# What judging may cost in one round, in looks at a node for a term: about 4 million a second.
+_MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 5e5, 1e6, 1e6
+_MOST_IN_COMMON, _LEAST = 1e6, 2e4
 _SELDOM, _APART = 60.0, 32  # seconds between tries of a group that is too dear, and how far tries are spread
 TOO_DEAR = (
     "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
     "with more time"
 )
+
+
+class Efforts:
+    """What judging may cost the groups of each namespace in a round: something that it has for itself, and of
+    what all have in common what is left. So many namespaces do not take long together, and none waits for
+    what others spend. `namespaces`: how many have terms."""
+
+    def __init__(self, namespaces: int) -> None:
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        """By namespace, in looks at a node for a term."""
+        self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST)
+        self._in_common = _MOST_IN_COMMON
+
+    def left(self, namespace: str, is_dear: bool) -> float:
+        """For one group. `is_dear`: it was too dear before."""
+        spent = self.spent.get(namespace, 0.0)
+        left = max(self._own - spent, 0.0) + self._in_common
+        return min(left, _MOST_ALONE - spent if is_dear else min(_MOST, _MOST_OF_A_NAMESPACE - spent))
+
+    def spend(self, namespace: str, looks: float) -> None:
+        before = self.spent[namespace]
+        self.spent[namespace] += looks
+        self._in_common -= max(before + looks - self._own, 0.0) - max(before - self._own, 0.0)
 
 
 class Round:
@@ -48,8 +72,7 @@ class Round:
         self.budget = Budget(snapshot, shares)
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
-        self.effort_left: defaultdict[str, float] = defaultdict(lambda: _MOST_OF_A_NAMESPACE)
-        """By namespace what judging its groups may still cost in this round."""
+        self.efforts = Efforts(snapshot.occupancy.namespaces)
         self.costly: set[GroupKey] = set()
         """Groups whose judging cost any of that."""
         self.reads = self.journal.reads
@@ -69,7 +92,7 @@ class Round:
     @property
     def effort_spent(self) -> float:
         """What judging its groups has cost, in looks at a node for a term."""
-        return sum(_MOST_OF_A_NAMESPACE - left for left in self.effort_left.values())
+        return sum(self.efforts.spent.values())
 
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
         """By now; that on a group which does not take part is known from before."""
@@ -137,7 +160,7 @@ class Round:
     @cached_property
     def empty(self) -> Planner:
         """The room if nothing ran at all."""
-        return Planner.empty(self.snapshot, self.effort)
+        return Planner.empty(self.snapshot, self.budget.planner.affinity)
 
     def could_stand_alone(self, wanted: Missing) -> bool:
         """Whether members would all find a node if nothing ran. Kept while the nodes are the same."""
@@ -152,7 +175,7 @@ class Round:
     @cached_property
     def empty_but_for_refusals(self) -> Planner:
         """The same, without the nodes that the scheduler refuses."""
-        return Planner.empty_but_for_refusals(self.snapshot)
+        return Planner.empty_but_for_refusals(self.snapshot, self.budget.planner.affinity)
 
 
 class Guard:
@@ -174,14 +197,13 @@ class Guard:
         round_.judged, self._read = self._group.key, round_.reads.now
         round_.reads.begin(self._group.key)
         self._namespace = self._group.key.partition("/")[0]
-        shared = round_.effort_left[self._namespace]
         is_dear = getattr(self._group.start, "failure", "") == TOO_DEAR  # whatever is wrong with the group
-        self._allowed = _MOST_ALONE if is_dear else min(_MOST, shared)
+        self._allowed = round_.efforts.left(self._namespace, is_dear)
         self._left = round_.effort.allow(self._allowed)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
         if spent := self._allowed - self._round.effort.allow(self._left):
-            self._round.effort_left[self._namespace] -= spent
+            self._round.efforts.spend(self._namespace, spent)
             self._round.costly.add(self._group.key)
         if isinstance(fault, TooDear):
             self._round.look_again_at(seldom(self._round, self._group))

@@ -149,6 +149,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """For each term in use, by node: how many pods have it as an anti-affinity term."""
     terms: TermIndex = TermIndex()
     """All terms in use, by the labels that they select; never changed."""
+    namespaces: int = 0
+    """In how many namespaces pods of groups have terms."""
 
     def is_alike(self, other: "Occupancy") -> bool:
         own, others = ((each.ports, each.selected, each.carried) for each in (self, other))
