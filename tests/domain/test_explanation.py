@@ -200,6 +200,12 @@ def test_members_that_would_not_be_enough() -> None:
     assert change(world, "b") == StartChange("with 2 more members", then="NoRoom")
 
 
+def test_members_by_the_billion_are_not_tried_out() -> None:
+    """One number of a tenant's would take all memory, and every decision of others with it."""
+    world = small().add(gang("b", 1, 2**31 - 1, queue="q")).settle()
+    assert change(world, "b") == StartChange("with 2147483646 more members", then="TooLargeForWindow")
+
+
 def test_hold_and_resume() -> None:
     world = small().add(one("b", notes={keys.HOLD: "true"})).settle()
     assert change(world, "b") == StartChange(f"without the annotation {keys.HOLD}")

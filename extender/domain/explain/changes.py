@@ -85,6 +85,8 @@ def members(case: WaitingCase) -> StartChange | None:
     text = f"with {more} more member{'s' * (more > 1)}"
     if not there:
         return StartChange(text, then="what they ask for is not known yet")
+    if more > case.snapshot.limits.window:  # one number of a tenant's: so many are never made up
+        return StartChange(text, then=Reason.TOO_LARGE_FOR_WINDOW)
     like = replace(there[0], node="", phase="Pending")
     numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(more))
     copies = (replace(like, uid=Uid(uid), name=name) for uid, name in numbered)
