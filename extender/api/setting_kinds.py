@@ -62,14 +62,6 @@ def within(read: Callable[[str], Any], least: str, most: str) -> Callable[[str],
     return read_within
 
 
-def _count(text: str) -> int:
-    return int(_matching("[0-9]{1,9}")(text))
-
-
-def _decimal(text: str) -> float:
-    return float(_matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")(text))
-
-
 def _address(text: str) -> Address:
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]\s]*)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > 65535:
@@ -95,7 +87,9 @@ def one_of(*values: str) -> Kind:
 
 
 def count(least: int, most: int) -> Kind:
-    return Kind(f"a whole number from {least} to {most}", within(_count, str(least), str(most)))
+    number = _matching("[0-9]{1,9}")
+    read = within(lambda text: int(number(text)), str(least), str(most))
+    return Kind(f"a whole number from {least} to {most}", read)
 
 
 def duration(least: str, most: str) -> Kind:
@@ -104,7 +98,9 @@ def duration(least: str, most: str) -> Kind:
 
 
 def factor(most: int) -> Kind:
-    return Kind(f"a number from 1 to {most}, such as 1.5", within(_decimal, "1", str(most)), "{:g}".format)
+    number = _matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+    read = within(lambda text: float(number(text)), "1", str(most))
+    return Kind(f"a number from 1 to {most}, such as 1.5", read, "{:g}".format)
 
 
 def some_of(*values: str) -> Kind:

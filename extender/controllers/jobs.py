@@ -43,7 +43,7 @@ class KnownVersion(NamedTuple):
     annotations: tuple[Path, ...]  # of its pods
 
 
-class JobVersions:
+class JobVersions(dict[GroupKey, KnownVersion]):
     """The versions of jobs that wait, as the watch has shown them: a job can be unsuspended without being
     read first. Safe to use from any thread.
 
@@ -51,12 +51,9 @@ class JobVersions:
     is used once: if it is outdated, the API server says so, and the job is read."""
 
     def __init__(self, table: Kinds) -> None:
+        super().__init__()
         self._table = table
-        self._known: dict[GroupKey, KnownVersion] = {}
         self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def note(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
         """The newest version of a job; it is forgotten if it does not wait, and if it cannot be read: then it
@@ -67,15 +64,10 @@ class JobVersions:
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(row, obj, self._table))
         if not paths or any(_leads_through_list(obj, path) for path in paths):
-            return self.drop(key)
-        version = job.metadata.resource_version
-        self._known[key] = KnownVersion(version, row.suspend, self._paths.setdefault(paths, paths))
-
-    def take(self, key: GroupKey) -> KnownVersion | None:
-        return self._known.pop(key, None)
-
-    def drop(self, key: GroupKey) -> None:
-        self._known.pop(key, None)
+            self.pop(key, None)
+        else:
+            version = job.metadata.resource_version
+            self[key] = KnownVersion(version, row.suspend, self._paths.setdefault(paths, paths))
 
 
 def may_change_templates(obj: Json) -> bool:
@@ -128,7 +120,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def forget(self, key: GroupKey) -> None:
         """A job is gone."""
-        self._versions.drop(key)
+        self._versions.pop(key, None)
         self._asked.pop(key, None)
         self._had_unit.discard(key)
         self._queue.add(key)
@@ -204,7 +196,7 @@ class JobsController(RecordingController[GroupKey]):
     def _unsuspend(self, managed: ManagedJob) -> None:
         """Without reading the job first where its version is known, else as it is now."""
         job, now = managed.job, timestamp(datetime.now(UTC))
-        if (known := self._versions.take(job.group)) is not None:
+        if (known := self._versions.pop(job.group, None)) is not None:
             version, suspend, annotations = known
             patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.unit, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)

@@ -166,7 +166,7 @@ class Views(NamedTuple):
             reflector.resource.path(): {
                 "known": not reflector.absent and reflector not in missing,
                 "synced": reflector.synced,
-                "objects": reflector.objects,
+                "objects": len(reflector.inventory),
                 "relists": reflector.relists,
             }
             for reflector in (*self.feed.reflectors, *missing)
@@ -175,7 +175,7 @@ class Views(NamedTuple):
     def bad_objects(self) -> dict[str, dict[str, str]]:
         return {
             reflector.resource.plural: {
-                "/".join(filter(None, key)): why for key, why in reflector.bad.items()
+                "/".join(filter(None, key)): why for key, why in reflector.inventory.bad.copy().items()
             }
             for reflector in self.feed.reflectors
         }

@@ -54,7 +54,7 @@ class Gauges:
             name = reflector.resource.plural
             metrics.cache_synced.labels(name).set(reflector.synced)
             metrics.relists.labels(name).inc(self._more("relists", name, reflector.relists))
-            metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.bad_objects))
+            metrics.bad_objects.labels(name).inc(self._more("bad", name, reflector.inventory.bad_objects))
             if reflector.last_contact is not None:
                 metrics.cache_age.labels(name).set(self._clock() - reflector.last_contact)
         metrics.view_bypasses.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))

@@ -14,7 +14,7 @@ so the resource is listed again.
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from sys import intern
@@ -74,7 +74,6 @@ class Inventory(Generic[T]):
         self._known: dict[ObjectKey, tuple[str, str]] = {}  # UID and version that the sink has
         self.bad: dict[ObjectKey, str] = {}  # what is wrong with which object; bounded
         self.bad_objects = 0  # how many times an object could not be read or taken in
-        self.sink_faults = 0  # how many times the sink raised
         self._not_removed: list[Removed] = []  # the sink raised: removed again after the next list
 
     def __len__(self) -> int:
@@ -126,7 +125,6 @@ class Inventory(Generic[T]):
         try:
             pass_on()
         except Exception as fault:
-            self.sink_faults += 1
             return fault
         return None
 
@@ -179,7 +177,7 @@ class Reflector(Generic[T]):
         self._path = resource.path(namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._decoders = Decoders(kind)
-        self._inventory = Inventory(resource.plural, sink)
+        self.inventory = Inventory(resource.plural, sink)
         self._silence = silence
         self._backoff = backoff or Backoff()
         self._clock = clock
@@ -208,25 +206,6 @@ class Reflector(Generic[T]):
         self.halt()
         if self._thread.is_alive():
             self._thread.join(timeout=patience)
-
-    @property
-    def objects(self) -> int:
-        """How many objects the sink has."""
-        return len(self._inventory)
-
-    @property
-    def bad_objects(self) -> int:
-        """How many times an object could not be read."""
-        return self._inventory.bad_objects
-
-    @property
-    def bad(self) -> Mapping[ObjectKey, str]:
-        """What is wrong with which object, for /debug; bounded."""
-        return dict(self._inventory.bad)
-
-    @property
-    def sink_faults(self) -> int:
-        return self._inventory.sink_faults
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -266,7 +245,7 @@ class Reflector(Generic[T]):
             self._version, self._server_faults = "", 0
         self._unknown = self._unknown + 1 if isinstance(fault, NotFound) else 0
         if self._removable and self._unknown == _REMOVED:
-            self._inventory.keep_only(frozenset())
+            self.inventory.keep_only(frozenset())
         if self._stopping.is_set():
             return
         if isinstance(fault, NotFound):
@@ -287,10 +266,10 @@ class Reflector(Generic[T]):
                 self.last_contact = self._clock()
                 if head.continue_:
                     page = reader.submit(self._page, head.continue_)
-                present.update(map(self._inventory.put, items))
+                present.update(map(self.inventory.put, items))
                 if not head.continue_:
                     break
-        self._inventory.keep_only(present)
+        self.inventory.keep_only(present)
         if self.synced:
             self.relists += 1
         self._version, self.synced, self.absent, self._unknown = head.resource_version, True, False, 0
@@ -315,13 +294,13 @@ class Reflector(Generic[T]):
                     raise refused(bytes(change.object))
                 if change.type in ("ADDED", "MODIFIED"):
                     item = self._decoders.object(change.object)
-                    self._inventory.put(item)
+                    self.inventory.put(item)
                     version = item.metadata.resource_version
                 else:
                     meta = identity(change.object)
                     version = meta.resource_version
                     if change.type == "DELETED":
-                        self._inventory.discard((meta.namespace, meta.name))
+                        self.inventory.discard((meta.namespace, meta.name))
                 self._version = version or self._version
                 self._delivered = True
                 self.last_contact = self._clock()

@@ -12,7 +12,6 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.api.objects.base import Wire
@@ -54,14 +53,18 @@ class _Authority:
         self._begin, self._end = _moment(now) - _SKEW, _moment(now + lifetime)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(f"{name} {x509.random_serial_number():x}"[:60])
-        own = _builder(self._name, self._name, self._key.public_key(), self._begin, self._end)
+        own = self._builder(self._name, self._key)
         own = own.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         own = own.add_extension(_usage(signs=True), critical=True)
         self._certificate = _pem(own.sign(self._key, hashes.SHA256()))
 
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        valid, serial = (self._begin, self._end), x509.random_serial_number()
+        return x509.CertificateBuilder(self._name, subject, key.public_key(), serial, *valid)
+
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        made = _builder(_name(name), self._name, key.public_key(), self._begin, self._end)
+        made = self._builder(_name(name), key)
         if alternatives := [_alternative(name) for name in names]:
             made = made.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         made = made.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -137,12 +140,6 @@ def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: CertificatePublicKeyTypes, begin: datetime, end: datetime
-) -> x509.CertificateBuilder:
-    return x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), begin, end)
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

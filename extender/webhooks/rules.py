@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from cachetools import TTLCache
+from cachetools import TTLCache, cachedmethod
 from msgspec.structs import replace
 
 from extender.api.admission import (
@@ -75,19 +75,15 @@ class AccessReviews:
         self._known: TTLCache[tuple[Subject, str], bool] = TTLCache(_MOST, _REMEMBERED)
         self._lock = Lock()
 
+    @cachedmethod(
+        lambda self: self._known, lambda _, who, queue, timeout: (who, queue), lambda self: self._lock
+    )
     def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
         """Whether RBAC grants the verb `use` on the queue. Raises NotKnown."""
-        with self._lock:
-            known = self._known.get((subject, queue))
-        if known is not None:
-            return known
         try:
-            may = self._api.may_use(subject, queue, timeout)
+            return self._api.may_use(subject, queue, timeout)
         except ApiError as fault:
             raise NotKnown(str(fault)) from fault
-        with self._lock:
-            self._known[subject, queue] = may
-        return may
 
 
 class Access(Protocol):

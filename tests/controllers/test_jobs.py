@@ -178,7 +178,7 @@ def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
     jobs = [{"name": "workers", "replicas": 1, "template": {"spec": job("a").spec}}]
     made = replace(job("a"), spec={"suspend": True, "replicatedJobs": jobs})
     versions.note(key, JobKind("jobset.x-k8s.io/v1alpha2", "JobSet"), made)
-    assert versions.take(key) is None
+    assert versions.pop(key, None) is None
 
 
 def test_a_job_whose_templates_are_in_another_object_names_its_group_before_it_is_let_go() -> None:

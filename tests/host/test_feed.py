@@ -131,7 +131,7 @@ def test_commands_arrive(station: Station) -> None:
     station.api.send("commands", "ADDED", command("c", "CloseQueue", "q"))
     commands = station.feed.reflectors[-1]
     deadline = time.monotonic() + PATIENCE
-    while not commands.objects and time.monotonic() < deadline:
+    while not commands.inventory and time.monotonic() < deadline:
         time.sleep(0.01)
     station.bus_commands.look(station.ledger.decisions)
     assert station.writes == 1

@@ -152,7 +152,7 @@ def test_events_are_passed_on_in_order(server: Server, rounds: Rounds) -> None:
     ]
     server.script.extend([page(7, pod("a", 1)), Lines(news)])
     assert rounds.run() == ["a@1", "b@8", "a@9", Removed("ns", "b", "uid-b")]
-    assert rounds.reflector.objects == 1
+    assert len(rounds.reflector.inventory) == 1
 
 
 def test_a_bookmark_moves_the_version_on(server: Server, rounds: Rounds) -> None:
@@ -217,8 +217,10 @@ def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, rounds: R
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
         "an object cannot be read and is skipped"
     ]
-    assert rounds.reflector.bad_objects == 2
-    assert rounds.reflector.bad == {("ns", "bad"): "Expected `str`, got `int` - at `$.spec.nodeName`"}
+    assert rounds.reflector.inventory.bad_objects == 2
+    assert rounds.reflector.inventory.bad == {
+        ("ns", "bad"): "Expected `str`, got `int` - at `$.spec.nodeName`"
+    }
 
 
 def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
@@ -228,20 +230,20 @@ def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
     assert rounds.run() == ["a@1"]
     server.script.extend([page(9, pod("a", 8, **BAD)), Lines([event("DELETED", pod("a", 10, **BAD))])])
     assert rounds.run() == [Removed("ns", "a", "uid-a")]
-    assert rounds.reflector.bad == {}
+    assert rounds.reflector.inventory.bad == {}
 
 
 def test_a_bad_object_that_was_mended_is_forgotten(server: Server, rounds: Rounds) -> None:
     server.script.extend([page(7, pod("a", 1, **BAD)), Lines([event("MODIFIED", pod("a", 8))])])
     assert rounds.run() == ["a@8"]
-    assert rounds.reflector.bad == {}
+    assert rounds.reflector.inventory.bad == {}
 
 
 def test_the_memory_for_bad_objects_is_bounded(server: Server, rounds: Rounds) -> None:
     server.script.extend([page(7, *(pod(f"p{n}", n, **BAD) for n in range(1, 300))), END])
     rounds.run()
-    assert rounds.reflector.bad_objects == 299
-    assert len(rounds.reflector.bad) == 100
+    assert rounds.reflector.inventory.bad_objects == 299
+    assert len(rounds.reflector.inventory.bad) == 100
 
 
 def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
@@ -251,9 +253,9 @@ def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     with capture_logs() as logs:
         assert rounds.run() == ["b@2"]
-    assert rounds.reflector.sink_faults == 1
+    assert rounds.reflector.inventory.bad_objects == 1
     assert "ValueError: indigestible" in logs[0]["error"]
-    assert [key[1] for key in rounds.reflector.bad] == ["a"]
+    assert [key[1] for key in rounds.reflector.inventory.bad] == ["a"]
     server.script.extend([page(8, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     with capture_logs() as logs:
         assert rounds.run() == []
@@ -261,7 +263,7 @@ def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
     rounds.sink.poison.clear()
     server.script.extend([page(9, pod("a", 1), pod("b", 2)), END])
     assert rounds.run() == ["a@1"]
-    assert not rounds.reflector.bad
+    assert not rounds.reflector.inventory.bad
 
 
 def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connection: Connection) -> None:
@@ -283,7 +285,7 @@ def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, con
     server.script.extend([page(7, pod("a", 1)), Lines(changes)])
     with capture_logs() as logs:
         rounds.run()
-    assert rounds.reflector.bad_objects == rounds.reflector.sink_faults == 33
+    assert rounds.reflector.inventory.bad_objects == 33
     assert len(logs) == 1
 
 
