@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
 
 from extender.api.keys import UNSCHEDULABLE
 from extender.controllers.controller import ControllerContext, PacedController
@@ -25,13 +24,6 @@ from extender.telemetry import metrics
 LASTING = 5.0  # seconds after which a reason is written
 _AHEAD = 1.0  # seconds
 _BATCH = 25  # writes from which on any are begun, since a look at a large gang should write more than one
-
-
-class _Turn(NamedTuple):
-    """What a group waits for, as far as its pods say it."""
-
-    course: Hashable
-    since: float  # when it began: monotonic, in seconds
 
 
 class PodConditionsController(PacedController[GroupKey]):
@@ -55,7 +47,8 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._turns: dict[GroupKey, _Turn] = {}
+        # What a group waits for, as far as its pods say it, and since when: monotonic, in seconds.
+        self._turns: dict[GroupKey, tuple[Hashable, float]] = {}
         self._lock = threading.Lock()
         self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
 
@@ -77,7 +70,7 @@ class PodConditionsController(PacedController[GroupKey]):
                 with self._lock:
                     self._written.pop(key, None)
             elif not self._is_parked(key, course):
-                self._turns[key] = _Turn(course, self._clock())
+                self._turns[key] = course, self._clock()
                 self._park(key, course, LASTING)
         return ()
 
@@ -97,11 +90,12 @@ class PodConditionsController(PacedController[GroupKey]):
         decision, turn = self._decisions.groups.get(key), self._turns.get(key)
         if decision is None or turn is None:
             return
-        left = turn.since + LASTING - self._clock()
+        course, since = turn
+        left = since + LASTING - self._clock()
         if left > 0.0:
-            self._park(key, turn.course, left)
+            self._park(key, course, left)
         elif not self._write_members(key, decision):
-            self._park(key, turn.course, left - _AHEAD)
+            self._park(key, course, left - _AHEAD)
 
     def _may_begin_numbers(self) -> bool:
         return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH

@@ -15,7 +15,7 @@ made again on the new one.
 from collections.abc import Callable, Hashable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -168,12 +168,6 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     }
 
 
-class _Written(NamedTuple):
-    what: Hashable
-    times: int  # how often it was written again
-    until: float  # when it may be written again
-
-
 class WriteBackoff:
     """Growing pauses between writes of the same value. `clock` is monotonic, in seconds.
 
@@ -184,20 +178,20 @@ class WriteBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._written: dict[Hashable, _Written] = {}
+        # What was written, how often it was written again, and when it may be next.
+        self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
     def pause(self, of: Hashable, what: Hashable) -> float:
         """The seconds until `what` may be written to the object `of`; 0: now, and it then counts as written.
         Anything other than what was written last may be written at once."""
         now = self._clock()
-        before = self._written.get(of)
-        if before is None or before.what != what or now > before.until + _FORGOTTEN:
-            self._written[of] = _Written(what, 0, now)
+        before, times, until = self._written.get(of, (None, 0, 0.0))
+        if before != what or now > until + _FORGOTTEN:
+            self._written[of] = what, 0, now
             return 0.0
-        if now < before.until:
-            return before.until - now
-        pause = min(_LONGEST, 2.0**before.times)
-        self._written[of] = _Written(what, before.times + 1, now + pause)
+        if now < until:
+            return until - now
+        self._written[of] = what, times + 1, now + min(_LONGEST, 2.0**times)
         return 0.0
 
     def forget(self, of: Hashable) -> None:

@@ -8,7 +8,7 @@ the group says so; whoever deletes it has a new one made.
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from extender.api.objects.cluster import ProvisioningRequest
 from extender.api.objects.queues import Provisioning
@@ -130,13 +130,6 @@ class ProvisioningTurns:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in turned)
 
 
-class _Turn(NamedTuple):
-    """What a group needs, and since when."""
-
-    name: str  # of the request
-    since: float  # monotonic, in seconds
-
-
 class ProvisioningController(PacedController[GroupKey]):
     """A request is three writes or more, so few are made at once."""
 
@@ -160,7 +153,7 @@ class ProvisioningController(PacedController[GroupKey]):
     def prepare(self) -> None:
         super().prepare()
         self._withdrawals = TokenBucket(_WITHDRAWN_RATE, _WITHDRAWN_BURST, self._clock())
-        self._turns: dict[GroupKey, _Turn] = {}
+        self._turns: dict[GroupKey, tuple[str, float]] = {}  # the request needed, since when: in seconds
         self._made: dict[GroupKey, str] = {}  # the request that is being made, or was, by this process
 
     def rest(self) -> None:
@@ -218,10 +211,11 @@ class ProvisioningController(PacedController[GroupKey]):
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
         """A request that is there already was made by an earlier leader, which may have ended before all
         templates were there: they are made again."""
-        now, turn = self._clock(), self._turns.get(key)
-        if turn is None or turn.name != wanted.name:
-            turn = self._turns[key] = _Turn(wanted.name, now)
-        left = turn.since + LASTING - now
+        now = self._clock()
+        name, since = self._turns.get(key, ("", now))
+        if name != wanted.name:
+            self._turns[key], since = (wanted.name, now), now
+        left = since + LASTING - now
         if left > 0.0:
             self._park(key, wanted.name, left)
         elif not self._budget.take(now):

@@ -56,25 +56,17 @@ class Handlers(NamedTuple):
     pod_status: Handler | None = None  # PATCH of a pod's status
 
 
-class OpenWatch(NamedTuple):
-    """A watch that passes through the view."""
-
-    path: str
-    client: str  # as it names itself
-    since: float  # monotonic
-
-
 class OpenWatches:
     """The watches that are open through the view, for the debug page and the metrics."""
 
     def __init__(self) -> None:
-        self._all: dict[int, OpenWatch] = {}
+        self._all: dict[int, tuple[str, str, float]] = {}  # path, client as it names itself, and since when
         self._numbers = itertools.count()
 
     @contextmanager
     def noted(self, path: str, client: str) -> Iterator[None]:
         number = next(self._numbers)
-        self._all[number] = OpenWatch(path, client, time.monotonic())
+        self._all[number] = path, client, time.monotonic()
         metrics.view_streams.set(len(self._all))
         try:
             yield
@@ -86,8 +78,8 @@ class OpenWatches:
         """For the debug page. Any thread."""
         now = time.monotonic()
         return [
-            {"path": watch.path, "client": watch.client, "seconds": round(now - watch.since, 1)}
-            for watch in sorted(self._all.copy().values())
+            {"path": path, "client": client, "seconds": round(now - since, 1)}
+            for path, client, since in sorted(self._all.copy().values())
         ]
 
 
