@@ -228,21 +228,19 @@ class Barrier:
                 if decision is not None and decision.lets_members_start:
                     self._failing.discard(group)
                     self.advance(group)
-                else:
-                    self._fail_group(group, (decision and decision.reason) or Reason.GROUP_NOT_FOUND)
+                    continue
+                held = self._waiting(group)
+                if group not in self._failing:
+                    reason = (decision and decision.reason) or Reason.GROUP_NOT_FOUND
+                    self._failing.add(group)
+                    metrics.barrier_aborts.labels(reason).inc()
+                    log.warning("a start was given up", group=group, reason=reason, held=len(held))
+                # Only as many calls at a time as the scheduler can take beside others.
+                for hold in held[: self._failure_budget.take_up_to(self._clock(), len(held))]:
+                    self._give_up(hold, START_ENDED)
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_PERIOD
             self.sweep()
-
-    def _fail_group(self, group: GroupKey, reason: Reason) -> None:
-        """Give up a start, only as many calls at a time as the scheduler can take beside others."""
-        waiting = self._waiting(group)
-        if group not in self._failing:
-            self._failing.add(group)
-            metrics.barrier_aborts.labels(reason).inc()
-            log.warning("a start was given up", group=group, reason=reason, held=len(waiting))
-        for hold in waiting[: self._failure_budget.take_up_to(self._clock(), len(waiting))]:
-            self._give_up(hold, START_ENDED)
 
     def sweep(self) -> None:
         """Give up calls whose caller hung up, or whose pod is gone or bound. The other calls show that the

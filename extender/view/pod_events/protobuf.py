@@ -5,7 +5,6 @@ the last one counts.
 """
 
 from contextlib import suppress
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -115,19 +114,13 @@ class _ListWriter:
         return _closed("PodList", self._list.SerializeToString())
 
 
-def _mark() -> bytes:
-    """Of a Pod: its spec with one init container, which is appended to those that it has."""
-
-    def amounts(**quantities: str) -> list[dict[str, Any]]:
-        asked = {ASK_MARK: "1", **quantities}
-        return [{"resource": name, "quantity": {"text": text}} for name, text in asked.items()]
-
-    resources = {"limits": amounts(), "requests": amounts(cpu="0", memory="0")}
-    container = {"name": codec.MARK_NAME, "resources": resources}
-    return bytes(_POD(spec={"init_containers": [container]}).SerializeToString())
-
-
-_MARK = _mark()
+_ASKED, *_OTHERS = (
+    {"resource": name, "quantity": {"text": text}}
+    for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
+)
+_ASKING = {"name": codec.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
+# Of a Pod: its spec with one init container, which is appended to those that it has.
+_MARK = bytes(_POD(spec={"init_containers": [_ASKING]}).SerializeToString())
 _GROUP = b"\xda\x02"  # how the field begins
 
 
@@ -162,7 +155,14 @@ class Frames:
     def feed(self, data: bytes) -> list[PodEvent]:
         self._begun += data
         found = []
-        while frame := self._whole():
+        while len(self._begun) >= LENGTH:
+            end = LENGTH + int.from_bytes(self._begun[:LENGTH])
+            if end > codec.LONGEST_FRAME:
+                raise codec.BrokenPods(f"an event of a watch is longer than {codec.LONGEST_FRAME} bytes")
+            if len(self._begun) < end:
+                break
+            frame = bytes(self._begun[:end])
+            del self._begun[:end]
             try:
                 event = _EVENT.FromString(frame[LENGTH:])
                 type_, pod = event.type, event.object.raw
@@ -181,19 +181,6 @@ class Frames:
                 version = facts.version if facts else _bookmark(pod)[0]
             found.append(PodEvent(type_, version, facts, ends_initial, pod, frame))
         return found
-
-    def _whole(self) -> bytes:
-        """The next frame; empty if it is not complete yet."""
-        if len(self._begun) < LENGTH:
-            return b""
-        end = LENGTH + int.from_bytes(self._begun[:LENGTH])
-        if end > codec.LONGEST_FRAME:
-            raise codec.BrokenPods(f"an event of a watch is longer than {codec.LONGEST_FRAME} bytes")
-        if len(self._begun) < end:
-            return b""
-        frame = bytes(self._begun[:end])
-        del self._begun[:end]
-        return frame
 
 
 def _opened(obj: bytes) -> tuple[str, bytes]:
