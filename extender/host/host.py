@@ -160,7 +160,6 @@ class Host:
         )
 
     def start(self) -> None:
-        """Start to watch and decide."""
         self._leadership.start()
         self._controllers.start()
         self._binder.start()

@@ -33,54 +33,51 @@ class Sinks:
     """One for each kind. Without `auto_groups`, the owners of pods are not read."""
 
     def __init__(self, ledger: Ledger, controllers: Controllers, auto_groups: bool) -> None:
-        self._ledger = ledger
+        self._ledger, self._intake = ledger, ledger.intake
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._jobs = controllers.jobs
 
     def namespaces(self) -> Sink[Namespace]:
-        return _Callbacks(
-            self._ledger.intake.set_namespace, lambda gone: self._ledger.intake.drop_namespace(gone.name)
-        )
+        return _Callbacks(self._intake.set_namespace, lambda gone: self._intake.drop_namespace(gone.name))
 
     def priority_classes(self) -> Sink[PriorityClass]:
         return _Callbacks(
-            self._ledger.intake.set_priority_class,
-            lambda gone: self._ledger.intake.drop_priority_class(gone.name),
+            self._intake.set_priority_class, lambda gone: self._intake.drop_priority_class(gone.name)
         )
 
     def nodes(self) -> Sink[Node]:
-        return _Callbacks(self._ledger.intake.set_node, lambda gone: self._ledger.intake.drop_node(gone.name))
+        return _Callbacks(self._intake.set_node, lambda gone: self._intake.drop_node(gone.name))
 
     def disruption_budgets(self) -> Sink[PodDisruptionBudget]:
         return _Callbacks(
-            self._ledger.intake.set_disruption_budget,
-            lambda gone: self._ledger.intake.drop_disruption_budget(gone.namespace, gone.name),
+            self._intake.set_disruption_budget,
+            lambda gone: self._intake.drop_disruption_budget(gone.namespace, gone.name),
         )
 
     def queues(self) -> Sink[Queue]:
         return _Callbacks(self._set_queue, self._drop_queue)
 
     def _set_queue(self, queue: Queue) -> None:
-        self._ledger.intake.set_queue(queue)
+        self._intake.set_queue(queue)
         self._objects.queues.put(queue.metadata.name, QueueCopy(queue, self._ledger.version))
 
     def _drop_queue(self, gone: Removed) -> None:
         self._objects.queues.drop(gone.name)
-        self._ledger.intake.drop_queue(gone.name)
+        self._intake.drop_queue(gone.name)
 
     def local_queues(self) -> Sink[LocalQueue]:
         return _Callbacks(self._set_local_queue, self._drop_local_queue)
 
     def _set_local_queue(self, local: LocalQueue) -> None:
-        self._ledger.intake.set_local_queue(local)
+        self._intake.set_local_queue(local)
         self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
 
     def _drop_local_queue(self, gone: Removed) -> None:
         key = f"{gone.namespace}/{gone.name}"
         self._objects.local_queues.drop(key)
-        self._ledger.intake.drop_local_queue(key)
+        self._intake.drop_local_queue(key)
 
     def groups(self) -> Sink[PodGroup]:
         return _Callbacks(self._set_group, self._drop_group)
@@ -88,20 +85,18 @@ class Sinks:
     def _set_group(self, group: PodGroup) -> None:
         key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
         self._objects.podgroups.put(key, group)
-        self._ledger.intake.set_group(group)
+        self._intake.set_group(group)
         if self._auto_podgroups:
             self._auto_podgroups.notice(key)
 
     def _drop_group(self, gone: Removed) -> None:
         self._objects.podgroups.drop(_key(gone))
-        self._ledger.intake.drop_group(_key(gone))
+        self._intake.drop_group(_key(gone))
         if self._auto_podgroups:
             self._auto_podgroups.notice(_key(gone), gone=True)
 
     def groups_of_others(self, origin: Origin) -> Sink[Any]:
-        return _Callbacks(
-            self._ledger.intake.set_group, lambda gone: self._ledger.intake.drop_group(_key(gone), origin)
-        )
+        return _Callbacks(self._intake.set_group, lambda gone: self._intake.drop_group(_key(gone), origin))
 
     def pods(self) -> Sink[Pod]:
         return _Callbacks(self._set_pod, self._drop_pod)
@@ -121,20 +116,20 @@ class Sinks:
 
     def owners(self) -> Sink[Workload]:
         return _Callbacks[Workload](
-            lambda owner: self._notice(self._ledger.intake.set_owner(owner)),
-            lambda gone: self._ledger.intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
+            lambda owner: self._notice(self._intake.set_owner(owner)),
+            lambda gone: self._intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
         )
 
     def makers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""
         return _Callbacks[AnyJob](
-            lambda job: self._notice(self._ledger.intake.set_maker(kind, job)),
+            lambda job: self._notice(self._intake.set_maker(kind, job)),
             partial(self._drop_maker, kind),
         )
 
     def _drop_maker(self, kind: JobKind, gone: Removed) -> None:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
-        self._ledger.intake.drop_owner(group_made_by(kind, meta))
+        self._intake.drop_owner(group_made_by(kind, meta))
 
     def _notice(self, key: GroupKey | None) -> None:
         if key is not None and self._auto_podgroups:
@@ -144,27 +139,25 @@ class Sinks:
         return _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
 
     def runtimes(self, kind: str) -> Sink[JobRuntime]:
-        intake = self._ledger.intake
-
         def upsert(runtime: JobRuntime) -> None:
             meta = runtime.metadata
-            for key in intake.set_runtime(RuntimeName(kind, meta.namespace, meta.name), runtime.spec):
-                intake.read_job_again(key)
+            for key in self._intake.set_runtime(RuntimeName(kind, meta.namespace, meta.name), runtime.spec):
+                self._intake.read_job_again(key)
 
         def remove(gone: Removed) -> None:
-            for key in intake.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
-                intake.read_job_again(key)
+            for key in self._intake.drop_runtime(RuntimeName(kind, gone.namespace, gone.name)):
+                self._intake.read_job_again(key)
 
         return _Callbacks(upsert, remove)
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
-        known = self._ledger.intake.set_job(kind, job)
+        known = self._intake.set_job(kind, job)
         self._jobs.see(kind, job)
         if self._auto_podgroups:
-            self._notice(self._ledger.intake.set_maker(kind, job, known))
+            self._notice(self._intake.set_maker(kind, job, known))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
-        self._ledger.intake.drop_job(gone.namespace, gone.uid)
+        self._intake.drop_job(gone.namespace, gone.uid)
         self._jobs.forget(group_of_owner(gone.namespace, gone.uid))
         self._drop_maker(kind, gone)
 

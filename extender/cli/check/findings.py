@@ -116,7 +116,6 @@ class Installation:
 
     @property
     def account(self) -> str:
-        """The name of Muster's account."""
         return next((workload.spec["serviceAccountName"] for workload in self.workloads), ACCOUNT)
 
     @property

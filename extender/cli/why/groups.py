@@ -112,7 +112,6 @@ def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
 
 
 def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
-    """The verdict, and the sentence about it."""
     verdict = _VERDICTS.get(group.course, Stands.UNSEEN) if group.scheduled else Stands.UNSEEN
     have_ended = members is not None and members.succeeded + members.failed > 0
     if members and have_ended and (verdict == Stands.OVER or not members.there):

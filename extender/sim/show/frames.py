@@ -212,5 +212,4 @@ def is_live(stream: TextIO) -> bool:
 
 
 def view_for(stream: TextIO) -> View:
-    """Live where that is possible."""
     return LiveView(stream) if is_live(stream) else LogView(stream)

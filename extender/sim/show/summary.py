@@ -76,7 +76,15 @@ def closing_summary(
 def _outcome(gang: Gang, cluster: ClusterState, log: sentences.TransitionLog) -> str:
     times = log.times.get(gang.key)
     if gang.has_started and times is not None:
-        return f"{_progress(gang, times)}{sentences.left_out(gang) or '.'}"
+        if times.ran is None:
+            did = "has started"
+        else:
+            how = "started one by one" if gang.starts_apart else "started whole"
+            did = f"waited {times.wait(times.ran):.1f} s, then {how}" if times.waited else how
+            runs = "runs" if gang.pods == 1 else "run"
+            pods = f"{gang.running} of {many(gang.pods, 'pod')} {runs}"
+            did += f"; {sentences.ending(gang)}" if gang.state == "ended" else f", and {pods}"
+        return f"{did}{sentences.left_out(gang) or '.'}"
     if gang.state == "starts":
         return f"is starting with {many(gang.size, 'pod')}."
     if not gang.size:
@@ -86,17 +94,6 @@ def _outcome(gang: Gang, cluster: ClusterState, log: sentences.TransitionLog) ->
     else:
         did = f"; {gang.summary.bound} of {many(gang.pods, 'pod')} placed"
     return f"never started{did}. {sentences.waiting_for(gang)}{sentences.ahead(gang, cluster)}"
-
-
-def _progress(gang: Gang, times: sentences.GangTimes) -> str:
-    if times.ran is None:
-        return "has started"
-    how = "started one by one" if gang.starts_apart else "started whole"
-    waited = f"waited {times.wait(times.ran):.1f} s, then {how}" if times.waited else how
-    if gang.state != "ended":
-        pods = f"{gang.running} of {many(gang.pods, 'pod')} {'runs' if gang.pods == 1 else 'run'}"
-        return f"{waited}, and {pods}"
-    return f"{waited}; {sentences.ending(gang)}"
 
 
 def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
