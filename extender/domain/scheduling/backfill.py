@@ -6,7 +6,7 @@ reserved nodes is taken out of that of all others, and given back while a group 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
@@ -42,24 +42,23 @@ class Forecast:
         """When and where the group would start. None where it would find no room in `planner` even once all
         groups that run have ended. `stay`: for how many seconds it keeps to the nodes."""
         self.has_searched = True
-        wanted, snapshot = missing(group), self._round.snapshot
-        found = earliest(planner, self._departures, wanted, snapshot.now)
+        wanted, snapshot, now = missing(group), self._round.snapshot, self._round.snapshot.now
+        found = earliest(planner, self._departures, wanted, now)
         if found is None:
             return None
-        now, at = snapshot.now, found.at
-        expected = self._round.snapshot.timestamp(at)
+        at, expected = found.at, snapshot.timestamp(found.at)
         return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, expected)
 
     def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
         """The same nodes with the moment at which they are expected to be free by now; None where they will
         not be."""
-        if not self._is_possible(reservation, wanted):
+        if (asked := self._asked(reservation, wanted)) is None:
             return None
-        on, needs = self._round.budget.planner.capacity.asked_on(self.rows(reservation, wanted))
+        rows, needs = asked
         departures = self._departures_from(reservation)
 
         def is_free(moment: float) -> bool:
-            return bool((self._free_after(departures, moment, on) >= needs).all())
+            return bool((self._free_after(departures, moment, rows) >= needs).all())
 
         first = bisect_left(departures.moments, True, key=is_free)
         if first == len(departures.moments):
@@ -70,21 +69,18 @@ class Forecast:
 
     def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
         """Whether the members will still find room on the reserved nodes at the expected moment."""
-        if not self._is_possible(reservation, wanted):
-            return False
-        on, needs = self._round.budget.planner.capacity.asked_on(self.rows(reservation, wanted))
-        return bool((self.free_at_start(reservation, on) >= needs).all())
+        asked = self._asked(reservation, wanted)
+        return asked is not None and bool((self.free_at_start(reservation, asked[0]) >= asked[1]).all())
 
-    def _is_possible(self, reservation: Reservation, wanted: Missing) -> bool:
-        """Whether the reservation has a node, which exists and suits, for each of the members and no
-        others."""
-        there = self._round.snapshot.nodes.row.keys()
-        if reservation.nodes.keys() != {pod.uid for pod in wanted.members}:
-            return False
-        if not set(reservation.nodes.values()) <= there:
-            return False
+    def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
+        """The reserved rows, and what the members need there; None unless each of them, and nobody else, has
+        a node that exists and suits."""
+        is_for_them = reservation.nodes.keys() == {pod.uid for pod in wanted.members}
+        if not is_for_them or not set(reservation.nodes.values()) <= self._round.snapshot.nodes.row.keys():
+            return None
         rows, capacity = self.rows(reservation, wanted), self._round.budget.planner.capacity
-        return all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
+        suit = all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
+        return capacity.asked_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
         """The reserved rows, one for each of the members."""
@@ -103,21 +99,17 @@ class Forecast:
 
     def _departures_from(self, reservation: Reservation) -> Departures:
         """Those of groups that run on the reserved nodes; what leaves other nodes does not matter."""
-        nodes = set(reservation.nodes.values())
-        if nodes <= self._reserved_nodes:
-            return self._departures_from_reserved_nodes
+        nodes, (reserved, departures) = set(reservation.nodes.values()), self._departures_from_reserved_nodes
+        if nodes <= reserved:
+            return departures
         return Departures(self._holders_on(nodes), self.times, self._round.snapshot.nodes)
 
     @cached_property
-    def _reserved_nodes(self) -> frozenset[str]:
-        """Those of all reservations with which the round began."""
-        reservations = (group.start.reservation for group in self._round.snapshot.groups.values())
-        nodes = (reserved.nodes.values() for reserved in reservations if reserved is not None)
-        return frozenset(chain.from_iterable(nodes))
-
-    @cached_property
-    def _departures_from_reserved_nodes(self) -> Departures:
-        return Departures(self._holders_on(self._reserved_nodes), self.times, self._round.snapshot.nodes)
+    def _departures_from_reserved_nodes(self) -> tuple[Set[str], Departures]:
+        """With the nodes of all reservations with which the round began."""
+        groups = self._round.snapshot.groups.values()
+        nodes = {name for group in groups if (it := group.start.reservation) for name in it.nodes.values()}
+        return nodes, Departures(self._holders_on(nodes), self.times, self._round.snapshot.nodes)
 
     @cached_property
     def _departures(self) -> Departures:
@@ -141,14 +133,9 @@ class Forecast:
     def held_on(self, reservation: Reservation, queue: str) -> Resources:
         """What a queue's groups hold on the reserved nodes."""
         nodes = frozenset(reservation.nodes.values())
-        shapes = (
-            shape
-            for group in self._holders_on(reservation.node_names)
-            if group.queue == queue
-            for shape, node in held_by(group)
-            if node in nodes
-        )
-        return requests_of(Counter(shapes))
+        groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
+        held = chain.from_iterable(map(held_by, groups))
+        return requests_of(Counter(shape for shape, node in held if node in nodes))
 
 
 class KeptRoom(msgspec.Struct, eq=False):

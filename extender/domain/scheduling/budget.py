@@ -38,20 +38,12 @@ class Budget:
         """How often room was taken; while the number is unchanged, so is everything else."""
 
     def place(
-        self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False
+        self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
     ) -> dict[Uid, str] | None:
         """Start `pods` of a group: room, share and places for all of them at once; None where the room does
-        not suffice, unless `partly`, which takes for as many as it does."""
-        pods = list(pods)
+        not suffice, unless `partly`, which takes for as many as it does. `places`: see `count`."""
         plan = self.planner.place(pods, partly)
-        if plan:
-            self.count(group, plan)
-        return plan
-
-    def reserve(self, group: GroupView, pods: Iterable[PodRecord]) -> dict[Uid, str]:
-        """Room and share for as many of `pods` as find it, and no places yet: those come after the gangs."""
-        plan = self.planner.place(pods, partly=True) or {}
-        self.count(group, plan, places=0)
+        self.count(group, plan or {}, places=places)
         return plan
 
     def count(
@@ -116,7 +108,8 @@ class Window:
         self._snapshot, self._tree = snapshot, tree
         self._collects: GroupKey | None = None
         self._first: GroupKey | None = None
-        self._held_up: set[str] = set()
+        self.held_up: set[str] = set()
+        """Queues of which a gang waits for places."""
         self._journal = journal
 
     def begin(
@@ -152,22 +145,18 @@ class Window:
         self.taken[queue] += members
         self.__dict__.pop("_common_left", None)
 
-    def hold_up(self, queue: str) -> None:
-        """A gang of this queue waits for places."""
-        self._held_up.add(queue)
-
     def gives_a_turn_to(self, group: GroupView) -> bool:
         """Whether it is not judged as others that want the same."""
         return group.key in (self._collects, self._first)
 
     @property
     def is_waited_for(self) -> bool:
-        return bool(self._held_up) or self._first is not None or self._collects is not None
+        return bool(self.held_up) or self._first is not None or self._collects is not None
 
     def has_places_for(self, group: GroupView, members: int) -> bool:
         """Whether a whole gang may start."""
         is_free = self._first is None and self._collects in (None, group.key)
-        has_all_that_is_left = is_free and not self.taken[group.queue] and group.queue not in self._held_up
+        has_all_that_is_left = is_free and not self.taken[group.queue] and group.queue not in self.held_up
         return members <= (self.left if has_all_that_is_left else self.places(group))
 
     def places(self, group: GroupView) -> int:
@@ -175,7 +164,7 @@ class Window:
         queue = group.queue
         if self._first is not None:
             return max(self.left, 0) if group.key == self._first else 0
-        if queue in self._held_up:
+        if queue in self.held_up:
             return 0
         own = max(self._parts.get(queue, 0) - self.taken[queue], 0)
         common = max(self._common_left, 0) if self._collects in (None, group.key) else 0
@@ -285,11 +274,8 @@ class RunningCounts:
         """How many more members of a group may come."""
         if self.excess(group, 0) is not None:
             return 0
-        rooms = (
-            limit.pods - self._sums.get(scope, Counter())["pods"]
-            for scope, limit in self._scopes(group)
-            if limit.pods is not None
-        )
+        limits = [(limit.pods, scope) for scope, limit in self._scopes(group) if limit.pods is not None]
+        rooms = (most - self._sums.get(scope, Counter())["pods"] for most, scope in limits)
         return max(min(rooms, default=_NO_LIMIT), 0)
 
     def scopes_of(self, group: GroupView) -> Iterator[Scope]:

@@ -11,7 +11,7 @@ from extender.domain.scheduling import elastic, gangs, reclaim, starting, victim
 from extender.domain.scheduling.backoff import undone
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Judged, notes_of
-from extender.domain.scheduling.obstacles import at_rest, obstacle, ready, runs_without_its_group, waits
+from extender.domain.scheduling.obstacles import at_rest, no_group, obstacle, ready, waits
 from extender.domain.scheduling.order import Strategies, advance_rotation
 from extender.domain.scheduling.plans import keep_all
 from extender.domain.scheduling.reservation import Reservations
@@ -27,7 +27,7 @@ NO_MEMBERS = "the group needs one member to start, and none is there"
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
-    notes = None if previous is None else notes_of(previous)
+    notes = notes_of(previous)
     if previous is not None and notes is not None and notes.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, turned=())
     sleepers = Sleepers(snapshot, previous, notes)
@@ -133,5 +133,6 @@ def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
     if not goes_on and (fault := obstacle(round_, group)) is not None:
         return undone(round_, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
-        return runs_without_its_group(group)
+        # Members on nodes whose PodGroup is gone keep running, and no others join them.
+        return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
     return waits(group, Reason.NOT_ENOUGH_MEMBERS, NO_MEMBERS) if state is State.EMPTY else None

@@ -1,6 +1,7 @@
 """Elastic members, those beyond minMember: they start one by one while there is room, after all gangs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -16,7 +17,6 @@ from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import KeptPlan, as_many_as_join
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import whole_at
 
 
@@ -29,10 +29,6 @@ class _Batch(msgspec.Struct):
     in_use: dict[str, Flavor]
     """By role, the flavors that members of the group use: shared by its batches, and added to."""
 
-    @property
-    def group(self) -> GroupView:
-        return self.kept.group
-
 
 def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
     """Start members of groups that stand, and decide on all of these."""
@@ -40,7 +36,12 @@ def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
     for kept in standing:
         if kept.unplanned:
             with Guard(round_, kept.group, kept.plan):
-                if _may_grow(round_, kept):
+                # Members that the state of the group or its queue keeps out get that reason.
+                if (fault := obstacle(round_, kept.group)) is not None:
+                    kept.reason, kept.detail = fault.reason, fault.detail
+                elif retry_of(round_, kept).waits:
+                    kept.reason, kept.detail = Reason.BACKING_OFF, kept.group.start.failure
+                else:
                     hungry.append(kept)
     if hungry:
         lending.suspend()
@@ -51,18 +52,6 @@ def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:
         if not round_.is_broken(kept.group):
             with Guard(round_, kept.group, kept.plan):
                 round_.settle(_decision(round_, kept, lending))
-
-
-def _may_grow(round_: Round, kept: KeptPlan) -> bool:
-    """Members that the state of the group or its queue keeps out get that reason."""
-    fault = obstacle(round_, kept.group)
-    if fault is not None:
-        kept.reason, kept.detail = fault.reason, fault.detail
-    elif retry_of(round_, kept).waits:
-        kept.reason, kept.detail = Reason.BACKING_OFF, kept.group.start.failure
-    else:
-        return True
-    return False
 
 
 def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
@@ -76,46 +65,45 @@ def _grow_all(round_: Round, groups: Iterable[KeptPlan], is_lent: bool) -> None:
                     alike.setdefault(pod.shape, []).append(pod)
                 in_use = flavors_in_use(round_.budget.flavors, kept.group, kept.plan)
                 batches += [_Batch(kept, shape, pods, in_use) for shape, pods in alike.items()]
-    lines = in_lines(batches, lambda batch: batch.group)
+    lines = in_lines(batches, lambda batch: batch.kept.group)
     turns = TurnOrder(round_.budget.shares, round_.snapshot.queues, lines)
     for _, line in turns:
         batch, may_come_again = line[0], False
         most = turns.members_until_next(batch.shape.requests)
-        with Guard(round_, batch.group, batch.kept.plan):
+        with Guard(round_, batch.kept.group, batch.kept.plan):
             may_come_again = _grow(round_, batch, most, is_lent)
         if not may_come_again:
             line.popleft()
-            while line and round_.is_broken(line[0].group):
+            while line and round_.is_broken(line[0].kept.group):
                 line.popleft()
 
 
 def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool:
     """Start members of a batch, at `most` so many in one turn; whether it may come again."""
-    kept, pods = batch.kept, batch.pods
-    allowed, reason = min(_allowances(round_, batch, is_lent), key=lambda allowance: allowance[0])
+    kept, pods, budget = batch.kept, batch.pods, round_.budget
+    group, shares, requests = kept.group, budget.shares, batch.shape.requests
+    allowances = [  # how many more of them may start, and what stops the next one
+        (shares.headroom_below_ceiling(group.queue, requests), Reason.QUEUE_CEILING),
+        (budget.running.headroom(group), Reason.QUEUE_CEILING),
+        (budget.window.places(group), Reason.WINDOW_FULL),
+    ]
+    if not is_lent:
+        within_share = shares.headroom_at(shares.tree.seat[group.queue], requests, 1.0)
+        allowances.append((within_share, Reason.QUEUE_SHARE))
+    allowed, reason = min(allowances, key=itemgetter(0))
     tried = pods[: allowed if most is None else min(allowed, most)]
-    joining = as_many_as_join(round_.budget, batch.group, tried, batch.in_use, is_lent)
-    more = round_.budget.place(batch.group, joining.pods, partly=True) or {}
+    joining = as_many_as_join(budget, group, tried, batch.in_use, is_lent)
+    more = budget.place(group, joining.pods, partly=True) or {}
     kept.add(more)
     batch.pods = [pod for pod in pods if pod.uid not in more]
     if not batch.pods:
         return False
     kept.reason, kept.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
     if kept.reason is Reason.WINDOW_FULL:
-        kept.detail = round_.budget.window.lack(batch.group, len(batch.pods))
+        kept.detail = budget.window.lack(group, len(batch.pods))
     if joining.why_not_all and len(more) == len(joining.pods):
         kept.reason, kept.detail = Reason.QUEUE_CEILING, joining.why_not_all
     return len(more) == len(tried) < allowed
-
-
-def _allowances(round_: Round, batch: _Batch, is_lent: bool) -> Iterator[tuple[int, Reason]]:
-    """How many more pods of a shape may start, and what stops the next one."""
-    shares, queue, requests = round_.budget.shares, batch.group.queue, batch.shape.requests
-    yield shares.headroom_below_ceiling(queue, requests), Reason.QUEUE_CEILING
-    yield round_.budget.running.headroom(batch.group), Reason.QUEUE_CEILING
-    yield round_.budget.window.places(batch.group), Reason.WINDOW_FULL
-    if not is_lent:
-        yield shares.headroom_at(shares.tree.seat[queue], requests, 1.0), Reason.QUEUE_SHARE
 
 
 def _decision(round_: Round, kept: KeptPlan, lending: Lending) -> GroupDecision:

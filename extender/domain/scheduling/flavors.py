@@ -20,7 +20,7 @@ from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import Journal
 from extender.domain.queues.guarantees_and_ceilings import exceeded, excess
 from extender.domain.queues.spec import Flavor, flavor_on
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
@@ -34,11 +34,12 @@ class FlavorAmounts:
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._nodes = snapshot.nodes
         self._flavors = {name: view.record.flavors for name, view in snapshot.queues.items()}
-        self._held = {
+        self.amounts = {
             (name, flavor): dict(amounts)
             for name, view in snapshot.queues.items()
             for flavor, amounts in view.by_flavor.items()
         }
+        """All that is held by now; never changed, if nothing is taken any more."""
         self._journal = journal
         self._on: dict[tuple[str, str], Flavor | None] = {}
 
@@ -64,17 +65,9 @@ class FlavorAmounts:
             if flavor is not None:
                 shapes.setdefault(flavor.name, Counter())[pod.shape] += 1
         for name, of_flavor in shapes.items():
-            asked = requests_of(of_flavor)
-            self._count((group.queue, name), asked, times)
-            self._journal.note(partial(self._count, (group.queue, name), asked, -times))
-
-    def _count(self, flavor: tuple[str, str], amounts: Resources, times: int) -> None:
-        add(self._held.setdefault(flavor, {}), amounts, times)
-
-    @property
-    def amounts(self) -> Amounts:
-        """All that is held by now; never changed, if nothing is taken any more."""
-        return self._held
+            held, asked = self.amounts.setdefault((group.queue, name), {}), requests_of(of_flavor)
+            add(held, asked, times)
+            self._journal.note(partial(add, held, asked, -times))
 
     def as_many_as(
         self,
@@ -100,7 +93,7 @@ class FlavorAmounts:
 
     def held(self, queue: str, flavor: Flavor) -> Resources:
         self._journal.reads.note((FlavorAmounts, queue))
-        return self._held.get((queue, flavor.name), {})
+        return self.amounts.get((queue, flavor.name), {})
 
 
 def _named(asked: Resources, limit: Resources) -> Resources:
@@ -113,7 +106,12 @@ Alike = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
 
 def role_of(group: GroupView, pod: PodRecord) -> str:
     """A role that minTaskMember counts; all other members are alike, and have none."""
-    return pod.role if pod.role in group.once(_counted_roles) else ""
+    return pod.role if pod.role in _counted_roles(group) else ""
+
+
+@once
+def _counted_roles(group: GroupView) -> frozenset[str]:
+    return frozenset(binding_roles(*group.needs))
 
 
 def by_role(group: GroupView, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:
@@ -124,16 +122,9 @@ def by_role(group: GroupView, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
     return dict(sorted(roles.items()))
 
 
+@once
 def roles_of(group: GroupView) -> Alike:
     """What a group misses, and where members of the same roles are."""
-    return group.once(_roles_of)
-
-
-def _counted_roles(group: GroupView) -> frozenset[str]:
-    return frozenset(binding_roles(*group.needs))
-
-
-def _roles_of(group: GroupView) -> Alike:
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_room)
     return frozenset((missed + placed).items())
@@ -148,9 +139,8 @@ def flavors_in_use(amounts: FlavorAmounts, group: GroupView, plan: Mapping[Uid, 
     """By role, the flavor of its members that are on nodes, or in `plan`."""
     if not amounts.of(group.queue):
         return {}
-    places = [(pod, pod.node) for pod in group.placed if pod.holds_room]
-    places += group.pinned
-    places += [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
+    placed = [(pod, pod.node) for pod in group.placed if pod.holds_room]
+    places = [*placed, *group.pinned, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
     used: dict[str, Flavor] = {}
     for pod, node in places:
         if (flavor := amounts.on(group.queue, node)) is not None:
@@ -243,7 +233,8 @@ def choose(
     ]
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
     search = _Search(amounts, group.queue, is_lent, lacks_room, most)
-    return search.fill(roles, _NOTHING) or search.failure()
+    filled = search.fill(roles, _NOTHING)
+    return filled or replace(search.dead_end, is_above_share=search.is_above_share)
 
 
 def flavored(
@@ -261,26 +252,19 @@ def flavored(
 _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # its name, its members, and what it may use
 
 
-class _Search:
+class _Search(msgspec.Struct, eq=False):
     """Depth first, in the order of roles and flavors: the first choice is that in which each role takes what
     the earlier ones left. Others are looked at where that ends in nothing, as far as the number of attempts
     allows."""
 
-    def __init__(
-        self, amounts: FlavorAmounts, queue: str, is_lent: bool, lacks_room: LacksRoom, most: int
-    ) -> None:
-        self._amounts = amounts
-        self._queue = queue
-        self._is_lent = is_lent
-        self._lacks_room = lacks_room
-        self._most = most
-        self._attempts = 0
-        self._is_above_share = False
-        self._dead_end = _NOTHING  # the first role that found no flavor, and why
-
-    def failure(self) -> Choice:
-        """What stood in the way."""
-        return replace(self._dead_end, is_above_share=self._is_above_share)
+    amounts: FlavorAmounts
+    queue: str
+    is_lent: bool
+    lacks_room: LacksRoom
+    attempts_left: int
+    is_above_share: bool = False
+    dead_end: Choice = _NOTHING
+    """The first role that found no flavor, and why."""
 
     def fill(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Flavors for `roles`, next to those `chosen` before; None where there are none."""
@@ -298,31 +282,26 @@ class _Search:
             names, sums = chosen.flavors | {role: flavor.name}, chosen.asked | {flavor.name: more}
             if (found := self.fill(later, Choice(wanted, names, sums))) is not None:
                 return found
-        self._note(chosen, role, tuple(tried), len(flavors))
+        if len(tried) == len(flavors) and not self.dead_end.tried:  # every one was refused for a reason
+            lacking = [flavor.flavor for flavor in tried if flavor.reason in LACKS_ROOM]
+            names = chosen.flavors | ({role: lacking[0]} if lacking else {})
+            self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(tried))
         return None
 
-    def _note(self, chosen: Choice, role: str, tried: tuple[Tried, ...], flavors: int) -> None:
-        """The first dead end is what people are told: there every flavor was refused for a reason."""
-        if self._dead_end.tried or len(tried) < flavors:
-            return
-        lacking = [flavor.flavor for flavor in tried if flavor.reason in LACKS_ROOM]
-        names = chosen.flavors | ({role: lacking[0]} if lacking else {})
-        self._dead_end = replace(chosen, flavors=names, role=role, tried=tried)
-
     def _above(self, flavor: Flavor, asked: Resources) -> Tried | None:
-        held, limited = self._amounts.held(self._queue, flavor), _named(asked, flavor.capability)
+        held, limited = self.amounts.held(self.queue, flavor), _named(asked, flavor.capability)
         if above := excess(limited, held, flavor.capability):
             never = exceeded(limited, {}, flavor.capability)
             reason = Reason.NEVER_FITS if never else Reason.QUEUE_CEILING
             return Tried(flavor.name, reason, above, is_amount=True)
-        if flavor.deserved is not None and not self._is_lent:
+        if flavor.deserved is not None and not self.is_lent:
             above = excess(_named(asked, flavor.deserved), held, flavor.deserved)
-        self._is_above_share |= bool(above)
+        self.is_above_share |= bool(above)
         return Tried(flavor.name, Reason.QUEUE_SHARE, above, is_amount=True) if above else None
 
     def _no_room(self, flavor: Flavor, wanted: Missing) -> Tried | None:
-        self._attempts += 1
-        if self._attempts > self._most:
+        self.attempts_left -= 1
+        if self.attempts_left < 0:
             return Tried(flavor.name, Reason.NO_ROOM, "not looked at any more", is_amount=False)
-        lacks = self._lacks_room(wanted)
+        lacks = self.lacks_room(wanted)
         return None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)

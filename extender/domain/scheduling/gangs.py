@@ -16,7 +16,7 @@ from extender.domain.placement.planner import Planner, Read
 from extender.domain.scheduling.backfill import KeptRoom
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
-from extender.domain.scheduling.flavors import Alike, choose, flavored, roles_of
+from extender.domain.scheduling.flavors import Alike, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.no_room import explain
 from extender.domain.scheduling.obstacles import exceeds_queue, waits
@@ -48,7 +48,7 @@ class Admission:
         """By queue all groups that were to be judged, in their order."""
         self._heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
         # In this pass: why members of a signature find no room, and what was read to say so.
-        self._unplaceable: dict[Signature | None, tuple[tuple[Reason, str], Read]] = {}
+        self._unplaceable: dict[Signature | None, tuple[Why, Read]] = {}
         self._equals: dict[Equals, GroupDecision | None] = {}  # what was said of such groups in this turn
 
     def admit(self, groups: Iterable[GroupView]) -> list[GroupView]:
@@ -92,8 +92,15 @@ class Admission:
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
         if decision.reason is Reason.WINDOW_FULL:
-            self._budget.window.hold_up(group.queue)
-        return self._with_claims(group, self._in_line(group, decision))
+            self._budget.window.held_up.add(group.queue)
+        decision = self._in_line(group, decision)
+        wanted = missing(group)
+        if decision.reason in LACKS_ROOM and self._budget.flavors.of(group.queue):
+            wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
+        has_reservation, reason = self._reservations.has_one(group), decision.reason
+        claims_room = not has_reservation and self._lending.has_claim(group, wanted, reason)
+        decision = self._reservations.note(group, decision)
+        return replace(decision, claims_room=True) if claims_room else decision
 
     def _in_line(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
         """Note a group that waits and lets none pass: it holds up all of its queue or, at the limit of a user
@@ -106,16 +113,6 @@ class Admission:
                 scope = excess.scope if excess is not None else scope
             self._heads.setdefault(scope, group.key)
         return decision
-
-    def _with_claims(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
-        """Note what a group that waits lacks, and whether room is kept for it."""
-        wanted, lacks_room = missing(group), decision.reason in LACKS_ROOM
-        if lacks_room and self._budget.flavors.of(group.queue):
-            wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
-        has_reservation, reason = self._reservations.has_one(group), decision.reason
-        claims_room = not has_reservation and self._lending.has_claim(group, wanted, reason)
-        decision = self._reservations.note(group, decision)
-        return replace(decision, claims_room=True) if claims_room else decision
 
     # ---- judging one gang
 
@@ -158,11 +155,15 @@ class Admission:
             return limited
         if not self._lending.has_begun and budget.shares.is_above_share(group.queue, wanted.requests):
             return None
-        if budget.flavors.of(group.queue):
-            chosen = self._choose_flavors(group, wanted)
-            if not isinstance(chosen, Missing):
-                return chosen
-            wanted = chosen
+        if budget.flavors.of(group.queue):  # its members are bound to the nodes of a flavor each
+            is_lent, lacks_room = self._lending.has_begun, partial(self._lacks_room, group)
+            choice = choose(budget.flavors, group, wanted.members, {}, is_lent, lacks_room)
+            if choice.is_above_share:
+                return None
+            if choice.tried:
+                decision = waits(group, *choice.why())
+                return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
+            wanted = choice.wanted
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
         if (known := self._known_unplaceable(signature)) is not None:
             return waits(group, *known)
@@ -173,18 +174,6 @@ class Admission:
         elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
             return waits(group, Reason.WINDOW_FULL, budget.window.lack(group, size))
         return waits(group, *self._no_placement(group, wanted, signature))
-
-    def _choose_flavors(self, group: GroupView, wanted: Missing) -> Missing | GroupDecision | None:
-        """The members, bound to the nodes of a flavor each; or what is decided where some have none."""
-        lacks_room = partial(self._lacks_room, group)
-        is_lent = self._lending.has_begun
-        choice = choose(self._budget.flavors, group, wanted.members, {}, is_lent, lacks_room)
-        if not choice.tried:
-            return choice.wanted
-        if choice.is_above_share:
-            return None
-        decision = waits(group, *choice.why())
-        return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
 
     def _wanted(self, group: GroupView) -> Missing:
         """Whom to start. A group with more members than it needs starts without those that find no node."""
@@ -209,7 +198,7 @@ class Admission:
             return waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}")
         return None
 
-    def _lacks_room(self, group: GroupView, wanted: Missing) -> tuple[Reason, str] | None:
+    def _lacks_room(self, group: GroupView, wanted: Missing) -> Why | None:
         """Why members find no room on the nodes of a flavor; None if they do."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
@@ -220,7 +209,7 @@ class Admission:
             return None
         return self._no_placement(group, wanted, signature)
 
-    def _known_unplaceable(self, signature: Signature | None) -> tuple[Reason, str] | None:
+    def _known_unplaceable(self, signature: Signature | None) -> Why | None:
         """Why members of a signature find no room, if that was said in this pass."""
         if signature not in self._unplaceable:
             return None
@@ -228,12 +217,7 @@ class Admission:
         self._round.reads.also(read)
         return why
 
-    def _no_placement(
-        self,
-        group: GroupView,
-        wanted: Missing,
-        signature: Signature | None,
-    ) -> tuple[Reason, str]:
+    def _no_placement(self, group: GroupView, wanted: Missing, signature: Signature | None) -> Why:
         """Why members find no room; nor do any of the same signature until the next pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
         if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):

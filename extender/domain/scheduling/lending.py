@@ -17,7 +17,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
-from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions
+from extender.domain.queues.guarantees_and_ceilings import EPSILON
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, Signature
@@ -51,21 +51,18 @@ class Lending:
             self._round.is_due(since + (periods + 1) * period)
             if periods % 2:
                 return False
-        if not self._would_stand_whole(wanted):
-            return False
-        self._claimants.append((group, wanted))
-        return True
+        if would_stand := self._would_stand_whole(wanted):
+            self._claimants.append((group, wanted))
+        return would_stand
 
     def _would_stand_whole(self, wanted: Missing) -> bool:
         """If nothing else ran, and the scheduler refused nothing more."""
         if not self._round.snapshot.refused:
             return self._round.could_stand_alone(wanted)
-        planner, signature = self._round.empty_but_for_refusals, wanted.signature
-        if planner.affinity.any_particular(wanted.members, wanted.shapes):
-            return planner.could_place(wanted.members, wanted.shapes)
-        if signature not in self._would_stand:
-            self._would_stand[signature] = planner.could_place(wanted.members, wanted.shapes)
-        return self._would_stand[signature]
+        planner, known, signature = self._round.empty_but_for_refusals, self._would_stand, wanted.signature
+        if signature not in known or planner.affinity.any_particular(wanted.members, wanted.shapes):
+            known[signature] = planner.could_place(wanted.members, wanted.shapes)
+        return known[signature]
 
     def begin(self) -> None:
         """From now on room is lent: first take out of it, once, what claimants could stand on already."""
@@ -143,16 +140,15 @@ class VictimShares:
         if queue not in self._queues:
             return False
         asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
-        return all(self._keeps_enough(asked, *level) for level in self._shares.levels(queue, self._own))
-
-    def _keeps_enough(self, asked: Resources, held: Resources, due: Portions, kept: Resources) -> bool:
-        above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
-        counted = (self._scarce & asked.keys()) or above
-        if not counted or any(
-            held.get(name, 0) - n < kept[name] for name, n in asked.items() if name in kept
-        ):
-            return False
-        return all(held.get(name, 0) - asked[name] >= due.get(name, 0.0) - EPSILON for name in counted)
+        for held, due, kept in self._shares.levels(queue, self._own):
+            above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
+            counted = (self._scarce & asked.keys()) or above
+            left = {name: held.get(name, 0) - n for name, n in asked.items()}
+            if not counted or any(left[name] < kept[name] for name in asked if name in kept):
+                return False
+            if any(left[name] < due.get(name, 0.0) - EPSILON for name in counted):
+                return False
+        return True
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         if queue:

@@ -3,6 +3,7 @@ without it, the same is decided."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from math import inf
 from typing import TypeVar
 
@@ -149,7 +150,30 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def memory(self) -> Memory:
-        return _remembered(self)
+        judged, then, round_ = self.judged, self.then, self.judged.round_
+        ours, snapshot, capacity = round_.decided, round_.snapshot, round_.budget.planner.capacity
+        reservations, starving = judged.reservations, judged.starving
+        gone = [key for key in snapshot.touched if key not in snapshot.groups]
+        awake = {group.key for group in (*reservations.due, *starving.first.values())}
+        awake |= {key for key in ours if not _may_sleep(judged, snapshot.groups[key], self.groups[key])}
+        reads, base = round_.reads, capacity.all_known()
+        kinds = {key: reads.kind_of.get(key) for key in ours if key not in awake}
+        lie_in = {key: kind for key, kind in kinds.items() if kind is not None and reads.by_kind[kind]}
+        buckets = (Buckets({}, {}) if then is None else then.buckets).after(lie_in, (*ours, *gone), reads)
+        longest, idle = reservations.longest_waiting, starving.idle
+        if then is not None:
+            asleep = {queue: group for queue, group in then.longest_waiting.items() if group.key not in ours}
+            longest = {**longest, **asleep}
+            those = then.first_starving.values()
+            rest = [group for group in those if not starving.may_find(group, ALL_CAUSES)]
+            idle = {**then.idly_starving, **{(group.queue, group.priority): group for group in rest}, **idle}
+        if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(buckets.read):
+            # most of these shapes are of groups long gone
+            read = chain.from_iterable((*buckets.read.values(), *reads.by_kind.values()))
+            base = base.only({topic for topic in read if isinstance(topic, Shape)})
+        in_force = reservations.in_force
+        grounds = Grounds.of(round_, in_force, base) if judged.is_calm and base is not None else None
+        return Memory(snapshot, base, grounds, frozenset(awake), buckets, longest, starving.first, idle)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Notes)
@@ -160,38 +184,6 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def notes_of(previous: Decisions | None) -> Notes | None:
     return previous.memory if previous is not None and isinstance(previous.memory, Notes) else None
-
-
-def _remembered(notes: Notes) -> Memory:
-    judged, then, round_ = notes.judged, notes.then, notes.judged.round_
-    ours, snapshot, reservations, starving = (
-        round_.decided,
-        round_.snapshot,
-        judged.reservations,
-        judged.starving,
-    )
-    gone = [key for key in snapshot.touched if key not in snapshot.groups]
-    awake = {group.key for group in (*reservations.due, *starving.first.values())}
-    awake |= {key for key in ours if not _may_sleep(judged, snapshot.groups[key], notes.groups[key])}
-    reads, base = round_.reads, round_.budget.planner.capacity.all_known()
-    lie_in = {key: kind for key in ours if key not in awake and (kind := reads.kind_of.get(key)) is not None}
-    lie_in = {key: kind for key, kind in lie_in.items() if reads.by_kind[kind]}
-    buckets = (Buckets({}, {}) if then is None else then.buckets).after(lie_in, (*ours, *gone), reads)
-    longest, idle = reservations.longest_waiting, starving.idle
-    if then is not None:
-        asleep = {queue: group for queue, group in then.longest_waiting.items() if group.key not in ours}
-        longest = {**longest, **asleep}
-        rest = [group for group in then.first_starving.values() if not starving.may_find(group, ALL_CAUSES)]
-        idle = {**then.idly_starving, **{(group.queue, group.priority): group for group in rest}, **idle}
-    if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(buckets.read):
-        read = (
-            *buckets.read.values(),
-            *reads.by_kind.values(),
-        )  # most of these shapes are of groups long gone
-        base = base.only({topic for topics in read for topic in topics if isinstance(topic, Shape)})
-    is_calm = judged.is_calm and base is not None
-    grounds = Grounds.of(round_, reservations.in_force, base) if is_calm and base is not None else None
-    return Memory(snapshot, base, grounds, frozenset(awake), buckets, longest, starving.first, idle)
 
 
 def _may_sleep(judged: Judged, group: GroupView, decision: GroupDecision) -> bool:

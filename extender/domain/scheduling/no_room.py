@@ -1,12 +1,12 @@
 """Why a group does not fit: never (NeverFits), not now (NoRoom), or only in pieces (Fragmented)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from extender.api.objects.pods import NodeSelectorTerm, Requirement, Toleration
+from extender.api.objects.pods import NodeSelectorTerm, Toleration
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
 from extender.domain.model.selectors import tolerated
@@ -15,7 +15,6 @@ from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.nodes import NodeTable
 from extender.domain.snapshot.wholeness import Missing
 
 _MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
@@ -24,44 +23,42 @@ _ALL_TAINTS = (Toleration(operator="Exists"),)
 
 def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
     """The reason and its numbers for members that have no placement in `planner`."""
-    members, shapes = wanted.members, wanted.shapes
-    fixed = _never(round_, wanted) or _refused(planner.capacity, group, shapes)
-    if fixed is not None:
-        return fixed
-    if not planner.affinity.any_particular(members, shapes) and planner.capacity.is_short_for(shapes):
-        # Too little room for some shape alone, and no member looks at others: nothing needs to be placed.
-        at_once = f"{_room_for(planner.capacity, shapes)} at once"
-        return _lacking(planner.capacity, shapes) or (Reason.FRAGMENTED, at_once)
-    at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
-    return _lacking(planner.capacity, shapes) or (Reason.FRAGMENTED, at_once)
-
-
-def _never(round_: Round, wanted: Missing) -> tuple[Reason, str] | None:
-    for shape in wanted.shapes:
+    members, shapes, capacity = wanted.members, wanted.shapes, planner.capacity
+    for shape in shapes:
         if not round_.empty.capacity.total(shape):
             return Reason.NEVER_FITS, _no_node(round_, shape)
     if not round_.could_stand_alone(wanted):
-        return (
-            Reason.NEVER_FITS,
-            f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty",
-        )
-    return None
+        detail = f"all suitable nodes together cannot hold {len(members)} members, even when empty"
+        return Reason.NEVER_FITS, detail
+    is_refused = any(capacity.refuses(shape) for shape in shapes)
+    if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
+        detail = group.start.failure or "the scheduler rejects the nodes that have room"
+        return Reason.REFUSED_BY_SCHEDULER, detail
+    if not planner.affinity.any_particular(members, shapes) and capacity.is_short_for(shapes):
+        # Too little room for some shape alone, and no member looks at others: nothing needs to be placed.
+        at_once = f"{_room_for(capacity, shapes)} at once"
+    else:
+        at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
+    parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
+    for part in (*parts, shapes) if len(parts) > 1 else parts:
+        for name, amount in requests_of(part).items():
+            left = capacity.left_for(part, name)
+            if left < amount:
+                numbers = f"{name}: {show(name, amount)} needed, {show(name, left)} left on suitable nodes"
+                return Reason.NO_ROOM, f"{numbers}; {_room_for(capacity, shapes)}"
+    return Reason.FRAGMENTED, at_once
 
 
 def _no_node(round_: Round, shape: Shape) -> str:
-    """What no node has at all explains more than the whole request."""
-    snapshot, offers = round_.snapshot, round_.largest_offers
+    """What no node has at all explains more than the whole request; and of the demands that no node meets
+    together, those that none meets even alone."""
+    nodes, asked, offers = round_.snapshot.nodes, shape.constraints, round_.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, more than that is lacking
         return f"no node has {_first_few(lacking, ', ')}"
-    suitable = np.count_nonzero(snapshot.nodes.suitable(shape))
-    if not suitable and snapshot.nodes.row:
-        return _unsuitable(snapshot.nodes, shape.constraints)
-    return f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})"
-
-
-def _unsuitable(nodes: NodeTable, asked: Constraints) -> str:
-    """Which of the demands that no node meets together no node meets even alone."""
+    suitable = np.count_nonzero(nodes.suitable(shape))
+    if suitable or not nodes.row:
+        return f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})"
     demands = {
         f"the label {key}={value} that nodeSelector names": nodes.has(key, value)
         for key, value in asked.node_labels
@@ -85,41 +82,17 @@ def _unsuitable(nodes: NodeTable, asked: Constraints) -> str:
 
 
 def _in_words(node_terms: bytes) -> str:
-    terms = msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm])
-    asked = [(*(term.match_expressions or ()), *(term.match_fields or ())) for term in terms]
-    return _first_few([_first_few([_phrase(one) for one in each], " and ") for each in asked], " or ")
-
-
-def _phrase(asked: Requirement) -> str:
-    values = f" {_first_few(asked.values, ', ')}" if asked.values else ""
-    return f"{asked.key} {asked.operator}{values}"
+    texts: list[str] = []
+    for term in msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm]):
+        asked = (*(term.match_expressions or ()), *(term.match_fields or ()))
+        phrases = [f"{it.key} {it.operator} {_first_few(it.values or (), ', ')}".rstrip() for it in asked]
+        texts.append(_first_few(phrases, " and "))
+    return _first_few(texts, " or ")
 
 
 def _first_few(names: Sequence[str], between: str) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return between.join(names[:_MOST_NAMES]) + more
-
-
-def _refused(capacity: Capacity, group: GroupView, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
-    if not any(capacity.refuses(shape) for shape in shapes):
-        return None
-    if not all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
-        return None
-    return (
-        Reason.REFUSED_BY_SCHEDULER,
-        group.start.failure or "the scheduler rejects the nodes that have room",
-    )
-
-
-def _lacking(capacity: Capacity, shapes: Counter[Shape]) -> tuple[Reason, str] | None:
-    parts = [{shape: count} for shape, count in shapes.items()]
-    for part in (*parts, shapes) if len(parts) > 1 else parts:
-        for name, amount in requests_of(part).items():
-            left = capacity.left_for(part, name)
-            if left < amount:
-                numbers = f"{name}: {show(name, amount)} needed, {show(name, left)} left on suitable nodes"
-                return Reason.NO_ROOM, f"{numbers}; {_room_for(capacity, shapes)}"
-    return None
 
 
 def _room_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
@@ -132,6 +105,4 @@ def describe(requests: Resources) -> str:
     """A request as text: cpu and memory first, pods left out; of very many resources the first few."""
     order = [name for name in (CPU, MEMORY) if name in requests]
     order += sorted(name for name in requests if name not in (CPU, MEMORY, PODS))
-    more = f" and {len(order) - _MOST_NAMES} more" if len(order) > _MOST_NAMES else ""
-    text = " ".join(f"{name} {show(name, requests[name])}" for name in order[:_MOST_NAMES])
-    return text + more if text else "an empty request"
+    return _first_few([f"{name} {show(name, requests[name])}" for name in order], " ") or "an empty request"

@@ -15,18 +15,15 @@ from extender.domain.scheduling.backoff import back_off, undone
 from extender.domain.scheduling.order import Strategies
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
 from extender.domain.snapshot.wholeness import missing
 
 
+@once
 def at_rest(group: GroupView) -> GroupDecision | None:
     """What is decided on a group that has ended, rests or is on its way out: nothing around it changes that.
     None: it has to be judged."""
-    return group.once(_at_rest)
-
-
-def _at_rest(group: GroupView) -> GroupDecision | None:
     state = state_of(group)
     if state not in (State.ENDED, State.ENDING, State.RESTING):
         return None
@@ -50,11 +47,12 @@ def obstacle(round_: Round, group: GroupView) -> GroupDecision | None:
         return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
         return waits(group, Reason.INVALID_SPEC, queue.fault)
-    if excess := group.once(_excess):
+    if excess := _excess(group):
         return waits(group, Reason.TOO_COMPLEX, excess)
     return _kept_out(round_, group, queue) or _held(group, queue.record)
 
 
+@once
 def _excess(group: GroupView) -> str:
     """What a member demands more of than is judged; empty if none does."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
@@ -106,18 +104,14 @@ def above_capability(round_: Round, group: GroupView) -> str:
     enqueue action: while the group is Pending, operators make no members that could never start. A group
     without it counts for its queue's default request before its pods are there."""
     queue = round_.snapshot.queues[group.queue].record
-    capability = queue.capability
-    if not capability:
+    if not (most := queue.capability):
         return ""
     field, asked = "spec.minResources", group.spec.min_resources
     if not asked and not group.has_pods:
         field = f"spec.defaultRequest for {group.min_member} members"
         asked = {name: amount * group.min_member for name, amount in queue.default_request.items()}
-    more = [
-        f"{name}: {show(name, amount)} > {show(name, capability[name])}"
-        for name, amount in asked.items()
-        if amount > capability.get(name, amount)
-    ]
+    above = {name: amount for name, amount in asked.items() if amount > most.get(name, amount)}
+    more = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
     return f"{field} is above the capability of queue {group.queue}: {', '.join(more)}" if more else ""
 
 
@@ -128,11 +122,6 @@ def exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
 
 def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail, retry_at=retry_at)
-
-
-def runs_without_its_group(group: GroupView) -> GroupDecision:
-    """Members on nodes whose PodGroup is gone keep running, and no others join them."""
-    return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
 
 
 def no_group(group: GroupView) -> str:

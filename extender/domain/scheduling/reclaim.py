@@ -109,7 +109,7 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
             return fail(round_, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(round_, reclaim):
         reason = Reason.WINDOW_FULL
-        budget.window.hold_up(group.queue)
+        budget.window.held_up.add(group.queue)
     budget.hold(group, reclaim.plan)
     _evict(round_, group, reclaim)
     return replace(waits(group, reason, reclaim.detail), reclaim=reclaim)

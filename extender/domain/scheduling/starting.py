@@ -138,7 +138,7 @@ def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan
                 within_ceiling = _as_many_as(round_, kept.group, kept.unplanned)
                 in_use = flavors_in_use(budget.flavors, kept.group, kept.plan)
                 joining = as_many_as_join(budget, kept.group, within_ceiling, in_use, is_lent=True)
-                more = budget.reserve(kept.group, joining.pods)
+                more = budget.place(kept.group, joining.pods, partly=True, places=0) or {}
             reserved.append((kept, more))
     return reserved
 
