@@ -27,7 +27,7 @@ NO_MEMBERS = "the group needs one member to start, and none is there"
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
-    notes = notes_of(previous)
+    notes = None if previous is None else notes_of(previous)
     if previous is not None and notes is not None and notes.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, turned=())
     sleepers = Sleepers(snapshot, previous, notes)

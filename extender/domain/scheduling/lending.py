@@ -59,10 +59,12 @@ class Lending:
         """If nothing else ran, and the scheduler refused nothing more."""
         if not self._round.snapshot.refused:
             return self._round.could_stand_alone(wanted)
-        planner, known, signature = self._round.empty_but_for_refusals, self._would_stand, wanted.signature
-        if signature not in known or planner.affinity.any_particular(wanted.members, wanted.shapes):
-            known[signature] = planner.could_place(wanted.members, wanted.shapes)
-        return known[signature]
+        planner, signature = self._round.empty_but_for_refusals, wanted.signature
+        if planner.affinity.any_particular(wanted.members, wanted.shapes):
+            return planner.could_place(wanted.members, wanted.shapes)
+        if signature not in self._would_stand:
+            self._would_stand[signature] = planner.could_place(wanted.members, wanted.shapes)
+        return self._would_stand[signature]
 
     def begin(self) -> None:
         """From now on room is lent: first take out of it, once, what claimants could stand on already."""

@@ -182,8 +182,8 @@ class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
         return 0
 
 
-def notes_of(previous: Decisions | None) -> Notes | None:
-    return previous.memory if previous is not None and isinstance(previous.memory, Notes) else None
+def notes_of(previous: Decisions) -> Notes | None:
+    return previous.memory if isinstance(previous.memory, Notes) else None
 
 
 def _may_sleep(judged: Judged, group: GroupView, decision: GroupDecision) -> bool:

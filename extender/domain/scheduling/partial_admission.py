@@ -43,9 +43,8 @@ def shrink(
         return smaller, decision
 
     def can_start(members: Members) -> bool:
-        _, decision = tried(members[_PODS])
-        is_start = decision is not None and decision.verdict is Verdict.STARTING
-        return is_start or (decision is not None and decision.reason is Reason.WINDOW_FULL)
+        _, made = tried(members[_PODS])
+        return made is not None and (made.verdict is Verdict.STARTING or made.reason is Reason.WINDOW_FULL)
 
     smallest, decision = tried(group.job.least)
     if decision is None or decision.verdict is not Verdict.STARTING:

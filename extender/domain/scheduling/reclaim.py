@@ -8,11 +8,12 @@ start."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
+from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import requests_of
@@ -105,7 +106,11 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
         may_start = not is_any_in_part(round_, reclaim) or round_.is_due(reclaim.until)
         if may_start and (plan := _place(round_, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
-        if why := _in_vain(round_, reclaim):
+        if round_.is_due(reclaim.until):
+            return fail(round_, group, f"the room did not become free in time: {reclaim.detail}")
+        victims = (victim for other in round_.reclaims.values() for victim in other.victims)
+        if not (any(left(round_, victim) for victim in victims) or any(departing(round_))):
+            why = "whoever was to leave has gone, and it does not fit"
             return fail(round_, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(round_, reclaim):
         reason = Reason.WINDOW_FULL
@@ -113,15 +118,6 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
     budget.hold(group, reclaim.plan)
     _evict(round_, group, reclaim)
     return replace(waits(group, reason, reclaim.detail), reclaim=reclaim)
-
-
-def _in_vain(round_: Round, reclaim: Reclaim) -> str:
-    """Why there is no point in waiting longer; empty while there is."""
-    if round_.is_due(reclaim.until):
-        return "the room did not become free in time"
-    victims = (victim for other in round_.reclaims.values() for victim in other.victims)
-    goes_on = any(left(round_, victim) is not None for victim in victims)
-    return "" if goes_on or any(departing(round_)) else "whoever was to leave has gone, and it does not fit"
 
 
 def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
@@ -174,14 +170,21 @@ NOBODY_STARVES = Starving({}, {}, lambda *_: False)
 
 
 def begin(round_: Round, lending: Lending) -> Starving:
-    """Find victims for groups that starve, in their order; a bounded number of searches."""
+    """Find victims for groups that starve, by priority of their queue, its share, and their order inside it;
+    a bounded number of searches."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
     starving = _starving(round_)
     idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
     may_find = [group for group in starving if (group.queue, group.priority) not in idle]
     found = Starving(_first(round_, may_find), idle, candidates.may_exist_for)
-    seeking = _in_order(round_, may_find)
+    shares, queues = round_.budget.shares, round_.snapshot.queues
+    ranks = {
+        queue: (-queues[queue].record.priority, shares.of(queue), queue)
+        for queue in {group.queue for group in may_find}
+    }
+    seeking = [group for group in may_find if group.preempts and not is_limited(round_, group)]
     if seeking and places > 0:
+        seeking.sort(key=lambda group: (ranks[group.queue], group.order))
         mark = round_.budget.journal.mark()
         _Searches(round_, lending, candidates).begin(seeking, places)
         round_.budget.journal.roll_back(mark)
@@ -216,34 +219,6 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView
     return first
 
 
-def _in_order(round_: Round, groups: Iterable[GroupView]) -> list[GroupView]:
-    """By priority of their queue, its share, and their order inside it; without those that may take from
-    nobody."""
-    found, shares, queues = list(groups), round_.budget.shares, round_.snapshot.queues
-    ranks = {
-        queue: (-queues[queue].record.priority, shares.of(queue), queue)
-        for queue in {group.queue for group in found}
-    }
-    return sorted(
-        (group for group in found if group.preempts and not is_limited(round_, group)),
-        key=lambda group: (ranks[group.queue], group.order),
-    )
-
-
-def _ways(round_: Round, group: GroupView, wanted: Missing) -> list[Missing]:
-    """The members as they may be placed: where the queue has flavors, all on the nodes of one of them that
-    its amounts allow, in their order."""
-    flavors = round_.budget.flavors
-    if not flavors.of(group.queue):
-        return [wanted]
-    ways = [(flavor, on_nodes_of(flavor, wanted.members)) for flavor in flavors.of(group.queue)]
-    return [
-        Missing(tuple(pods))
-        for flavor, pods in ways
-        if len(flavors.as_many_as(group.queue, flavor, pods, {}, is_lent=False)) == len(pods)
-    ]
-
-
 class _Searches:
     """The searches of one round. Each sees what the ones before it took."""
 
@@ -252,18 +227,24 @@ class _Searches:
         self._lending = lending
         self._candidates = candidates
         self._vain: set[object] = set()  # what was searched for in vain
-        self._leaving = tuple(_leaving(round_))
-        self._is_any_departing = any(pod.deleting for pod in self._leaving)
+        decided, reclaims = round_.decided, round_.reclaims.items()
+        kept = [reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim]
+        victims = (left(round_, victim) for reclaim in kept for victim in reclaim.victims)
+        leaving = (*departing(round_), *(pod for pod in victims if pod is not None))
+        self._is_any_departing = any(pod.deleting for pod in leaving)
         self._base = round_.budget.planner.clone()
         """The room once all that is leaving is gone; shares are counted in the same way."""
-        self._base.free(self._leaving)
-        self._count_off(self._leaving)
+        self._base.free(leaving)
+        self._count_off(leaving)
 
     def begin(self, seeking: Iterable[GroupView], places: int) -> None:
         starving: list[GroupView] = []
         for group in seeking:
             with Guard(self._round, group):
-                if self._may_find(group):
+                # Those for whom nothing runs, by what queues hold now, take no search from the others: a
+                # reclaim that counts on others to leave would not go on.
+                causes = tuple(chain.from_iterable(_causes(self._round, group, missing(group))))
+                if self._candidates.may_exist_for(group, causes):
                     starving.append(group)
         first = {group.key for group in _first(self._round, starving).values()}
         kinds = [group for group in starving if group.key in first]  # the first of each kind, in their order
@@ -275,22 +256,13 @@ class _Searches:
             if places <= 0:
                 return
             if len(self._vain) > _SEARCHES:
-                self._come_back(len(kinds))
+                # With each second others have their turn, until all have had one since anything changed.
+                now, changed_at = int(self._round.snapshot.now), int(self._round.snapshot.changed_at)
+                if (now - changed_at) * _IN_TURN < len(kinds) - _IN_TURN:
+                    self._round.look_again_at(now + 1.0)
                 return
             with Guard(self._round, group):
                 places -= self._try(group)
-
-    def _may_find(self, group: GroupView) -> bool:
-        """Whether anything runs that might be a victim, by what queues hold now: a reclaim that counts on
-        others to leave would not go on. If not, it takes no search from the others."""
-        turns = _causes(self._round, group, missing(group))
-        return self._candidates.may_exist_for(group, tuple(cause for causes in turns for cause in causes))
-
-    def _come_back(self, kinds: int) -> None:
-        """With each second others have their turn, until all have had one since anything changed."""
-        snapshot = self._round.snapshot
-        if (int(snapshot.now) - int(snapshot.changed_at)) * _IN_TURN < kinds - _IN_TURN:
-            self._round.look_again_at(int(snapshot.now) + 1.0)
 
     def _try(self, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""
@@ -298,30 +270,30 @@ class _Searches:
         sought = (group.queue, group.priority, wanted.signature)
         if sought in self._vain and not group.history.took_from:
             return False
-        found = self._search(group, wanted)
-        if found is None:
-            self._vain.add(sought)
-            if self._candidates.spared:
-                round_.settle(replace(round_.decided[group.key], spared=self._candidates.spared))
-            return False
-        self._begin(group, found)
-        return True
-
-    def _search(self, group: GroupView, wanted: Missing) -> Found | None:
-        for causes in _causes(self._round, group, wanted):
+        for causes in _causes(round_, group, wanted):
             units, from_others = self._candidates.of(group, causes), EvictionCause.RECLAIM in causes
             if not (units or (from_others and self._is_any_departing)):
-                return None  # where its own queue gives nothing, others alone do not help either
-            found = self._search_among(units, group, wanted, from_others)
-            if found is not None:
-                return found
-        return None
+                break  # where its own queue gives nothing, others alone do not help either
+            if (found := self._search(units, group, wanted, from_others)) is not None:
+                self._begin(group, found)
+                return True
+        self._vain.add(sought)
+        if self._candidates.spared:
+            round_.settle(replace(round_.decided[group.key], spared=self._candidates.spared))
+        return False
 
-    def _search_among(
+    def _search(
         self, units: Sequence[Unit], group: GroupView, wanted: Missing, from_others: bool
     ) -> Found | None:
-        journal = self._round.budget.journal
-        for way in _ways(self._round, group, wanted):
+        """Where the queue has flavors, all members go to the nodes of one of them that its amounts allow."""
+        journal, flavors, ways = self._round.budget.journal, self._round.budget.flavors, [wanted]
+        if of_queue := flavors.of(group.queue):
+            ways = []
+            for flavor in of_queue:
+                pods = on_nodes_of(flavor, wanted.members)
+                if len(flavors.as_many_as(group.queue, flavor, pods, {}, is_lent=False)) == len(pods):
+                    ways.append(Missing(tuple(pods)))
+        for way in ways:
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.kept_for(group))
             there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
@@ -352,7 +324,14 @@ class _Searches:
         self._count_off(pods)
         round_.budget.shares.take(group.queue, missing(group).requests)
         since, until = round_.snapshot.now, round_.snapshot.now + round_.limits.reclaim_deadline
-        detail = _detail(round_, victims, until)
+        deadline = round_.snapshot.timestamp(until)
+        detail = f"the room of pods that are being deleted is kept for it until {deadline}"
+        if victims:
+            owners = Counter(victim.group or f"{victim.namespace}/{victim.name}" for victim in victims)
+            names = [f"{name} ({count})" for name, count in sorted(owners.items())]
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            those = f"{', '.join(names[:_MOST_NAMES])}{more}"
+            detail = f"pods to evict: {len(victims)}, of {those}; until {deadline}"
         reclaim = Reclaim(victims, found.plan, since, until, detail)
         round_.is_due(until)
         round_.has_begun_reclaim = True
@@ -370,23 +349,3 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     else:
         is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else _WITHIN_SHARE
-
-
-def _leaving(round_: Round) -> Iterator[PodRecord]:
-    """Pods that are being deleted, and victims that are about to be."""
-    yield from departing(round_)
-    for key, reclaim in round_.reclaims.items():
-        if key in round_.decided and round_.decided[key].reclaim is reclaim:
-            pods = (left(round_, victim) for victim in reclaim.victims)
-            yield from (pod for pod in pods if pod is not None)
-
-
-def _detail(round_: Round, victims: Sequence[ReclaimVictim], until: float) -> str:
-    """Who gives back how much, and until when."""
-    deadline = round_.snapshot.timestamp(until)
-    if not victims:
-        return f"the room of pods that are being deleted is kept for it until {deadline}"
-    owners = Counter(victim.group or f"{victim.namespace}/{victim.name}" for victim in victims)
-    names = [f"{name} ({count})" for name, count in sorted(owners.items())]
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"pods to evict: {len(victims)}, of {', '.join(names[:_MOST_NAMES])}{more}; until {deadline}"

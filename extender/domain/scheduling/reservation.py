@@ -55,8 +55,7 @@ class Reservations:
         self._lacking: defaultdict[str, list[GroupView]] = defaultdict(list)  # room, by queue
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
-        # without reservations, while room is as then
-        self._free: tuple[CapacityCounts, Planner] | None = None
+        self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
         self.longest_waiting: Mapping[str, GroupView] = {}
         """By queue the group that is asked first whether it gets a reservation, once all are judged."""
         self.due: list[GroupView] = []
@@ -70,34 +69,28 @@ class Reservations:
 
     def begin(self, waiting: Iterable[GroupView]) -> None:
         """Keep the room of those of `waiting` that have a reservation."""
-        holders = [_as_reserved(group) for group in waiting if group.start.reservation is not None]
-        for group in sorted(holders, key=_oldest_first)[: self._round.limits.reservations]:
-            with Guard(self._round, group):
-                reservation = self._renewed(group)
-                if reservation is None:
+        round_ = self._round
+        holders = [(it, _as_reserved(group)) for group in waiting if (it := group.start.reservation)]
+        holders.sort(key=lambda holder: (holder[0].since, holder[1].key))
+        for _, group in holders[: round_.limits.reservations]:
+            with Guard(round_, group):
+                if (reservation := self._renewed(group)) is None:
                     continue
-                reservation = self._in_turn(reservation)
+                # It is kept or lent now, where nobody knows when the group starts, or that moment has passed.
+                promised = reservation.passable_until
+                since = reservation.since if promised is None else promised
+                turn = turn_at(round_.snapshot.now, since, round_.limits.room_kept)
+                round_.is_due(turn.until)
+                lent_until = "" if turn.is_kept else round_.snapshot.timestamp(turn.until)
+                reservation = replace(reservation, lent_until=lent_until)
                 self._reserved[group.key] = group, reservation
-                if not reservation.lent_until:
-                    self._kept[group.key] = keep(self._round, group, self._forecast, reservation)
-                    self._holders = ""
-                    self._note_share(group, reservation)
-
-    def _in_turn(self, reservation: Reservation) -> Reservation:
-        """It is kept or lent now, where nobody knows when the group starts, or that moment has passed."""
-        promised = reservation.passable_until
-        since = reservation.since if promised is None else promised
-        turn = turn_at(self._round.snapshot.now, since, self._round.limits.room_kept)
-        self._round.is_due(turn.until)
-        lent_until = "" if turn.is_kept else self._round.snapshot.timestamp(turn.until)
-        return replace(reservation, lent_until=lent_until)
-
-    def _note_share(self, group: GroupView, reservation: Reservation) -> None:
-        """What its queue holds on the reserved nodes will be gone by then."""
-        more = dict(reservation.asks)
-        add(more, self._forecast.held_on(reservation, group.queue), -1)
-        if self._round.budget.shares.is_above_share(group.queue, more):
-            self._above_share.add(group.key)
+                if turn.is_kept:
+                    self._kept[group.key] = keep(round_, group, self._forecast, reservation)
+                    self._holders, more = "", dict(reservation.asks)
+                    # What its queue holds on the reserved nodes will be gone by then.
+                    add(more, self._forecast.held_on(reservation, group.queue), -1)
+                    if round_.budget.shares.is_above_share(group.queue, more):
+                        self._above_share.add(group.key)
 
     def lend(self) -> None:
         """From now on only groups above their share are judged."""
@@ -158,14 +151,13 @@ class Reservations:
         seconds, now = self._forecast.times.of(group), self._round.snapshot.now
         end = now + (_FAR * self._round.limits.room_kept if seconds is None else seconds)
         passed: list[KeptRoom] = []
+        above_share = self._above_share
         for kept in self._kept.values():
             until = kept.reservation.passable_until
             if until is not None and end <= until:
                 self._round.look_again_at(nextafter(now + until - end, inf))
                 passed.append(kept)
-            elif (
-                not self._is_lent and kept.group.key in self._above_share and kept.group.queue != group.queue
-            ):
+            elif not self._is_lent and kept.group.key in above_share and kept.group.queue != group.queue:
                 passed.append(kept)
         return passed
 
@@ -187,7 +179,13 @@ class Reservations:
             return ""
         fits = self._fits_without.get(wanted.signature)  # room only shrinks in a round: once not, never
         if fits is None or self._round.budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
-            fits = self._without_reservations().could_place(wanted.members, wanted.shapes)
+            planner = self._round.budget.planner
+            now = planner.capacity.known
+            if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
+                self._free = now, planner.clone()
+                for kept in self._kept.values():
+                    self._free[1].take_amounts(kept.rows, kept.kept, -1)
+            fits = self._free[1].could_place(wanted.members, wanted.shapes)
             self._fits_without[wanted.signature] = fits
         if not fits:
             return ""
@@ -195,17 +193,6 @@ class Reservations:
             holders = (f"{kept.group.key}: {kept.reservation.text}" for kept in self._kept.values())
             self._holders = "; ".join(holders)
         return self._holders
-
-    def _without_reservations(self) -> Planner:
-        """The room with all that is kept given back; made anew once room was taken."""
-        planner = self._round.budget.planner
-        now = planner.capacity.known
-        if self._free is None or not self._free[0].belongs_with(now):
-            free = planner.clone()
-            for kept in self._kept.values():
-                free.take_amounts(kept.rows, kept.kept, -1)
-            self._free = now, free
-        return self._free[1]
 
     # ---- new ones
 
@@ -238,9 +225,7 @@ class Reservations:
                 until = since + queues[group.queue].record.reserve_after
                 if group.queue not in served and round_.is_due(until):
                     self.due.append(group)
-        if not self.due or len(self._reserved) >= round_.limits.reservations:
-            return
-        if self._must_wait():
+        if not self.due or len(self._reserved) >= round_.limits.reservations or self._must_wait():
             return
         for group in sorted(self.due, key=_longest_wait_first):
             with Guard(round_, group):
@@ -268,11 +253,6 @@ def _as_reserved(group: GroupView) -> GroupView:
 
 def _longest_wait_first(group: GroupView) -> tuple[str, GroupKey]:
     return (ready_since(group), group.key)
-
-
-def _oldest_first(group: GroupView) -> tuple[float, GroupKey]:
-    reservation = group.start.reservation
-    return (reservation.since if reservation else 0.0, group.key)
 
 
 class RoomTurn(NamedTuple):

@@ -89,7 +89,6 @@ def columns_by_queue(
 # Only groups that could start as things are stand in line: not those that lack members, are held back,
 # or are too large for the cluster, their queue or the window. Those that back off keep their place.
 
-_EXACT_BELOW = 100
 _NOT_IN_LINE = (
     Reason.GROUP_NOT_FOUND,
     Reason.QUEUE_NOT_FOUND,
@@ -120,26 +119,22 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
     notes, now = sleepers.notes, _lines_of(judged)
     if notes is None or sleepers.then is None:
         return Positions(_places(now.values()), now)
-    before, ours = sleepers.before.groups, judged.round_.decided
+    before, lines = sleepers.before.groups, notes.lines
     were_in: dict[str, list[GroupView]] = {}
-    for key in {*ours, *sleepers.snapshot.touched}:
+    for key in {*judged.round_.decided, *sleepers.snapshot.touched}:
         if (was := before.get(key)) is not None and was.position:
             were_in.setdefault(was.queue, []).append(notes.snapshot.groups[key])
-    lines: Mapping[str, Sequence[GroupView]] = notes.lines
     renewed: dict[GroupKey, int] = {}
     for queue in now.keys() | were_in.keys():
         line, judged_now, judged_then = lines.get(queue, ()), now.get(queue, ()), were_in.get(queue, ())
-        is_same = set(judged_now) == set(judged_then)
-        if len(judged_then) < len(line) and is_same:
+        if len(judged_then) < len(line) and set(judged_now) == set(judged_then):
             renewed |= {group.key: before[group.key].position for group in judged_now}
             continue
         gone = {group.key for group in judged_then}
-        both = [group for group in line if group.key not in gone]
-        if not both:
-            both = list(judged_now)
-        else:
-            for group in judged_now:
-                insort(both, group, key=judged.strategies.rank)
+        left = [group for group in line if group.key not in gone]
+        both = left or list(judged_now)
+        for group in judged_now if left else ():
+            insort(both, group, key=judged.strategies.rank)
         lines = {**lines, queue: both}
         renewed |= _places([both])
     return Positions(renewed, lines)
@@ -167,9 +162,7 @@ def _places(lines: Iterable[Sequence[GroupView]]) -> dict[GroupKey, int]:
 
 def coarse(position: int) -> int:
     """With two digits from 100 on."""
-    step = 1
-    while position // step >= _EXACT_BELOW:
-        step *= 10
+    step: int = 10 ** max(len(str(position)) - 2, 0)
     return position - position % step
 
 
@@ -177,7 +170,7 @@ def _is_in_line(decision: GroupDecision) -> bool:
     return decision.verdict is Verdict.WAITING and decision.reason not in _NOT_IN_LINE
 
 
-# ---- The results of a round: Decisions, in which all that is as before is the same objects.
+# ---- The decisions.
 
 T = TypeVar("T")
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)

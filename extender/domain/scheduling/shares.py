@@ -112,8 +112,7 @@ class QueueShares:
 
     def borrowed(self, queue: str) -> Resources:
         """What a queue held above what it deserves when the round began."""
-        deserved = self.deserved(queue)
-        held = self.allocated(queue)
+        held, deserved = self.allocated(queue), self.deserved(queue)
         more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
         return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
 
@@ -144,9 +143,8 @@ class QueueShares:
         """How many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
         for name, amount in self.standing.there(requests).items():
-            unused = (
-                0  # what is kept below the nodes passed, and free: it counts in the next one's sum already
-            )
+            # What is kept below the nodes passed, and free: it counts in the next one's sum already.
+            unused = 0
             for node in self.tree.path(queue):
                 limit, filled = self._limit(node, name), self._holdings.filled(node).get(name, 0)
                 available = max(limit - filled, 0.0) + unused
@@ -217,24 +215,18 @@ class QueueShares:
         return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
     def _excess(self, node: int, name: str, more: int, kept: int = 0) -> str:
-        held = self._holdings.held(node).get(name, 0)
-        return (
-            f"{name}: {show(name, held)} held"
-            + (f" + {show(name, kept)} kept for other queues" if kept > 0 else "")
-            + f" + {show(name, more)} asked > {show(name, self._limit(node, name))}"
-            + self._borrowing(node, name)
-        )
-
-    def _borrowing(self, node: int, name: str) -> str:
-        """What a ceiling consists of, where a queue may borrow no more."""
+        held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
+        kept_text = f" + {show(name, kept)} kept for other queues" if kept > 0 else ""
+        text = f"{name}: {show(name, held)} held{kept_text} + {show(name, more)} asked > {show(name, most)}"
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
-            return ""
+            return text
+        # What the ceiling consists of, where a queue may borrow no more.
         own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
-        if abs(own + borrowed - self._limit(node, name)) > 1:
-            return ""
-        return f" ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
+        if abs(own + borrowed - most) > 1:
+            return text
+        return f"{text} ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
 
     # ---- what may be taken back
 
@@ -250,9 +242,9 @@ class QueueShares:
 
     def holds_too_much(self, queue: str) -> bool:
         """Whether the groups of the queue itself hold more than they deserve of anything but places."""
-        if queue not in self.tree.seat:
+        seat = self.tree.seat.get(queue)
+        if seat is None:
             return False
-        seat = self.tree.seat[queue]
         return bool(exceeded(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED))
 
     def levels(self, queue: str, to: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
@@ -281,11 +273,9 @@ class KeptShares(msgspec.Struct, frozen=True, eq=False):
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
         own = {name: queue.allocated for name, queue in queues.items()}
-        if before is None:
-            division = Division.of(total, demands)
-            return cls(queues, division, Holdings(division, own))
-        division = Division.of(total, demands, before.division)
-        return cls(queues, division, before.holdings.after(division, own))
+        division = Division.of(total, demands, None if before is None else before.division)
+        holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
+        return cls(queues, division, holdings)
 
 
 def total_of(snapshot: Snapshot) -> Resources:

@@ -22,7 +22,7 @@ from extender.domain.placement.planner import Kind, Question, Topic
 from extender.domain.placement.totals import PLACES, Left
 from extender.domain.scheduling.budget import Budget, RunningCounts
 from extender.domain.scheduling.flavors import FlavorAmounts
-from extender.domain.scheduling.memory import Buckets, Grounds, Judged, Memory, Notes
+from extender.domain.scheduling.memory import Grounds, Judged, Memory, Notes
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.round import Round
 from extender.domain.scheduling.shares import KeptShares, QueueShares
@@ -72,20 +72,17 @@ class Sleepers:
             return []
         self.is_touched_all_over = capacity.base is None
         if capacity.base is not None:
-            now = Grounds.of(round_, in_force, capacity.base)
+            now, buckets = Grounds.of(round_, in_force, capacity.base), self.then.buckets
             for touches in WITHIN:
                 topics = touches(self.then.grounds, now)
                 self.is_touched_all_over |= topics is None
                 for topic in topics or ():
-                    self._stir(self.then.buckets, topic, round_.budget)
+                    for kind in buckets.by_topic.get(topic, ()):
+                        if kind in self.stirred or _is_read_alike(buckets.read[kind][topic], round_.budget):
+                            continue
+                        if asleep := next(filter(self.sleeps, buckets.groups[kind]), None):
+                            self.stirred[kind] = asleep
         return [self.snapshot.groups[key] for key in self.stirred.values()]
-
-    def _stir(self, buckets: Buckets, topic: Topic, budget: Budget) -> None:
-        for kind in buckets.by_topic.get(topic, ()):
-            if kind not in self.stirred and not _is_read_alike(buckets.read[kind][topic], budget):
-                asleep = next((key for key in buckets.groups[kind] if self.sleeps(key)), None)
-                if asleep is not None:
-                    self.stirred[kind] = asleep
 
     def sleeps(self, group: GroupKey) -> bool:
         return group not in self.awake and group in self.snapshot.groups  # it may be gone
@@ -197,18 +194,18 @@ def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
 
 def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """What runs of a queue that has limits on it."""
-    scopes = [scope for scope in {**then.running, **now.running} if _differ(then.running, now.running, scope)]
-    return [(RunningCounts, queue) for queue in dict.fromkeys(scope.queue for scope in scopes)]
+    queues = (scope.queue for scope in _unlike(then.running, now.running))
+    return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
 def flavors(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """What a queue holds of its flavors."""
-    names = [name for name in {**then.flavors, **now.flavors} if _differ(then.flavors, now.flavors, name)]
-    return [(FlavorAmounts, queue) for queue in dict.fromkeys(queue for queue, _ in names)]
+    queues = (queue for queue, _ in _unlike(then.flavors, now.flavors))
+    return [(FlavorAmounts, queue) for queue in dict.fromkeys(queues)]
 
 
-def _differ(one: Mapping[T, object], other: Mapping[T, object], key: T) -> bool:
-    return one.get(key) != other.get(key)
+def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
+    return (key for key in {**one, **other} if one.get(key) != other.get(key))
 
 
 # ---- What wakes groups after a round, which is then repeated: None where everybody wakes.

@@ -10,7 +10,7 @@ group needs beyond what it stood whole with, since its minMember was raised, is 
 come as elastic ones do, once the lost are replaced."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 
 from extender.domain.model.reasons import Reason, Verdict
@@ -61,9 +61,8 @@ def _ending(round_: Round, group: GroupView) -> GroupDecision | None:
         wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
         all_answered = not wanted.absent and all(pod.uid in pinned for pod in wanted.members)
         limits = round_.limits
-        if round_.is_due(
-            begun + (limits.start_deadline if all_answered else limits.deadline(group.min_member))
-        ):
+        deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)
+        if round_.is_due(begun + deadline):
             return fail(round_, group, TOO_LATE)
     if not group.exists:  # no member joins, and at the deadline the start is undone
         reason = Reason.GROUP_NOT_FOUND
@@ -135,7 +134,13 @@ def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan
         with Guard(round_, kept.group, kept.plan):
             more: dict[Uid, str] = {}
             if not (retry_of(round_, kept).waits or not kept.unplanned or not_replaced(round_, kept.group)):
-                within_ceiling = _as_many_as(round_, kept.group, kept.unplanned)
+                within_ceiling: list[PodRecord] = []  # the first that the queue's limits and ceiling admit
+                shapes: Counter[Shape] = Counter()
+                for pod in kept.unplanned[: budget.running.headroom(kept.group)]:
+                    shapes[pod.shape] += 1
+                    if budget.shares.above_ceiling(kept.group.queue, requests_of(shapes)):
+                        break
+                    within_ceiling.append(pod)
                 in_use = flavors_in_use(budget.flavors, kept.group, kept.plan)
                 joining = as_many_as_join(budget, kept.group, within_ceiling, in_use, is_lent=True)
                 more = budget.place(kept.group, joining.pods, partly=True, places=0) or {}
@@ -183,16 +188,3 @@ def _why_not_all(
     if without_place:
         return Reason.WINDOW_FULL, round_.budget.window.lack(kept.group, without_place)
     return Reason.NO_ROOM, absent
-
-
-def _as_many_as(round_: Round, group: GroupView, pods: Sequence[PodRecord]) -> list[PodRecord]:
-    """The first of `pods` that the queue's limits and ceiling admit."""
-    pods = pods[: round_.budget.running.headroom(group)]
-    admitted: list[PodRecord] = []
-    shapes: Counter[Shape] = Counter()
-    for pod in pods:
-        shapes[pod.shape] += 1
-        if round_.budget.shares.above_ceiling(group.queue, requests_of(shapes)):
-            break
-        admitted.append(pod)
-    return admitted

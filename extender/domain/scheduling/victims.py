@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from math import inf
 
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
@@ -19,7 +20,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.phases import runs
 from extender.domain.snapshot.wholeness import whole
 
@@ -32,7 +33,7 @@ def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
     """What is decided on a group that is evicted whole; None for others."""
     if not runs(group):
         return None
-    if is_drained(round_, group):
+    if group.key in round_.draining:
         why = f"all its members are being evicted: {_drained_by(round_, group)} is drained"
         blocking = Reason.QUEUE_STOPPED
     else:
@@ -46,20 +47,12 @@ def evicted_whole(round_: Round, group: GroupView) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
 
 
-def is_drained(round_: Round, group: GroupView) -> bool:
-    return group.key in round_.draining
-
-
 def _drained_by(round_: Round, group: GroupView) -> str:
     """Which queue or LocalQueue has it evicted, for people."""
     local = group.local_queue
     if local is None or group.queue in round_.drained:
         return f"queue {group.queue}"
     return f"LocalQueue {local.key}"
-
-
-def _first_to_go(group: GroupView) -> tuple[bool, int, tuple[int, ...], str]:
-    return (not group.leaving, group.priority, inverted(group.running_since), group.key)
 
 
 def drain(round_: Round) -> None:
@@ -70,7 +63,7 @@ def drain(round_: Round) -> None:
     for group in round_.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
-        groups.sort(key=_first_to_go)
+        groups.sort(key=lambda it: (not it.leaving, it.priority, inverted(it.running_since), it.key))
         may_go = round_.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
@@ -81,10 +74,9 @@ def drain(round_: Round) -> None:
             if may_go <= 0:
                 break
             may_go -= len(pods)
-            why = f"{_drained_by(round_, group)} is drained"
+            why, whose = f"{_drained_by(round_, group)} is drained", (group.key, group.queue)
             for pod in pods:
-                whose = group.key, group.queue, EvictionCause.DRAIN
-                victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose)
+                victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, EvictionCause.DRAIN)
                 round_.evictions[pod.uid] = Eviction(victim, why)
 
 
@@ -97,9 +89,10 @@ def left(round_: Round, victim: ReclaimVictim) -> PodRecord | None:
         pod = round_.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
     group = round_.snapshot.groups.get(victim.group)
-    return group.once(_by_uid).get(victim.uid) if group is not None else None
+    return _by_uid(group).get(victim.uid) if group is not None else None
 
 
+@once
 def _by_uid(group: GroupView) -> dict[Uid, PodRecord]:
     return {pod.uid: pod for pod in group.placed if pod.holds_room}
 
@@ -117,12 +110,6 @@ def leaving_of(round_: Round, queue: str) -> Iterator[PodRecord]:
         if group.queue == queue:
             yield from group.departing
             yield from (pod for pod in group.placed if pod.uid in round_.promised and pod.holds_room)
-
-
-def to_be_evicted(round_: Round) -> Iterator[PodRecord]:
-    """The pods of this round's evictions so far; none of them is being deleted yet."""
-    pods = (left(round_, eviction.victim) for eviction in round_.evictions.values())
-    return (pod for pod in pods if pod is not None)
 
 
 def would_be_split(round_: Round, key: GroupKey) -> bool:
@@ -174,8 +161,9 @@ class Candidates:
     def disruptions(self) -> Disruptions:
         """What disruption budgets allow besides what is evicted already. Asked again for each unit that is
         chosen: several may count for one budget."""
-        budgets = self._round.snapshot.disruption_budgets
-        return Disruptions(budgets, to_be_evicted(self._round) if budgets else ())
+        round_, budgets = self._round, self._round.snapshot.disruption_budgets
+        pods = (left(round_, eviction.victim) for eviction in round_.evictions.values() if budgets)
+        return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
         """False: nothing runs that any of these rules could find. Cheap, since it is asked of all groups that
@@ -207,44 +195,28 @@ class Candidates:
     def _above_share(self) -> frozenset[str]:
         """Queues with groups on nodes that held too much when this was first asked: later they hold less."""
         shares, queues = self._round.budget.shares, self._round.snapshot.queues
-        found = ((name, queues.get(name)) for name in self._on_nodes)
-        return frozenset(
-            name
-            for name, view in found
-            if view is not None and view.record.reclaimable and shares.holds_too_much(name)
-        )
+        found = (name for name in self._on_nodes if name in queues and queues[name].record.reclaimable)
+        return frozenset(filter(shares.holds_too_much, found))
 
     def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""
         self.spared = GroupKey("")
-        rules = {
-            EvictionCause.RECLAIM: self._of_other_queues,
-            EvictionCause.PREEMPT: self._of_the_same_queue,
-            EvictionCause.UNMANAGED: self._unmanaged,
-        }
-        return [unit for cause in causes for unit in rules[cause](group)]
-
-    # ---- by rule
-
-    def _of_other_queues(self, group: GroupView) -> Iterator[Unit]:
-        shares = self._round.budget.shares
-        for queue, view in self._round.snapshot.queues.items():
-            if queue != group.queue and view.record.reclaimable and shares.holds_too_much(queue):
-                yield from self._units(group, self._running_in(queue), EvictionCause.RECLAIM)
-
-    def _of_the_same_queue(self, group: GroupView) -> Iterator[Unit]:
-        if self._round.snapshot.queues[group.queue].record.preemption.within_queue:
-            runners = self._running_in(group.queue)
-            lower = [other for other in runners if other.priority < group.priority]
-            yield from self._units(group, lower, EvictionCause.PREEMPT)
-
-    def _unmanaged(self, group: GroupView) -> Iterator[Unit]:
-        if self._round.snapshot.queues[group.queue].record.preemption.unmanaged:
-            for priority, pods in self._others.items():
-                if priority < group.priority:
-                    yield from filter(self._is_free, map(self._unit_of, pods))
-
-    # ---- what is asked of all
+        queues, shares, units = self._round.snapshot.queues, self._round.budget.shares, list[Unit]()
+        rules = queues[group.queue].record.preemption
+        for cause in causes:
+            match cause:
+                case EvictionCause.RECLAIM:
+                    for queue, view in queues.items():
+                        if queue != group.queue and view.record.reclaimable and shares.holds_too_much(queue):
+                            units += self._units(group, self._running_in(queue), cause)
+                case EvictionCause.PREEMPT if rules.within_queue:
+                    runners = self._running_in(group.queue)
+                    lower = [other for other in runners if other.priority < group.priority]
+                    units += self._units(group, lower, cause)
+                case EvictionCause.UNMANAGED if rules.unmanaged:
+                    pods = [pods for least, pods in self._others.items() if least < group.priority]
+                    units += filter(self._is_free, map(self._unit_of, chain.from_iterable(pods)))
+        return units
 
     def _units(self, group: GroupView, runners: Iterable[GroupView], cause: EvictionCause) -> Iterator[Unit]:
         for victim in runners:
@@ -252,7 +224,8 @@ class Candidates:
                 units: list[Unit] = []
                 with suppress(Exception):  # whatever is wrong with it: it costs nobody else their turn
                     units = units_of(victim, cause)
-                yield from filter(self._is_free, units) if self._is_any_barred else units
+                is_any_barred = self._busy or self._round.snapshot.disruption_budgets
+                yield from filter(self._is_free, units) if is_any_barred else units
 
     def _may_lose_to(self, group: GroupView, victim: GroupView) -> bool:
         """A group loses room to the same one only once: that room did not help. None does before it has run
@@ -274,10 +247,6 @@ class Candidates:
         return not is_busy and self.disruptions.allow(unit.pods)
 
     @property
-    def _is_any_barred(self) -> bool:
-        return bool(self._busy or self._round.snapshot.disruption_budgets)
-
-    @property
     def _busy(self) -> list[Container[Uid]]:
         known = self._round.promised, self._round.snapshot.spared, self.taken
         return [uids for uids in known if uids]
@@ -287,8 +256,14 @@ class Candidates:
     def _running_in(self, queue: str) -> list[GroupView]:
         """Groups of a queue that run and allow to be evicted."""
         if queue not in self._known:
-            groups = self._on_nodes.get(queue, ())
-            self._known[queue] = [group for group in groups if self._may_be_victim(group)]
+            known: list[GroupView] = []
+            for group in self._on_nodes.get(queue, ()):
+                decision = self._round.decision_on(group.key)
+                is_settled = decision is not None and not (decision.plan or decision.fault)
+                has_room = is_settled and runs(group) and bool(group.once(standing))
+                if has_room and group.spec.preemptable and group.key not in self._round.draining:
+                    known.append(group)
+            self._known[queue] = known
         return self._known[queue]
 
     @cached_property
@@ -299,13 +274,6 @@ class Candidates:
             if group.placed:
                 by_queue.setdefault(group.queue, []).append(group)
         return by_queue
-
-    def _may_be_victim(self, group: GroupView) -> bool:
-        decision = self._round.decision_on(group.key)
-        if decision is None or decision.plan or decision.fault:
-            return False
-        has_room = runs(group) and bool(group.once(standing))
-        return has_room and group.spec.preemptable and not is_drained(self._round, group)
 
     def _unit_of(self, pod: PodRecord) -> Unit:
         if pod.uid not in self._units_of_others:
