@@ -51,7 +51,7 @@ def crd() -> Json:
 
 
 def rights() -> list[Json]:
-    """As docs/jobs.md has them."""
+    """Those of docs/jobs.md."""
     api, named = "rbac.authorization.k8s.io", {"name": f"muster-{PLURAL}"}
     rule = {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "list", "watch", "patch"]}
     account = {"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}
