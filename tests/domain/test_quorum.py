@@ -46,6 +46,14 @@ def test_a_role_that_is_not_there_is_named() -> None:
     assert world.detail("g") == "3 of 3 members exist, missing 1 of role master"
 
 
+def test_of_thousands_of_missing_roles_a_few_are_named() -> None:
+    """However long their names: what is said goes into a status, the log and events."""
+    roles = {f"{number:05}" + "r" * 100_000: 1 for number in range(20)}
+    world = World(node("n"), group("g", 20, roles=roles), pod("p", "g")).settle()
+    assert world.detail("g").endswith(" and 12 more roles")
+    assert len(world.detail("g")) < 1000
+
+
 def test_members_that_gates_of_others_keep_are_told() -> None:
     world = World(node("n"), gang("g", 2, foreign_gate="quota.example/gate")).settle()
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS

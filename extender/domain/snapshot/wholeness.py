@@ -95,13 +95,17 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
     return Missing(members, _absent(group, needed, still - len(spare)))
 
 
+_MOST_NAMES, _LONGEST_NAME = 8, 63  # of roles: a group may need thousands, and a status should stay small
+
+
 def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
-    roles = [f"{n} of role {role}" for role, n in sorted(needed.items()) if n > 0]
+    roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""
     there = len(group.placed) + len(group.pinned) + len(group.waiting)
     held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
-    missing_roles = f", missing {' and '.join(roles)}" if roles else ""
+    more = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
+    missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + more)}" if roles else ""
     return f"{there} of {group.min_member} members exist{missing_roles}{held_back}"
 
 
