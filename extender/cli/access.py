@@ -49,8 +49,7 @@ def access_flags(command: F) -> F:
     return click.option("-n", "--namespace", metavar="NAME", help=namespace)(command)
 
 
-def all_namespaces_flag(command: F) -> F:
-    return click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")(command)
+all_namespaces_flag = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
 
 
 @contextmanager

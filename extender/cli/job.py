@@ -5,7 +5,7 @@ runs ──stop──► suspended ──resume──► waits       by the job'
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from extender.cli.observed_jobs import ObservedJob
     from extender.cli.why.evidence import Evidence
 
-F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD = ("NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REASON", "AGE")
 _WIDE = ("LET-GO", "TIMEOUTS", "PODGROUP", "MESSAGE")
@@ -33,18 +32,6 @@ def job() -> None:
     """Show jobs that wait as jobs, and keep them back."""
 
 
-def job_names(command: F) -> F:
-    """JOB..., as `targets`."""
-    return click.argument(
-        "targets",
-        metavar="JOB...",
-        nargs=-1,
-        required=True,
-        callback=lambda _context, _parameter, values: list(map(_target, values)),
-        shell_complete=complete_job,
-    )(command)
-
-
 def _target(value: str) -> Target:
     kind, slash, name = value.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
@@ -53,6 +40,16 @@ def _target(value: str) -> Target:
         allowed = ", ".join(dict.fromkeys(known.name.lower() for known in job_kinds()))
         raise click.BadParameter(f"got {value!r}; allowed before the / is {allowed}{FURTHER}")
     return Target(kind.lower(), name)
+
+
+job_names = click.argument(
+    "targets",
+    metavar="JOB...",
+    nargs=-1,
+    required=True,
+    callback=lambda _context, _parameter, values: list(map(_target, values)),
+    shell_complete=complete_job,
+)
 
 
 @job.command("list")

@@ -91,23 +91,19 @@ def show_document(document: Any, form: str) -> None:
 # ---- what a command has changed
 
 
-def dry_run_flag(command: F) -> F:
-    return click.option(
-        "--dry-run",
-        type=click.Choice(["none", CLIENT, SERVER]),
-        default="none",
-        show_default=True,
-        help="Only show what would be done: checked by the client or by the API server.",
-    )(command)
-
-
-def result_flag(command: F) -> F:
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["name", "json", "yaml"]),
-        help="Print the object, or its name. [default: one line of result]",
-    )(command)
+dry_run_flag = click.option(
+    "--dry-run",
+    type=click.Choice(["none", CLIENT, SERVER]),
+    default="none",
+    show_default=True,
+    help="Only show what would be done: checked by the client or by the API server.",
+)
+result_flag = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["name", "json", "yaml"]),
+    help="Print the object, or its name. [default: one line of result]",
+)
 
 
 def show_result(obj: Json, done: str, output: str | None, dry_run: str) -> None:

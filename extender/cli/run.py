@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -31,16 +31,10 @@ NEVER_STARTED, INTERRUPTED = 3, 130  # exit statuses, also of muster simulate
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 F = TypeVar("F", bound=Callable[..., Any])
+Default = tuple[str | int | None, str]
 
 
 # ---- flags that muster simulate has, too: files and nodes
-
-
-class Default(NamedTuple):
-    """The value without the flag, and how the help shows it. Where it is None, the command finds one."""
-
-    value: str | int | None
-    shown: str
 
 
 _QUANTITY = Kind("a quantity above 0, such as 500m, 4 or 16Gi", kept(lambda text: at_least(text, 1000) > 0))
@@ -67,7 +61,8 @@ def files_flag(default: str = "") -> Callable[[F], F]:
 def node_flags(
     counts: click.IntRange, count: Default, cpu: Default, memory: Default, gpu: Default
 ) -> Callable[[F], F]:
-    """--nodes, --node-cpu, --node-memory and --node-gpu."""
+    """--nodes, --node-cpu, --node-memory and --node-gpu. A default is the value without the flag, None where
+    the command finds one, and how the help shows it."""
     flags = (
         ("--nodes", {"type": counts}, count, "How many nodes."),
         ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of a node."),
@@ -76,9 +71,9 @@ def node_flags(
     )
 
     def decorate(command: F) -> F:
-        for flag, kind, default, text in reversed(flags):
-            shown = f"{text} [default: {default.shown}]"
-            command = click.option(flag, default=default.value, help=shown, **kind)(command)
+        for flag, kind, (value, shown), text in reversed(flags):
+            help = f"{text} [default: {shown}]"
+            command = click.option(flag, default=value, help=help, **kind)(command)
         return command
 
     return decorate
@@ -93,9 +88,7 @@ def node_flags(
     type=click.Choice(["json"]),
     help="Print only the outcome, when nothing changes any more.",
 )
-@node_flags(
-    click.IntRange(0, 5000), Default(3, "3"), Default("4", "4"), Default("16Gi", "16Gi"), Default(0, "none")
-)
+@node_flags(click.IntRange(0, 5000), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
 @click.option(
     "--speed",
     type=click.FloatRange(0, min_open=True),

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from extender.cli.run import INTERRUPTED, NEVER_STARTED, Default, files_flag, node_flags
+from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, node_flags
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -30,10 +30,10 @@ from extender.cli.run import INTERRUPTED, NEVER_STARTED, Default, files_flag, no
 )
 @node_flags(
     click.IntRange(1, 20_000),
-    Default(None, "3; with --synthetic alone one for each 500 pods, with --synthetic-jobs for each 400 jobs"),
-    Default(None, "4; with --synthetic alone 32"),
-    Default(None, "16Gi; with --synthetic alone 128Gi"),
-    Default(None, "none"),
+    (None, "3; with --synthetic alone one for each 500 pods, with --synthetic-jobs for each 400 jobs"),
+    (None, "4; with --synthetic alone 32"),
+    (None, "16Gi; with --synthetic alone 128Gi"),
+    (None, "none"),
 )
 @click.option(
     "--run-seconds",
