@@ -62,25 +62,22 @@ class PodConditionsController(PacedController[GroupKey]):
         """Nothing is due at once: a new reason, or a change of members, has to last first. Groups that are
         about to be written anyway keep their place."""
         for key in (*self._changed_groups.of(decisions), *self._queue_turns.groups(decisions)):
-            course = self._course(decisions.groups.get(key))
-            if course is None:
+            decision = decisions.groups.get(key)
+            if decision is None or (reason := spoken_reason(decision)) is None:
                 self._queue.forget(key)
                 self._parked.pop(key, None)
                 self._turns.pop(key, None)
                 with self._lock:
                     self._written.pop(key, None)
-            elif not self._is_parked(key, course):
+                continue
+            # What begins a new turn when it changes. While members are still being created, each one does:
+            # most groups are complete before it is worth saying that they are not.
+            filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
+            course = reason, decision.exceeds_queue, filling, self._is_by_request(decision)
+            if not self._is_parked(key, course):
                 self._turns[key] = course, self._clock()
                 self._park(key, course, LASTING)
         return ()
-
-    def _course(self, decision: GroupDecision | None) -> Hashable:
-        """What begins a new turn when it changes; None: nothing is said. While members are still being
-        created, each one does: most groups are complete before it is worth saying that they are not."""
-        if decision is None or (reason := spoken_reason(decision)) is None:
-            return None
-        filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
-        return reason, decision.exceeds_queue, filling, self._is_by_request(decision)
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
         return self._asking.of(decision.queue) is not None

@@ -171,8 +171,8 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         if not named and in_pod:
             config.load_incluster_config(found)  # type: ignore[no-untyped-call]
         else:
-            path = named or os.path.expanduser("~/.kube/config")
-            config.load_kube_config(path, context, found, persist_config=False)  # type: ignore[no-untyped-call]
+            files = _files(kubeconfig)
+            config.load_kube_config(files, context, found, persist_config=False)  # type: ignore[no-untyped-call]
         return ApiEndpoint(found)
     except NoConfiguration:
         raise
@@ -185,7 +185,7 @@ def _check_current_context(kubeconfig: str | None) -> None:
     described = contexts(kubeconfig)
     if described.current in described.namespaces:
         return
-    file = kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    file = _files(kubeconfig)
     if not described.namespaces:
         raise NoConfiguration(f"{file}: it has no contexts, so it names no cluster")
     lost = f"its current context {described.current!r} does not exist"
@@ -205,9 +205,8 @@ def contexts(kubeconfig: str | None) -> Contexts:
     """The contexts of the files that `find` reads. Raises NoConfiguration."""
     from kubernetes.config.kube_config import KubeConfigMerger
 
-    named = kubeconfig or os.environ.get("KUBECONFIG")
+    named, files = kubeconfig or os.environ.get("KUBECONFIG"), _files(kubeconfig)
     try:
-        files = named or os.path.expanduser("~/.kube/config")
         merger = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
         if merger.config is None:
             raise FileNotFoundError(f"there is no {files}")
@@ -228,6 +227,10 @@ def own_namespace(kubeconfig: str | None, context: str | None) -> str:
         described = contexts(kubeconfig)
         found = described.namespaces.get(context or described.current, "")
     return found.strip() or "default"
+
+
+def _files(kubeconfig: str | None) -> str:
+    return kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
 
 
 def _advice(kubeconfig: str | None, fault: Exception) -> str:

@@ -163,9 +163,7 @@ class Upstream:
                 log.warning("the view cannot reach the API server", error=why)
             self._gone = True
             return UpstreamGone(why)
-        if target.method in _IDEMPOTENT:
-            return UpstreamGone(why)
-        return Unanswered(why)
+        return UpstreamGone(why) if target.method in _IDEMPOTENT else Unanswered(why)
 
     def _expire(self) -> None:
         """Certificates and tokens rotate: look for new ones soon."""
@@ -213,12 +211,9 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
     """The headers of a request, with the credentials that Muster has."""
-    dropped = _OF_THE_CLIENT | _named_by(sent)
-    passed = CIMultiDict[str]()
-    for name, value in sent.items():
-        lower = name.lower()
-        if lower not in dropped and not lower.startswith(_CLAIMS):
-            passed.add(name, value)
+    dropped, items = _OF_THE_CLIENT | _named_by(sent), sent.items()
+    kept = ((name, value) for name, value in items if not name.lower().startswith(_CLAIMS))
+    passed = CIMultiDict((name, value) for name, value in kept if name.lower() not in dropped)
     if authorization:
         passed[hdrs.AUTHORIZATION] = authorization
     return passed

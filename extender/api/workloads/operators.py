@@ -235,10 +235,17 @@ _IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priority
 
 
 def with_templates(app: Json) -> Json:
+    """The driver starts alone, and asks for the executors."""
     spec = app.get("spec") or {}
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
     made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
-    return with_spec(app, **made)
+    if spec.get("batchScheduler") != VOLCANO:
+        return with_spec(app, **made)
+    options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{at(app, ('metadata', 'name'))}-pg"
+    gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
+    for part in made.values():
+        part["template"] = member_of(part["template"], name, {})
+    return with_spec(app, **made, gangs=[gang])
 
 
 def _template(spec: Json, given: Json, role: str) -> Json:
@@ -278,21 +285,6 @@ def _mebibytes(text: Any) -> int:
     if not found:
         raise ValueError(f"got {text!r}; allowed is an amount of memory such as 512m or 2g")
     return int(int(found[1]) * _UNITS[found[2] or "m"])
-
-
-def with_spark_group(app: Json) -> Json:
-    """The driver starts alone, and asks for the executors."""
-    spec = app["spec"]
-    if spec.get("batchScheduler") != VOLCANO:
-        return app
-    options = spec.get("batchSchedulerOptions") or {}
-    gang = {"minMember": 1, **{name: options.get(name) for name in ("queue", "priorityClassName")}}
-    name = f"spark-{at(app, ('metadata', 'name'))}-pg"
-    made = {
-        role: {**spec[role], "template": member_of(spec[role]["template"], name, {})}
-        for role in ("driver", "executor")
-    }
-    return with_spec(app, **made, gangs=[gang])
 
 
 def _spark_labels(role: str) -> dict[str, str]:
@@ -339,7 +331,7 @@ SPARK_APPLICATION = WorkloadRow(
     manageable=True,
     succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
     failed=(Sign(fields={_STATE: ("FAILED",)}),),
-    complete=lambda app: with_spark_group(with_templates(app)),
+    complete=with_templates,
     remark=lambda _: (
         "its executors come with its driver; in a real cluster the driver asks for them once it runs"
     ),
