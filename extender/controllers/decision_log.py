@@ -23,14 +23,12 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _KEPT = 1000  # entries
-_NOT_NEW = (Verdict.RUNNING, Verdict.ENDED)  # of a group seen for the first time, that is, after a restart
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
     Verdict.RUNNING: "a group runs",
     Verdict.ENDED: "a group has ended",
 }
-_STARTED = (Verdict.STARTING, Verdict.RUNNING)
 
 
 class LoggedDecision(msgspec.Struct, frozen=True):
@@ -53,7 +51,7 @@ class DecisionLog:
 
     def _note(self, was: GroupDecision | None, now: GroupDecision) -> None:
         if was is None:
-            is_new = now.verdict not in _NOT_NEW
+            is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
             is_new = course(was) != course(now) or bool(now.undo and not was.undo)
         if is_new:
@@ -87,6 +85,6 @@ class QueueWaits:
         if decision is not None and decision.verdict is Verdict.WAITING:
             self._since.setdefault(key, self._clock())
             return
-        since = self._since.pop(key, None)
-        if since is not None and decision is not None and decision.verdict in _STARTED:
+        since, started = self._since.pop(key, None), (Verdict.STARTING, Verdict.RUNNING)
+        if since is not None and decision is not None and decision.verdict in started:
             metrics.queue_waited.labels(decision.queue).observe(self._clock() - since)

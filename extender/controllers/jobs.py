@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from extender.api import keys
 from extender.api.durations import as_duration
@@ -63,7 +63,8 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         if is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj):
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(row, obj, self._table))
-        if not paths or any(_leads_through_list(obj, path) for path in paths):
+        above = (at(obj, path[:end]) for path in paths for end in range(1, len(path) + 1))
+        if not paths or any(isinstance(found, list) for found in above):
             self.pop(key, None)
         else:
             version = job.metadata.resource_version
@@ -75,14 +76,6 @@ def may_change_templates(obj: Json) -> bool:
     changed any more. Its pods have the group of their controller without that."""
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and at(obj, ("status", "startTime")))
-
-
-def _leads_through_list(obj: Any, path: Path) -> bool:
-    for name in path:
-        obj = obj.get(name) if isinstance(obj, dict) else None
-        if isinstance(obj, list):
-            return True
-    return False
 
 
 class _Asked(NamedTuple):

@@ -144,10 +144,9 @@ class Sending:
         except UnwritablePod as fault:
             metrics.view_unreadable_pods.inc()
             log.warning("a pod is shown to the scheduler as it is", error=str(fault))
-            try:
-                return self._codec.write(*write._replace(appearance=AS_IT_IS))
-            except UnwritablePod:
-                return b""
+        with suppress(UnwritablePod):
+            return self._codec.write(*write._replace(appearance=AS_IT_IS))
+        return b""
 
 
 class PodClient:
