@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import objects
+from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import PODS
+from tests.e2e.harness.resources import NAMESPACES, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -15,6 +16,7 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 NODES, REFUSED = 300, 50
 OBSERVED = 8.0  # a rate takes time to measure: the one place where time has to pass
+SOON = 8.0  # seconds, on a machine that does other work, too
 AT_MOST = 3 * REFUSED  # three calls a pod: its first, the one that its own condition causes, and one to spare
 
 
@@ -96,3 +98,32 @@ def _condition(pod: Json) -> Json:
 
 def _filter_calls(muster: Muster) -> float:
     return muster.metric("muster_verb_calls_total", verb="filter")
+
+
+def test_the_terms_of_one_tenant_do_not_hold_up_another(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """120 gangs of three bring 64 anti-affinity terms each, all different, that all select all of them."""
+    stage.nodes(40, cpu="4")
+    for number in range(120):
+        stage.gang(f"g{number}", 3, cpu="10m", labels={"z": "u"}, affinity=_apart(f"g{number}"))
+    name = f"{stage.namespace}-other"
+    stage.api.create(NAMESPACES, objects.namespace(name))
+    stage.started.callback(clean, stage.api, name)
+    other = Stage(stage.cluster, name, stage.kubelet, stage.observer)
+    other.wait_phase(other.gang("plain", 3), timeout=SOON)
+
+
+def _apart(name: str) -> Json:
+    selectors = [
+        [
+            {"key": f"k{name}-{number}", "operator": "NotIn", "values": [f"v{name}"]},
+            {"key": "z", "operator": "In", "values": [name, str(number), "u"]},
+        ]
+        for number in range(64)
+    ]
+    terms = [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": each}}
+        for each in selectors
+    ]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
