@@ -16,7 +16,7 @@ from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets
-from extender.sim.scheduler.extender import Extender, Observer
+from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
 from extender.sim.serve_process import ServeProcess
 
@@ -34,7 +34,6 @@ class Embedded:
         seed: int | None = None,
         listener: socket.socket | None = None,
         serve_arguments: tuple[str, ...] = (),
-        observer: Observer | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
@@ -45,7 +44,6 @@ class Embedded:
         self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", serve_arguments)
-        self._observer = observer
         self._dice = random.Random(seed)
         self.scheduler: Scheduler | None = None
 
@@ -74,8 +72,7 @@ class Embedded:
         self.controllers.start()
         self.kubelets.start()
         self.muster.start()
-        extender = Extender(self.muster.address, self._observer)
-        self.scheduler = Scheduler(self.service, extender, self._dice)
+        self.scheduler = Scheduler(self.service, Extender(self.muster.address), self._dice)
         self.scheduler.start()
 
     def create(self, objects: Iterable[tuple[ResourceKind, Json]]) -> None:

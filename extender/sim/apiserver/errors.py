@@ -56,8 +56,8 @@ def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldErro
     return FieldError(field, "FieldValueNotSupported", message)
 
 
-def too_long(field: str, longest: int, unit: str = "bytes") -> FieldError:
-    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {longest} {unit}")
+def too_long(field: str, longest: int) -> FieldError:
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {longest} bytes")
 
 
 def _shown(value: Any) -> str:

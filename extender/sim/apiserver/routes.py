@@ -83,14 +83,12 @@ class Watch:
         listening: Callable[[], bool],
         shape: Callable[[Json], Json] = lambda obj: obj,
         bookmark_every: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._target = target
         self._listening = listening
         self._shape = shape
         self._bookmark_every = bookmark_every
-        self._clock = clock
         self._test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
         self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         self._seconds = int(query.get("timeoutSeconds") or _SECONDS)
@@ -104,14 +102,14 @@ class Watch:
                 objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
                 end = self._bookmark({"k8s.io/initial-events-end": "true"}) if self._all_first else b""
                 yield b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj)) + end
-            ends = self._clock() + self._seconds
-            bookmark_at = self._clock() + self._bookmark_every
-            while self._clock() < ends and not self._store.closed and self._listening():
-                wait = min(ends, bookmark_at, self._clock() + _LOOK) - self._clock()
+            ends = time.monotonic() + self._seconds
+            bookmark_at = time.monotonic() + self._bookmark_every
+            while time.monotonic() < ends and not self._store.closed and self._listening():
+                wait = min(ends, bookmark_at, time.monotonic() + _LOOK) - time.monotonic()
                 if events := b"".join(self._events(self._store.wait(self._version, max(wait, 0.0)))):
                     yield events
-                if self._clock() >= bookmark_at:
-                    bookmark_at = self._clock() + self._bookmark_every
+                if time.monotonic() >= bookmark_at:
+                    bookmark_at = time.monotonic() + self._bookmark_every
                     yield self._bookmark()
             yield self._bookmark()
         except StatusError as refusal:  # 410: the head of the answer is long sent

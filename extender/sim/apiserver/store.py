@@ -9,7 +9,7 @@ may be handed out without copying.
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from extender.sim.apiserver.errors import StatusError
@@ -28,18 +28,19 @@ class Change(NamedTuple):
     before: Json | None
 
 
+_LONGEST_LOG = 50_000
+
+
 class Store:
     """`with store:` makes reading and then writing one step."""
 
-    def __init__(self, log_length: int = 50_000, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._log_length = log_length
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._objects: dict[ResourceKind, dict[Key, Json]] = {}
         self._log: list[Change] = []
         self.closed = False
         self.version = 1
-        self.changed_at = clock()
+        self.changed_at = time.monotonic()
 
     def __enter__(self) -> "Store":
         self._changed.acquire()
@@ -87,11 +88,11 @@ class Store:
 
     def _note(self, type_: str, kind: ResourceKind, obj: Json, before: Json | None) -> None:
         self.version += 1
-        self.changed_at = self._clock()
+        self.changed_at = time.monotonic()
         obj["metadata"]["resourceVersion"] = str(self.version)
         self._log.append(Change(self.version, type_, kind, obj, before))
-        if len(self._log) > self._log_length:
-            del self._log[: self._log_length // 2]
+        if len(self._log) > _LONGEST_LOG:
+            del self._log[: _LONGEST_LOG // 2]
         self._changed.notify_all()
 
     # ---- following

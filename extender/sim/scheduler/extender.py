@@ -4,7 +4,7 @@ binding.
 
 import http.client
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,6 @@ from extender.sim.scheduler.nodes import Rejection
 
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}
 
-Observer = Callable[[str, Json, Any], None]
 encode = msgspec.json.Encoder().encode
 
 
@@ -35,12 +34,11 @@ class Filtered:
 
 
 class Extender:
-    """`address`: HOST:PORT. `observer` gets every call with its answer. `bind_mark`: as managedResources."""
+    """`address`: HOST:PORT. `bind_mark`: as managedResources."""
 
-    def __init__(self, address: str, observer: Observer | None = None, bind_mark: str = "") -> None:
+    def __init__(self, address: str, bind_mark: str = "") -> None:
         self._bind_mark = bind_mark
         self._address = address
-        self._observer = observer or (lambda *_: None)
         # timeouts are httpTimeout of the two entries in scheduler-config/sidecar.yaml
         self._choosing = http.client.HTTPConnection(address, timeout=3.0)
         self._lock = threading.Lock()
@@ -101,6 +99,4 @@ class Extender:
             raise ExtenderError(f'Post "{url}": {type(fault).__name__}') from fault
         if response.status != 200:
             raise ExtenderError(f"failed {verb} with extender at URL {url}, code {response.status}")
-        answer = msgspec.json.decode(body)
-        self._observer(verb, args, answer)
-        return answer
+        return msgspec.json.decode(body)

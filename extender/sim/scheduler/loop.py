@@ -22,7 +22,7 @@ from extender.sim.apiserver.kinds import EVENTS, PODS, Json
 from extender.sim.apiserver.objects import condition, set_condition
 from extender.sim.apiserver.service import Service
 from extender.sim.scheduler.extender import Extender, ExtenderError
-from extender.sim.scheduler.nodes import PREEMPTED, Nodes, PodInfo, Rejection, feasible
+from extender.sim.scheduler.nodes import PREEMPTED, Nodes, PodInfo, Rejection, feasible, fit_error
 from extender.sim.scheduler.preemption import PostFilterResult, Preemption, best, no_candidate
 from extender.sim.scheduler.queue import Informer, QueuedPod, SchedulingQueue
 
@@ -117,11 +117,6 @@ class Unschedulable(Exception):
         self.rejections = rejections  # by node; the extender may have left some out
         self.by_extender = by_extender
 
-    def message(self, nodes: int) -> str:
-        counted = Counter(reason for fault in self.rejections.values() for reason in fault.reasons)
-        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
-        return f"0/{nodes} nodes are available:" + (f" {listed}." if listed else "")
-
 
 class Scheduler:
     """`extended`: the profiles whose pods are sent to the extender; `plain`: the others that are served."""
@@ -186,7 +181,8 @@ class Scheduler:
             return self._recorder.failed(item.pod, "Unschedulable", "no nodes available to schedule pods")
         outcome = self._preempt(item.pod, fault.rejections, count)
         self.queue.add_unschedulable(item, by_extender=fault.by_extender)
-        message = f"{fault.message(count)} {outcome.message}".rstrip()
+        counted = Counter(reason for each in fault.rejections.values() for reason in each.reasons)
+        message = f"{fit_error(count, counted)} {outcome.message}".rstrip()
         self._recorder.failed(item.pod, "Unschedulable", message, outcome.node)
         if not outcome.node or not outcome.victims:
             return

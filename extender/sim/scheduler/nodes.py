@@ -5,6 +5,7 @@ The filters stand in the order in which the stock scheduler names what fails. Se
 all that are bound or assumed, and beside them those nominated to a node, if they are at least as important.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -205,3 +206,9 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
         if term.matches(pod.namespace, pod.labels)
     )
     return REPELLED if any(node in nodes.domain(term, name) for node, term in repelling) else None
+
+
+def fit_error(nodes: int, reasons: Counter[str]) -> str:
+    """In the stock scheduler's words: by how many nodes each reason keeps a pod off."""
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
+    return f"0/{nodes} nodes are available:" + (f" {listed}." if listed else "")

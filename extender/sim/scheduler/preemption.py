@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.extender import Extender, ExtenderError
-from extender.sim.scheduler.nodes import Nodes, PodInfo, Rejection, rejection_of
+from extender.sim.scheduler.nodes import Nodes, PodInfo, Rejection, fit_error, rejection_of
 
 NOBODY = Rejection(("No preemption victims found for incoming pod",))
 
@@ -94,8 +94,7 @@ class Preemption:
 def no_candidate(nodes: int, against: Mapping[str, Rejection]) -> PostFilterResult:
     counted = Counter(reason for fault in against.values() for reason in fault.reasons)
     counted["Preemption is not helpful for scheduling"] += nodes - len(against)
-    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items() if count))
-    return PostFilterResult.refused(f"0/{nodes} nodes are available: {listed}.", node="")
+    return PostFilterResult.refused(fit_error(nodes, counted), node="")
 
 
 def best(candidates: Mapping[str, Victims]) -> PostFilterResult:

@@ -55,16 +55,12 @@ from extender.sim.virtual.workload import (
 # ---- queues from quotas
 
 
-class QuotaQueues(NamedTuple):
-    """`namespaces`: by name, the queue that each enters. `notes`: what is wrong with quotas, which costs
-    only the part that is."""
+def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
+    """Make the queues that quotas among the objects stand for; a queue of the same name stays as it is.
 
-    namespaces: Mapping[str, str]
-    notes: list[str]
-
-
-def make_queues(creation: Creation) -> QuotaQueues:
-    """Make the queues that quotas among the objects stand for; a queue of the same name stays as it is."""
+    Returns by namespace the queue that it enters, and what is wrong with quotas, which costs only the part
+    that is.
+    """
     plan = plan_of_quotas(creation.objects)
     wanted = plan.queues.values()
     taken = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
@@ -78,21 +74,16 @@ def make_queues(creation: Creation) -> QuotaQueues:
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
             creation.add({**kind, "metadata": meta, "spec": spec_of(queue)}, str(queue.source))
-    return QuotaQueues(plan.namespaces, notes)
+    return plan.namespaces, notes
 
 
-class WaitingJob(NamedTuple):
-    """A suspended job that Muster manages unless it is told otherwise, and the key of its group. It waits as
-    one group, and starts when all pods that it makes at once have room."""
-
-    object: Json
-    key: GroupKey
-    runtime: tuple[RuntimeName, Json] | None
-
-
-def waiting_jobs(creation: Creation, service: Service, queues: QueuesOfJobs) -> Iterator[WaitingJob]:
-    """Each with its group, and the pods that its controller makes where it starts with all; what the API
-    server refuses of these is a fault of the file."""
+def waiting_jobs(
+    creation: Creation, service: Service, queues: QueuesOfJobs
+) -> Iterator[tuple[Json, GroupKey, tuple[RuntimeName, Json] | None]]:
+    """Suspended jobs that Muster manages unless it is told otherwise, each with the key of its group and its
+    runtime. Makes the groups, in which they wait for the room of all their pods, and the pods that their
+    controllers make where they start with all; what the API server refuses of these is a fault of the file.
+    """
     find = in_store(service.store)
     for obj, where in [*creation.objects]:
         if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.BY_NAME):
@@ -114,7 +105,7 @@ def waiting_jobs(creation: Creation, service: Service, queues: QueuesOfJobs) -> 
                         creation.add(child, where)
                 name = runtime_named_by(row, obj)
                 found = find(name) if name else None
-                yield WaitingJob(obj, record.group, (name, found["spec"]) if name and found else None)
+                yield obj, record.group, (name, found["spec"]) if name and found else None
         except (*MALFORMED, msgspec.ValidationError, StatusError) as fault:
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
@@ -154,8 +145,8 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     service = Service(Store(), random.Random(seed))
     creation = Creation(service)
     creation.create(manifests.objects)
-    quotas = make_queues(creation)
-    queues = QueuesOfJobs(creation.objects, quotas.namespaces)
+    entering, notes = make_queues(creation)
+    queues = QueuesOfJobs(creation.objects, entering)
     left = [*unasked(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
     made: dict[KindName, list[Made]] = defaultdict(list)
@@ -177,8 +168,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         member = _member(pod, coming, run_seconds)
         members[key_of_group(member.pod)].append(member)
     arriving = tuple(
-        JobArrival(job.object, coming.pop(job.key), tuple(members.pop(job.key, ())), job.runtime)
-        for job in jobs
+        JobArrival(job, coming.pop(key), tuple(members.pop(key, ())), runtime) for job, key, runtime in jobs
     )
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
@@ -186,7 +176,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),
         local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
-        entering=tuple(quotas.namespaces.items()),
+        entering=tuple(entering.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
         makers=tuple(
             (JobKind(*name), job)
@@ -198,7 +188,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         members=tuple(chain.from_iterable(members.values())),
         jobs=arriving,
         unasked=tuple(left),
-        notes=(*manifests.notes, *quotas.notes, *(each.note for each in left), *not_played(creation)),
+        notes=(*manifests.notes, *notes, *(each.note for each in left), *not_played(creation)),
     )
 
 
