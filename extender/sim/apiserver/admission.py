@@ -14,20 +14,10 @@ from extender.api.objects.queues import PodGroup, Queue
 from extender.api.workloads.children import MALFORMED, count_pods
 from extender.api.workloads.shape import at
 from extender.domain.model.resources import asked, offered, pod_requests
+from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import FieldError, forbidden, forbidden_field, invalid, wrong_as_stated
 from extender.sim.apiserver.field_schemas import schema_of
-from extender.sim.apiserver.kinds import (
-    DEPLOYMENTS,
-    KINDS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    PRIORITY_CLASSES,
-    STATEFUL_SETS,
-    WORKLOAD_KINDS,
-    Json,
-    ResourceKind,
-)
+from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.objects import UNREADABLE, condition, set_condition, typed
 from extender.sim.apiserver.store import Store
 from extender.sim.apiserver.validation.objects import change_errors, creation_errors
@@ -51,7 +41,7 @@ def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
 
 
 _GRACE = 30
-_WITH_GENERATIONS = frozenset((*filter(lambda kind: kind.custom, KINDS), *WORKLOAD_KINDS))
+_WITH_GENERATIONS = frozenset((*filter(lambda kind: kind.custom, kinds.KINDS), *kinds.WORKLOAD_KINDS))
 
 
 # ---- create
@@ -59,7 +49,7 @@ _WITH_GENERATIONS = frozenset((*filter(lambda kind: kind.custom, KINDS), *WORKLO
 
 def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
     """Default, admit and validate a new object, in place. Raises StatusError."""
-    if kind.status and kind is not NODES:
+    if kind.status and kind is not kinds.NODES:
         obj.pop("status", None)
     if kind.custom:
         obj |= defaulted(obj, schema_of(kind))
@@ -76,7 +66,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
             if labels and not obj["metadata"].get("labels"):  # it gets those of its pods
                 obj["metadata"]["labels"] = {**labels}
         case "deployments" | "replicasets" | "statefulsets":
-            field = {DEPLOYMENTS: "strategy", STATEFUL_SETS: "updateStrategy"}.get(kind)
+            field = {kinds.DEPLOYMENTS: "strategy", kinds.STATEFUL_SETS: "updateStrategy"}.get(kind)
             rolling = {field: {"type": "RollingUpdate"}} if field else {}
             spec = (obj.get("spec") or {}).items()
             given = {name: value for name, value in spec if value != {} or name == "selector"}
@@ -122,18 +112,18 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
 def _prioritize(pod: Json, store: Store) -> None:
     """Set the priority that the pod's class stands for, or the default class. Raises StatusError."""
     spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
-    classes = {found["metadata"]["name"]: found for found in store.all(PRIORITY_CLASSES)}
+    classes = {found["metadata"]["name"]: found for found in store.all(kinds.PRIORITY_CLASSES)}
     default = next((name for name, found in classes.items() if found.get("globalDefault")), "")
     if name := spec.get("priorityClassName") or default:
         if name not in classes:
-            raise forbidden(PODS, pod_name, f"no PriorityClass with name {name} was found")
+            raise forbidden(kinds.PODS, pod_name, f"no PriorityClass with name {name} was found")
         spec["priorityClassName"] = name
     found = classes.get(name, {})
     computed = int(found.get("value", 0))
     if spec.get("priority", computed) != computed:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
         why = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
-        raise forbidden(PODS, pod_name, why)
+        raise forbidden(kinds.PODS, pod_name, why)
     spec["priority"] = computed
     spec["preemptionPolicy"] = found.get("preemptionPolicy", "PreemptLowerPriority")
 
@@ -143,12 +133,12 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
     name = obj["metadata"].get("name", "")
     if found := list(dict.fromkeys(errors)):
         raise invalid(kind, name, found)
-    if kind is PODS:
+    if kind is kinds.PODS:
         for field, what in unsupported(obj.get("spec") or {}):
             message = f"the embedded cluster does not play {field} with {what}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
     with suppress(*MALFORMED):  # of which the pods cannot be counted
-        if kind in WORKLOAD_KINDS and (pods := count_pods(obj)) > MOST_PODS:
+        if kind in kinds.WORKLOAD_KINDS and (pods := count_pods(obj)) > MOST_PODS:
             message = f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}"
             raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
@@ -173,17 +163,19 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
     if checked:
         validate(kind, obj, change_errors(kind, before, obj))
-    if kind is PODS:
+    if kind is kinds.PODS:
         old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
         gates, kept = old.get("schedulingGates") or [], new.get("schedulingGates") or []
         if any(gate not in gates for gate in kept):
-            raise invalid(PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")])
+            raise invalid(
+                kinds.PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")]
+            )
         times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
         placing = ("nodeSelector", "affinity") if gates else ()
         free = ("schedulingGates", "tolerations", *times, *placing)
         if _rest(old, free) != _rest(new, free):
             message = f"pod updates may not change fields other than {', '.join(free)} and images"
-            raise invalid(PODS, name, [forbidden_field("spec", message)])
+            raise invalid(kinds.PODS, name, [forbidden_field("spec", message)])
     return obj
 
 
@@ -197,13 +189,17 @@ def _rest(spec: Json, free: Iterable[str]) -> Json:
 
 def grace(kind: ResourceKind, obj: Json, asked: int | None) -> int:
     """How many seconds an object has between its deletion and its end. Only pods on a node have any."""
-    if kind is not PODS or not obj["spec"].get("nodeName") or obj["status"].get("phase") in ENDED_PHASES:
+    if (
+        kind is not kinds.PODS
+        or not obj["spec"].get("nodeName")
+        or obj["status"].get("phase") in ENDED_PHASES
+    ):
         return 0
     return obj["spec"].get("terminationGracePeriodSeconds", _GRACE) if asked is None else asked
 
 
 FIRST_OBJECTS: tuple[tuple[ResourceKind, Json], ...] = (
-    *((NAMESPACES, {"metadata": {"name": name}}) for name in ("default", "kube-system", "kube-public")),
-    (PRIORITY_CLASSES, {"metadata": {"name": "system-cluster-critical"}, "value": 2_000_000_000}),
-    (PRIORITY_CLASSES, {"metadata": {"name": "system-node-critical"}, "value": 2_000_001_000}),
+    *((kinds.NAMESPACES, {"metadata": {"name": name}}) for name in ("default", "kube-system", "kube-public")),
+    (kinds.PRIORITY_CLASSES, {"metadata": {"name": "system-cluster-critical"}, "value": 2_000_000_000}),
+    (kinds.PRIORITY_CLASSES, {"metadata": {"name": "system-node-critical"}, "value": 2_000_001_000}),
 )

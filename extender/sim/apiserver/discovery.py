@@ -3,17 +3,9 @@
 from functools import cache
 
 from extender import __version__
+from extender.sim.apiserver import kinds
 from extender.sim.apiserver.field_schemas import name_of, with_referred
-from extender.sim.apiserver.kinds import (
-    KUBERNETES_WORKLOADS,
-    POD_GROUPS,
-    PODS,
-    REVIEWS,
-    SCALE,
-    SERVED,
-    Json,
-    subresources_of,
-)
+from extender.sim.apiserver.kinds import Json
 
 _ROOT = "/openapi/v3"
 
@@ -22,13 +14,13 @@ _ROOT = "/openapi/v3"
 def openapi_document(path: str) -> Json | None:
     """The index, or the part for one group and version; None where there is none."""
     if path == _ROOT:
-        roots = {kind.root.strip("/") for kind in SERVED}
+        roots = {kind.root.strip("/") for kind in kinds.SERVED}
         return {"paths": {root: {"serverRelativeURL": f"{_ROOT}/{root}"} for root in sorted(roots)}}
-    kinds = [kind for kind in SERVED if path == f"{_ROOT}{kind.root}"]
-    if not kinds:
+    served = [kind for kind in kinds.SERVED if path == f"{_ROOT}{kind.root}"]
+    if not served:
         return None
     paths: Json = {}  # a client looks there for the kind, and whether the server judges fields itself
-    for kind in kinds:
+    for kind in served:
         scope = "/namespaces/{namespace}" if kind.namespaced else ""
         named = {"group": kind.group, "version": kind.version, "kind": kind.name}
         parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
@@ -38,7 +30,7 @@ def openapi_document(path: str) -> Json | None:
         "openapi": "3.0.0",
         "info": {"title": "Muster's embedded cluster", "version": "v1"},
         "paths": paths,
-        "components": {"schemas": with_referred(map(name_of, kinds))},
+        "components": {"schemas": with_referred(map(name_of, served))},
     }
 
 
@@ -58,7 +50,7 @@ def document(path: str) -> Json | None:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         case "apis":
             groups = []
-            for name, number in {kind.group: kind.version for kind in SERVED if kind.group}.items():
+            for name, number in {kind.group: kind.version for kind in kinds.SERVED if kind.group}.items():
                 version = {"groupVersion": f"{name}/{number}", "version": number}
                 groups.append({"name": name, "versions": [version], "preferredVersion": version})
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
@@ -68,21 +60,22 @@ def document(path: str) -> Json | None:
 
 def _resources(root: str) -> Json | None:
     resources: list[Json] = []
-    for kind in (kind for kind in SERVED if kind.root == root):
+    of_all = (kinds.PODS, kinds.POD_GROUPS, *kinds.KUBERNETES_WORKLOADS)
+    for kind in (kind for kind in kinds.SERVED if kind.root == root):
         resources.append(
             {
                 "name": kind.plural,
                 "singularName": kind.name.lower(),
                 "namespaced": kind.namespaced,
                 "kind": kind.name,
-                "verbs": ["create"] if kind in REVIEWS else _VERBS,
+                "verbs": ["create"] if kind in kinds.REVIEWS else _VERBS,
                 "shortNames": list(kind.short),
-                "categories": ["all"] if kind in (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS) else [],
+                "categories": ["all"] if kind in of_all else [],
             }
         )
-        for name in subresources_of(kind):
+        for name in kinds.subresources_of(kind):
             made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-            own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
+            own = {"group": kinds.SCALE.group, "version": kinds.SCALE.version, "kind": kinds.SCALE.name}
             of_kind = own if name == "scale" else {"kind": kind.name}
             resources.append({**made, **of_kind, "verbs": ["get", "patch", "update"]})
     if not resources:

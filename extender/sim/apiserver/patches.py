@@ -16,26 +16,11 @@ import jsonpatch
 import jsonpointer
 
 from extender.api.objects.base import merged
+from extender.sim.apiserver import managed_fields as fields
 from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
-from extender.sim.apiserver.managed_fields import (
-    APPLY,
-    NOBODYS,
-    Entry,
-    Manager,
-    Path,
-    Paths,
-    claimed,
-    difference,
-    entries_of,
-    joined,
-    parts,
-    removed,
-    shown,
-    with_entries,
-    without,
-)
+from extender.sim.apiserver.managed_fields import APPLY, NOBODYS, Entry, Manager, Path, Paths, shown
 from extender.sim.apiserver.objects import now, other_name
 
 Patch = Callable[[Json], Json]
@@ -172,33 +157,33 @@ def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, forc
     Raises StatusError 409 for those fields without it.
     """
     schema = schema_of(kind)
-    entries = entries_of(live)
+    entries = fields.entries_of(live)
     merged = _merged(live, wanted, schema)
-    change = difference(live, merged, schema)
+    change = fields.difference(live, merged, schema)
     if not force:
         _refuse_conflicts(entries, change.set, manager)
-    entries = without(entries, change, manager)
-    claims = claimed(wanted, schema)
+    entries = fields.without(entries, change, manager)
+    claims = fields.claimed(wanted, schema)
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned = merged
     if before is not None:  # what it claimed and no longer does goes, unless others own it or a part of it
         owned = _with_fields_above(others)
         for path in sorted(_with_fields_above(before.paths) - _with_fields_above(claims) - NOBODYS - owned):
-            pruned = removed(pruned, path, schema)
+            pruned = fields.removed(pruned, path, schema)
     same = before is not None and before.paths == claims and pruned == live
     entries[manager] = Entry(manager, before.time if before and same else now(), claims)
-    return with_entries(pruned, entries.values())
+    return fields.with_entries(pruned, entries.values())
 
 
 def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
     """What is wanted over what is there; lists whose items have keys are merged item by item."""
     if type(live) is not type(wanted) or not (schema.splits(live) and schema.splits(wanted)):
         return deepcopy(wanted)
-    found = {step: value for step, (value, _) in parts(live, schema).items()}
-    for step, (value, inner) in parts(wanted, schema).items():
+    found = {step: value for step, (value, _) in fields.parts(live, schema).items()}
+    for step, (value, inner) in fields.parts(wanted, schema).items():
         found[step] = _merged(found.get(step), value, inner)
-    return joined(live, found)
+    return fields.joined(live, found)
 
 
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:

@@ -4,15 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from extender.sim.apiserver.errors import (
-    bad_request,
-    forbidden_field,
-    invalid_object,
-    no_such_path,
-    not_supported,
-    required,
-    too_long,
-)
+from extender.sim.apiserver import errors
 from extender.sim.apiserver.kinds import BY_PATH, Json, ResourceKind, subresources_of
 from extender.sim.apiserver.managed_fields import UPDATE, Manager
 
@@ -27,19 +19,19 @@ def check(method: str, form: str, query: Query) -> None:
     """Raises StatusError 422 for options that a write may not have. `form`: the media type of the body."""
     if method not in _NAMES:
         return
-    errors, manager = [], query.get("fieldManager", "")
+    faults, manager = list[errors.FieldError](), query.get("fieldManager", "")
     if method == "PATCH" and form == APPLY_PATCH and not manager:
-        errors.append(required("fieldManager", "is required for apply patch"))
+        faults.append(errors.required("fieldManager", "is required for apply patch"))
     if method == "PATCH" and form != APPLY_PATCH and "force" in query:
-        errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
+        faults.append(errors.forbidden_field("force", "may not be specified for non-apply patch"))
     if len(manager.encode()) > LONGEST_MANAGER:
-        errors.append(too_long("fieldManager", LONGEST_MANAGER))
+        faults.append(errors.too_long("fieldManager", LONGEST_MANAGER))
     if query.get("dryRun", "All") != "All":
-        errors.append(not_supported("dryRun", [query["dryRun"]], ("All",)))
+        faults.append(errors.not_supported("dryRun", [query["dryRun"]], ("All",)))
     if query.get("fieldValidation", "") not in _VALIDATIONS:
-        errors.append(not_supported("fieldValidation", query["fieldValidation"], _VALIDATIONS))
-    if errors:
-        raise invalid_object(_NAMES[method], "meta.k8s.io", "", errors)
+        faults.append(errors.not_supported("fieldValidation", query["fieldValidation"], _VALIDATIONS))
+    if faults:
+        raise errors.invalid_object(_NAMES[method], "meta.k8s.io", "", faults)
 
 
 # ---- selectors
@@ -72,7 +64,7 @@ def _label_test(text: str) -> Test:
         name, present = match["key"], not match["no"]
         return lambda obj: (name in (obj["metadata"].get("labels") or {})) is present
     else:
-        raise bad_request(f"unable to parse requirement: {text!r}")
+        raise errors.bad_request(f"unable to parse requirement: {text!r}")
     key, wanted = match["key"], match["operator"] in ("in", "=", "==")
     return lambda obj: ((obj["metadata"].get("labels") or {}).get(key) in values) is wanted
 
@@ -80,7 +72,7 @@ def _label_test(text: str) -> Test:
 def _field_test(text: str) -> Test:
     match = _EQUAL.fullmatch(text.strip())
     if match is None or match["key"] not in _FIELDS:
-        raise bad_request(f"field label not supported: {text!r}; allowed are {', '.join(_FIELDS)}")
+        raise errors.bad_request(f"field label not supported: {text!r}; allowed are {', '.join(_FIELDS)}")
     equal, value = match["operator"] != "!=", match["value"]
     part, _, field = match["key"].partition(".")
     if not field:
@@ -129,8 +121,8 @@ def target_of(path: str) -> RequestTarget:
         namespace, rest = rest[1], rest[2:]
     kind = BY_PATH.get((root, rest[0])) if rest else None
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
-        raise no_such_path()
+        raise errors.no_such_path()
     target = RequestTarget(kind, namespace, *rest[1:])
     if target.subresource and target.subresource not in subresources_of(kind):
-        raise no_such_path()
+        raise errors.no_such_path()
     return target

@@ -7,16 +7,8 @@ validateResourceRequirements and ValidateNodeResources.
 from typing import Any
 
 from extender.api.quantities import at_least
-from extender.sim.apiserver.errors import (
-    FieldError,
-    FieldErrors,
-    duplicate,
-    forbidden_field,
-    not_found_field,
-    not_supported,
-    required,
-    wrong,
-)
+from extender.sim.apiserver import errors
+from extender.sim.apiserver.errors import FieldError, FieldErrors
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.validation.metadata import (
     NameRule,
@@ -47,20 +39,20 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
             field = f"{at}.{side}[{name}]"
             bad = label_key(name)
             for message in bad:
-                yield wrong(field, name, message)
+                yield errors.wrong(field, name, message)
             if "/" not in name:
                 if not bad and not _is_standard(name) and name not in _OF_OTHERS:
-                    yield wrong(field, name, "must be a standard resource type or fully qualified")
+                    yield errors.wrong(field, name, "must be a standard resource type or fully qualified")
                 if not _is_standard(name):
-                    yield wrong(field, name, "must be a standard resource for containers")
+                    yield errors.wrong(field, name, "must be a standard resource for containers")
             elif not _is_native(name) and not _is_extended(name):
-                yield wrong(field, name, "doesn't follow extended resource name standard")
+                yield errors.wrong(field, name, "doesn't follow extended resource name standard")
             yield from amount_errors(name, amount, field)
             if side == "requests":
                 yield from _against_limit(name, amount, limits, at)
     asked = {*limits, *requests}
     if any(name.startswith(_HUGE_PAGES) for name in asked) and not {"cpu", "memory"} & asked:
-        yield forbidden_field(at, "HugePages require cpu or memory")
+        yield errors.forbidden_field(at, "HugePages require cpu or memory")
 
 
 def node_errors(node: Json) -> FieldErrors:
@@ -72,25 +64,25 @@ def node_errors(node: Json) -> FieldErrors:
 def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
     value = at_least(amount, _NANO)
     if value < 0:
-        yield wrong(field, str(amount), "must be greater than or equal to 0")
+        yield errors.wrong(field, str(amount), "must be greater than or equal to 0")
     if (_is_extended(name) or name == "pods") and value % _NANO:
         units = ((10**6, "m"), (10**3, "u"), (1, "n"))  # of billionths, as Kubernetes writes the amount
         shown = next(f"{value // unit}{suffix}" for unit, suffix in units if value % unit == 0)
-        yield wrong(field, shown, "must be an integer")
+        yield errors.wrong(field, shown, "must be an integer")
 
 
 def _against_limit(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
     overcommits = _is_native(name) and not name.startswith(_HUGE_PAGES)
     if name not in limits:
         if not overcommits:
-            yield required(f"{at}.limits", "Limit must be set for non overcommitable resources")
+            yield errors.required(f"{at}.limits", "Limit must be set for non overcommitable resources")
         return
     asked, limit = at_least(amount, _NANO), at_least(limits[name], _NANO)
     if asked != limit and not overcommits:
-        yield wrong(f"{at}.requests", str(amount), f"must be equal to {name} limit of {limits[name]}")
+        yield errors.wrong(f"{at}.requests", str(amount), f"must be equal to {name} limit of {limits[name]}")
     elif asked > limit:
         message = f"must be less than or equal to {name} limit of {limits[name]}"
-        yield wrong(f"{at}.requests", str(amount), message)
+        yield errors.wrong(f"{at}.requests", str(amount), message)
 
 
 def _is_standard(name: str) -> bool:
@@ -112,19 +104,21 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
         yield from _toleration(toleration, f"{at}.tolerations[{place}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
     if gates and spec.get("nodeName"):
-        yield forbidden_field(f"{at}.nodeName", "cannot be set until all schedulingGates have been cleared")
+        yield errors.forbidden_field(
+            f"{at}.nodeName", "cannot be set until all schedulingGates have been cleared"
+        )
     for place, name in enumerate(gates):
         yield from _named(f"{at}.schedulingGates[{place}]", name, label_key, needed=True)
         if name in gates[:place]:
-            yield duplicate(f"{at}.schedulingGates[{place}]", name)
+            yield errors.duplicate(f"{at}.schedulingGates[{place}]", name)
     if spec.get("ephemeralContainers"):
-        yield forbidden_field(f"{at}.ephemeralContainers", "cannot be set on create")
+        yield errors.forbidden_field(f"{at}.ephemeralContainers", "cannot be set on create")
     if spec.get("dnsPolicy") == "None" and not (spec.get("dnsConfig") or {}).get("nameservers"):
         field = f"{at}.dnsConfig.nameservers" if spec.get("dnsConfig") else f"{at}.dnsConfig"
-        yield required(field, "must provide `dnsConfig` when `dnsPolicy` is None")
+        yield errors.required(field, "must provide `dnsConfig` when `dnsPolicy` is None")
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         message = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield wrong(f"{at}.securityContext.shareProcessNamespace", True, message)
+        yield errors.wrong(f"{at}.securityContext.shareProcessNamespace", True, message)
     spreads = [
         (each.get("topologyKey"), each.get("whenUnsatisfiable"))
         for each in spec.get("topologySpreadConstraints") or ()
@@ -132,7 +126,7 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
     for place, spread in enumerate(spreads):
         if spread in spreads[place + 1 :]:
             field = f"{at}.topologySpreadConstraints[{place}].{{topologyKey, whenUnsatisfiable}}"
-            yield duplicate(field, f"{{{', '.join(map(str, spread))}}}")
+            yield errors.duplicate(field, f"{{{', '.join(map(str, spread))}}}")
 
 
 def _containers(spec: Json, at: str) -> FieldErrors:
@@ -144,20 +138,20 @@ def _containers(spec: Json, at: str) -> FieldErrors:
             inside = f"{at}.{field}[{place}]"
             for number, mount in enumerate(container.get("volumeMounts") or ()):
                 if mount.get("name") and mount["name"] not in volumes:
-                    yield not_found_field(f"{inside}.volumeMounts[{number}].name", mount["name"])
+                    yield errors.not_found_field(f"{inside}.volumeMounts[{number}].name", mount["name"])
             yield from request_errors(container.get("resources") or {}, f"{inside}.resources")
             yield from _probes(container, inside, field == "initContainers")
             claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
             for number, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
                 if claim.get("name") not in claims:
-                    yield not_found_field(f"{inside}.resources.claims[{number}]", claim.get("name"))
+                    yield errors.not_found_field(f"{inside}.resources.claims[{number}]", claim.get("name"))
             for number, port in enumerate(container.get("ports") or () if spec.get("hostNetwork") else ()):
                 if port.get("hostPort", port.get("containerPort")) != port.get("containerPort"):
                     message = "must match `containerPort` when `hostNetwork` is true"
-                    yield wrong(f"{inside}.ports[{number}].hostPort", port["hostPort"], message)
+                    yield errors.wrong(f"{inside}.ports[{number}].hostPort", port["hostPort"], message)
             name = container.get("name", "")
             if name in names:
-                yield duplicate(f"{inside}.name", name)
+                yield errors.duplicate(f"{inside}.name", name)
             names.append(name)
 
 
@@ -165,15 +159,15 @@ def _probes(container: Json, at: str, first: bool) -> FieldErrors:
     """`first`: it has to end before others start, unless it says that it restarts."""
     policy = container.get("restartPolicy")
     if first and policy not in (None, "Always"):
-        yield not_supported(f"{at}.restartPolicy", policy, ("Always",))
+        yield errors.not_supported(f"{at}.restartPolicy", policy, ("Always",))
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(name)
         if probe is not None and first and policy != "Always":
-            yield forbidden_field(
+            yield errors.forbidden_field(
                 f"{at}.{name}", "may not be set for init containers without restartPolicy=Always"
             )
         elif probe is not None and name != "readinessProbe" and probe.get("successThreshold", 1) > 1:
-            yield wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
+            yield errors.wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
 
 
 # ---- tolerations and taints
@@ -184,14 +178,16 @@ def _toleration(toleration: Json, at: str) -> FieldErrors:
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
     if not key and operator != "Exists":
         message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        yield wrong(f"{at}.operator", operator, message)
+        yield errors.wrong(f"{at}.operator", operator, message)
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
-        yield wrong(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+        yield errors.wrong(
+            f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        )
     if operator in ("Equal", ""):
         if message := ";".join(label_value(value)):
-            yield wrong(f"{at}.operator", value, message)
+            yield errors.wrong(f"{at}.operator", value, message)
     elif operator == "Exists" and value:
-        yield wrong(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'")
+        yield errors.wrong(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'")
 
 
 def taint_errors(node: Json) -> FieldErrors:
@@ -199,18 +195,18 @@ def taint_errors(node: Json) -> FieldErrors:
         at = f"metadata.taints[{place}]"  # Kubernetes' own slip: they are in the spec
         yield from _named(f"{at}.key", taint.get("key"), label_key, needed=True)
         if message := ";".join(label_value(taint.get("value", ""))):
-            yield wrong(f"{at}.value", taint.get("value", ""), message)
+            yield errors.wrong(f"{at}.value", taint.get("value", ""), message)
         effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
         if not (effect := taint.get("effect")):
-            yield required(f"{at}.effect")
+            yield errors.required(f"{at}.effect")
         elif effect not in effects:
-            yield not_supported(f"{at}.effect", effect, effects)
+            yield errors.not_supported(f"{at}.effect", effect, effects)
         known = [(each.get("key"), each.get("effect")) for each in node["spec"]["taints"][:place]]
         if (taint.get("key"), taint.get("effect")) in known:
-            yield duplicate(at, taint.get("key"))
+            yield errors.duplicate(at, taint.get("key"))
 
 
 def _named(field: str, name: str | None, rule: NameRule, needed: bool = False) -> list[FieldError]:
     if not name:
-        return [required(field)] if needed else []
-    return [wrong(field, name, message) for message in rule(name)]
+        return [errors.required(field)] if needed else []
+    return [errors.wrong(field, name, message) for message in rule(name)]

@@ -15,14 +15,8 @@ import yaml
 
 from extender.api.quantities import at_least
 from extender.api.workloads.shape import at as at_path
-from extender.sim.apiserver.errors import (
-    FieldErrors,
-    duplicate,
-    forbidden_field,
-    not_supported,
-    required,
-    wrong,
-)
+from extender.sim.apiserver import errors
+from extender.sim.apiserver.errors import FieldErrors
 from extender.sim.apiserver.field_schemas import KUBERNETES, FieldSchema
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.validation.metadata import dns_label, label_key, labels_errors, subdomain
@@ -74,27 +68,27 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
 def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
     for name in schema.published.get("required", ()):
         if value.get(name) in (None, "", []) and name not in _MAY_LACK.get(schema.type_name, ()):
-            yield required(f"{at}.{name}".lstrip("."))
+            yield errors.required(f"{at}.{name}".lstrip("."))
     for name, rule in rules.items():
         if "needed" in rule and not value.get(name):
-            yield required(f"{at}.{name}")
+            yield errors.required(f"{at}.{name}")
 
 
 def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     there = [name for name in fields if value.get(name) is not None]
     whole = _list_at(at) if type_name in _OF_LIST else at
     if not there and type_name != "Volume":  # which is an empty folder then
-        yield required(whole, f"must specify one of: {', '.join(fields)}")
+        yield errors.required(whole, f"must specify one of: {', '.join(fields)}")
     for name in there[1:]:
         message = "may not specify more than one of these"
-        yield forbidden_field(whole if type_name in _MIXED else f"{at}.{name}", message)
+        yield errors.forbidden_field(whole if type_name in _MIXED else f"{at}.{name}", message)
 
 
 def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str) -> FieldErrors:
     path = _path_of(schema, at, name)
     allowed = rule.get("enum") or schema.field(name).published.get("enum")
     if allowed and part not in allowed:
-        yield not_supported(at if schema.type_name in _OF_WHOLE else path, part, allowed)
+        yield errors.not_supported(at if schema.type_name in _OF_WHOLE else path, part, allowed)
     yield from _judged(part, rule, path)
 
 
@@ -109,11 +103,11 @@ def _list_at(at: str) -> str:
 
 def _judged(value: Any, rule: Json, path: str) -> FieldErrors:
     if "minimum" in rule and value < rule["minimum"]:
-        yield wrong(path, value, f"must be greater than or equal to {rule['minimum']}")
+        yield errors.wrong(path, value, f"must be greater than or equal to {rule['minimum']}")
     if "between" in rule:
         least, most = rule["between"]
         if not least <= value <= most:
-            yield wrong(path, value, f"must be between {least} and {most}, inclusive")
+            yield errors.wrong(path, value, f"must be between {least} and {most}, inclusive")
     if "format" in rule:
         yield from _FORMATS[rule["format"]](path, value)
     for place, item in enumerate(value if "each" in rule else ()):
@@ -122,30 +116,32 @@ def _judged(value: Any, rule: Json, path: str) -> FieldErrors:
         names = [item.get(rule["unique"]) for item in value]
         for place, name in enumerate(names):
             if name and name in names[:place]:
-                yield duplicate(f"{path}[{place}].{rule['unique']}", name)
+                yield errors.duplicate(f"{path}[{place}].{rule['unique']}", name)
 
 
 def _requirement(value: Json, at: str) -> FieldErrors:
     """Of a selector of labels."""
     operator, values = value.get("operator"), value.get("values") or []
     if operator in ("In", "NotIn") and not values:
-        yield required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        yield errors.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     if operator in ("Exists", "DoesNotExist") and values:
-        yield forbidden_field(
+        yield errors.forbidden_field(
             f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
         )
     if operator in ("Gt", "Lt") and len(values) != 1:
-        yield required(f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+        yield errors.required(
+            f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"
+        )
 
 
 def _variable(value: Json, at: str) -> FieldErrors:
     if value.get("value") and value.get("valueFrom") is not None:
-        yield wrong(f"{at}.valueFrom", "", "may not be specified when `value` is not empty")
+        yield errors.wrong(f"{at}.valueFrom", "", "may not be specified when `value` is not empty")
 
 
 def _seccomp(value: Json, at: str) -> FieldErrors:
     if value.get("type") == "Localhost" and not value.get("localhostProfile"):
-        yield required(f"{at}.localhostProfile", "must be set when seccomp type is Localhost")
+        yield errors.required(f"{at}.localhostProfile", "must be set when seccomp type is Localhost")
 
 
 def _security(value: Json, at: str) -> FieldErrors:
@@ -153,7 +149,7 @@ def _security(value: Json, at: str) -> FieldErrors:
     if value.get("allowPrivilegeEscalation") is False and (
         value.get("privileged") or "CAP_SYS_ADMIN" in added
     ):
-        yield wrong(at, value, "cannot set `allowPrivilegeEscalation` to false and this one to true")
+        yield errors.wrong(at, value, "cannot set `allowPrivilegeEscalation` to false and this one to true")
 
 
 _RELATIONS: Relations = {
@@ -170,7 +166,7 @@ _Format = Callable[[str, Any], FieldErrors]
 
 
 def _named(rule: Callable[[str], list[str]]) -> _Format:
-    return lambda path, value: (wrong(path, value, message) for message in rule(value))
+    return lambda path, value: (errors.wrong(path, value, message) for message in rule(value))
 
 
 def _fit(test: Callable[[Any], object], message: str) -> _Format:
@@ -182,7 +178,7 @@ def _fit(test: Callable[[Any], object], message: str) -> _Format:
         except ValueError:
             fits = False
         if not fits:
-            yield wrong(path, value, message)
+            yield errors.wrong(path, value, message)
 
     return judge
 
@@ -226,12 +222,14 @@ def _goes_up(text: str) -> bool:
 def _finalizers(path: str, names: list[str]) -> FieldErrors:
     for name in names:
         if name != "kubernetes" and "/" not in name:
-            yield wrong(path, name, "name is neither a standard finalizer name nor is it fully qualified")
+            yield errors.wrong(
+                path, name, "name is neither a standard finalizer name nor is it fully qualified"
+            )
 
 
 def _amount(path: str, value: Any) -> FieldErrors:
     if at_least(value) < 0:
-        yield forbidden_field(path, "SizeLimit field must be a valid resource quantity")
+        yield errors.forbidden_field(path, "SizeLimit field must be a valid resource quantity")
 
 
 _FORMATS: dict[str, _Format] = {
