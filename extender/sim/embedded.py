@@ -38,7 +38,8 @@ class Embedded:
         self._folder = tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.kubeconfig = folder / "kubeconfig"
-        self.service = Service(Store(), random.Random(seed))
+        self.store = Store()
+        self.service = Service(self.store, random.Random(seed))
         self.server = ApiServer(self.service, listener)
         self.server.write_kubeconfig(self.kubeconfig)
         self.controllers = WorkloadControllers(self.service)
@@ -46,10 +47,6 @@ class Embedded:
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", serve_arguments)
         self._dice = random.Random(seed)
         self.scheduler: Scheduler | None = None
-
-    @property
-    def store(self) -> Store:
-        return self.service.store
 
     def __enter__(self) -> "Embedded":
         self.server.start()

@@ -113,6 +113,13 @@ class FieldSchema:
         own = {key: value for key, value in published.items() if key != "allOf"}
         self.published = {**definitions()[name], **own} if name else own
         self.type_name = name.rpartition(".")[2]  # empty for what has no name of its own
+        self.keeps_unknown = bool(self.published.get("x-kubernetes-preserve-unknown-fields"))
+        kind_of_list, keys = (
+            self.published.get(f"x-kubernetes-list-{what}") for what in ("type", "map-keys")
+        )
+        self.is_set = kind_of_list == "set"
+        # the fields that tell the items of a list apart; none where it has no such items
+        self.list_keys: tuple[str, ...] = tuple(keys or ()) if kind_of_list == "map" else ()
         self._fields: dict[str, FieldSchema] = {}
 
     def field(self, name: str) -> "FieldSchema":
@@ -134,21 +141,6 @@ class FieldSchema:
         described = self.published.get("properties", {})
         open_ended = not described or "additionalProperties" in self.published or self.keeps_unknown
         return open_ended or name in described
-
-    @property
-    def keeps_unknown(self) -> bool:
-        return bool(self.published.get("x-kubernetes-preserve-unknown-fields"))
-
-    @property
-    def list_keys(self) -> tuple[str, ...]:
-        """The fields that tell the items of a list apart; none where it has no such items."""
-        if self.published.get("x-kubernetes-list-type") != "map":
-            return ()
-        return tuple(self.published.get("x-kubernetes-list-map-keys", ()))
-
-    @property
-    def is_set(self) -> bool:
-        return bool(self.published.get("x-kubernetes-list-type") == "set")
 
     def splits(self, value: Any) -> bool:
         """Whether parts of this value may belong to different writers."""

@@ -75,48 +75,25 @@ class JobPods:
 
     def __init__(self, job: Json, owned: list[Json], endings: list[Ending]) -> None:
         self._job = job
-        self._spec = job["spec"]
-        self.endings = endings
+        self._spec = spec = job["spec"]
+        wanted = spec.get("completions")
+        self._most = int(wanted or 0)
         reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
-        self.ran_too_long = "activeDeadlineSeconds" in self._spec and _TOO_LONG[0] in reasons
         self.active = sorted((pod for pod in owned if not has_ended(pod)), key=keeping)
-
-    @property
-    def indexed(self) -> bool:
-        return bool(self._spec.get("completionMode") == "Indexed")
-
-    @property
-    def suspended(self) -> bool:
-        return bool(self._spec.get("suspend"))
-
-    @property
-    def succeeded_indexes(self) -> set[int]:
-        succeeded = {ending.completion_index for ending in self.endings if ending.succeeded}
-        return {index for index in succeeded if index < self._most}
-
-    @property
-    def succeeded(self) -> int:
-        """An index counts once."""
-        every = sum(ending.succeeded for ending in self.endings)
-        return len(self.succeeded_indexes) if self.indexed else every
-
-    @property
-    def failed(self) -> int:
-        return sum(not ending.succeeded for ending in self.endings)
-
-    @property
-    def is_complete(self) -> bool:
-        wanted = self._spec.get("completions")
+        self.indexed = spec.get("completionMode") == "Indexed"
+        self.suspended = bool(spec.get("suspend"))
+        places = [ending.completion_index for ending in endings if ending.succeeded]
+        self.succeeded_indexes = {index for index in places if index < self._most}
+        self.succeeded = len(self.succeeded_indexes if self.indexed else places)  # an index counts once
+        self.failed = len(endings) - len(places)
         enough = self.succeeded > 0 if wanted is None else self.succeeded >= int(wanted)
-        return enough and not self.active
-
-    @property
-    def has_failed(self) -> bool:
-        return self.ran_too_long or self.failed > int(self._spec.get("backoffLimit", 6))
+        self.is_complete = enough and not self.active
+        self.ran_too_long = "activeDeadlineSeconds" in spec and _TOO_LONG[0] in reasons
+        self.has_failed = self.ran_too_long or self.failed > int(spec.get("backoffLimit", 6))
 
     def compared(self) -> ComparedOffspring:
         """What is to be made and to be deleted. Raises MALFORMED."""
-        taken = self.succeeded_indexes
+        taken = {*self.succeeded_indexes}
         kept: list[Json] = []
         surplus: list[Json] = []  # whose index is taken by another or no longer wanted
         for pod in self.active:
@@ -136,10 +113,6 @@ class JobPods:
             return ComparedOffspring([], surplus, [])
         free = (index for index in range(self._most) if index not in taken) if self.indexed else count()
         return ComparedOffspring(list(pods_at(self._job, islice(free, max(wanted - len(kept), 0)))), [], [])
-
-    @property
-    def _most(self) -> int:
-        return int(self._spec.get("completions") or 0)
 
 
 # ---- status

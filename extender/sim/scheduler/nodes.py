@@ -37,7 +37,7 @@ class Nodes:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self._room: dict[str, dict[str, int]] = {}
+        self.room: dict[str, dict[str, int]] = {}  # all that each node offers
         self._on: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
         self._node_of: dict[str, str] = {}
         self._nominated: dict[str, tuple[str, PodInfo]] = {}
@@ -50,10 +50,10 @@ class Nodes:
         name = node.metadata.name
         self._nodes[name] = node
         self._taints[name] = node_taints(node.spec.taints, node.spec.unschedulable)
-        self._room[name] = offered(node.status.allocatable)
+        self.room[name] = offered(node.status.allocatable)
 
     def drop_node(self, name: str) -> None:
-        for known in (self._nodes, self._taints, self._room):
+        for known in (self._nodes, self._taints, self.room):
             known.pop(name, None)
 
     def place(self, pod: Json, node: str) -> None:
@@ -103,10 +103,6 @@ class Nodes:
         """Whether a node's labels and taints do."""
         return shape.suits(name, self._labels(name), self._taints[name])
 
-    def room(self, name: str) -> Mapping[str, int]:
-        """All that a node offers."""
-        return self._room[name]
-
     def on(self, name: str) -> list[PodInfo]:
         """Who is bound to a node, or assumed there."""
         return list(self._on.get(name, {}).values())
@@ -130,7 +126,7 @@ class Nodes:
     def load(self, pod: PodInfo, name: str) -> float:
         """How full a node would be with the pod: the mean over cpu and memory."""
         used = used_by([*self.on(name), pod])
-        room = self._room[name]
+        room = self.room[name]
         return sum(used.get(resource, 0) / (room.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
     def selected(self, term: Term, among: Iterable[str] | None = None) -> Iterator[PodInfo]:
@@ -186,7 +182,7 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     taken = (port for other in beside for port in other.shape.constraints.ports)
     if clashing(pod.shape.constraints.ports, taken):
         return PORTS_TAKEN
-    asked, used, room = pod.shape.requests, used_by([*beside, pod]), nodes.room(name)
+    asked, used, room = pod.shape.requests, used_by([*beside, pod]), nodes.room[name]
     if short := [resource for resource in asked if used[resource] > room.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
         lasting = any(asked[resource] > room.get(resource, 0) for resource in short)
