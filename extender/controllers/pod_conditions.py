@@ -14,7 +14,7 @@ from functools import partial
 from extender.api.keys import UNSCHEDULABLE
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.objects import timestamp
-from extender.controllers.provisioning import ProvisioningQueues
+from extender.controllers.provisioning import ProvisioningQueues, ProvisioningTurns
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid, Unscheduled
 from extender.domain.snapshot.conditions import ConditionPolicy, spoken_reason
@@ -42,7 +42,7 @@ class PodConditionsController(PacedController[GroupKey]):
         super().__init__(context)
         self._policy = policy
         self._asking = asking
-        self._queue_turns = asking.turns()
+        self._queue_turns = ProvisioningTurns(asking)
         self._now = now
 
     def prepare(self) -> None:

@@ -87,7 +87,7 @@ class ProvisioningQueues:
     Safe to use from any thread. `served`: whether the cluster has that kind, and Muster may watch it."""
 
     def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
-        self._queues = queues
+        self.queues = queues
         self.served = served
 
     def of(self, queue: str) -> Provisioning | None:
@@ -95,23 +95,20 @@ class ProvisioningQueues:
         return self.written(queue) if self.served() else None
 
     def written(self, queue: str) -> Provisioning | None:
-        copy = self._queues.get(queue)
+        copy = self.queues.get(queue)
         found = copy.queue.spec.provisioning if copy else None
         return found if found and found.class_name else None
-
-    def turns(self) -> "ProvisioningTurns":
-        return ProvisioningTurns(self, self._queues)
 
 
 class ProvisioningTurns:
     """Groups to be looked at since their queue asks in another way now. Each consumer has its own."""
 
-    def __init__(self, asking: ProvisioningQueues, queues: ObjectStore[str, QueueCopy]) -> None:
+    def __init__(self, asking: ProvisioningQueues) -> None:
         self._asking = asking
         self._touched: set[str] = set()  # queues that the watch has shown since
         self._seen: dict[str, Provisioning] = {}
         self._served = False
-        queues.listen(self._touched.add)
+        asking.queues.listen(self._touched.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
         """Each change once."""
@@ -146,7 +143,7 @@ class ProvisioningController(PacedController[GroupKey]):
         self._asking = asking
         self._requests = requests
         self._policy = policy
-        self._queue_turns = asking.turns()
+        self._queue_turns = ProvisioningTurns(asking)
         super().__init__(context)
         requests.listen(self._see)
 
