@@ -38,45 +38,41 @@ _MEANINGS = texts("""
 kubeconfig: The kubeconfig file for the API server.
 context: The context of the kubeconfig file.
 listen: The address for the scheduler's calls: filter, prioritize, bind, preempt.
-tls_folder: The folder with tls.crt, tls.key and ca.crt. The scheduler's calls then need TLS and a client
-  certificate signed by ca.crt. The files are read again when they change.
+tls_folder: The folder with tls.crt, tls.key and ca.crt, read again on changes. With it, the scheduler's calls
+  need TLS and a client certificate signed by ca.crt.
 health_listen: The address for probes and /metrics.
 debug_listen: The address of the debug pages. They show the whole cluster: keep it on loopback.
-view_listen: The address of the scheduler's view: through it the scheduler beside Muster reads and writes. It
-  has Muster's rights, so it is for loopback only.
-view_folder: The folder in which Muster writes the kubeconfig of the scheduler's view. Needed if that is on.
+view_listen: The address of the view through which the scheduler beside Muster reads and writes, with Muster's
+  rights.
+view_folder: The folder for the kubeconfig of the scheduler's view. Needed if that is on.
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
-volcano_namespace: Volcano's namespace. While its scheduler runs there, pods of schedulerName volcano are left
-  to it.
-auto_groups: on: pods that name no group share a PodGroup with others of their owner. off: each is on its own.
+volcano_namespace: While Volcano's scheduler runs in this namespace, pods of schedulerName volcano are its.
+auto_groups: on: pods of one owner that name no group share a PodGroup. off: each is on its own.
 window: How many pods may be between gate and binding at once. Each may take a connection.
 bind_deadline: How long the held bind calls of a gang wait. Keep it below the httpTimeout of the binder's
   entry.
 start_backoff: How long a gang waits after a failed start. The time doubles with each failure.
 start_backoff_max: The longest wait after failed starts.
-waiting_for_room: show: pods that lack room say Unschedulable, so that autoscalers add nodes. hide: they never
-  do.
-never_fits: show: the same for pods that no node could hold even if empty, because larger nodes may come.
-manage_jobs: suspended: jobs that name a queue and were created suspended wait as jobs, and are let go when
-  all their pods find room. queue: all jobs that name a queue; others are suspended. off: none.
-unmanaged_namespaces: The namespaces whose jobs are never suspended or let go.
-unmanaged_kinds: The kinds of jobs that are never suspended or let go.
+waiting_for_room: show: pods that lack room say Unschedulable, so autoscalers add nodes. hide: they do not.
+never_fits: The same for pods that no node could hold even if empty.
+manage_jobs: suspended: jobs with a queue that were created suspended start when all their pods find room.
+  queue: all jobs with a queue; the others are suspended first. off: none.
+unmanaged_namespaces: The namespaces whose jobs are left alone.
+unmanaged_kinds: The kinds of jobs that are left alone.
 leader_elect: follow: the replica whose scheduler holds the Lease leads. off: this replica always leads.
-lease: The scheduler's Lease: the replica whose scheduler holds it leads.
+lease: The scheduler's Lease.
 writers: The number of threads that remove gates, nominate nodes and evict. Statuses have four more.
 binders: The number of threads that post bindings.
-webhook_certificates: Where the webhooks' certificate comes from. files: from two files. self-signed: Muster
-  creates and renews it. off: no webhooks.
+webhook_certificates: The webhooks' certificate. files: from two files. self-signed: Muster creates and renews
+  it. off: no webhooks.
 webhook_listen: The address for the API server's admission reviews, over TLS.
-webhook_folder: files: the folder with tls.crt and tls.key, which are read again when they change.
+webhook_folder: files: the folder with tls.crt and tls.key, read again on changes.
 webhook_secret: self-signed: the Secret that holds the certificate for all replicas.
 webhook_names: self-signed: the host names or IP addresses by which the API server calls.
-webhook_lifetime: self-signed: how long a certificate is valid. It is renewed when a third of that time is
-  left.
-max_queue_depth: How many levels of queues there may be below root. The webhooks enforce it.
-oversell: How many times the capability of a queue may be admitted, where its spec.oversell says nothing.
-quota_sources: The kinds of quotas from which queues are made, where the cluster has them and Muster may read
-  them.
+webhook_lifetime: self-signed: how long a certificate is valid. It is renewed when a third of that is left.
+max_queue_depth: How many levels of queues the webhooks allow below root.
+oversell: How many times the capability of a queue may be admitted, unless its spec.oversell says so.
+quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
 """)

@@ -1,5 +1,6 @@
 """The command line and what it makes of flags, environment variables and a file."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -203,7 +204,15 @@ def test_ports_that_the_system_chooses_never_collide(monkeypatch: pytest.MonkeyP
 def test_the_document_is_in_step_with_the_table() -> None:
     assert (ROOT / DOCUMENT).read_text() == document()
     for setting in SETTINGS:
-        assert f"| `{setting.flag}` | `{setting.variable}` | `{setting.key}` |" in document()
+        assert re.search(rf"^(# )?{setting.key}: ", document(), re.MULTILINE)
+
+
+def test_flags_and_variables_follow_from_the_keys_as_the_document_says() -> None:
+    for setting in SETTINGS:
+        words = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", setting.key)
+        assert setting.variable == f"MUSTER_{words.upper()}"
+        assert setting.flag == "--" + (words[:-1] if setting.repeatable else words).replace("_", "-")
+        assert setting.key.endswith("s") or not setting.repeatable
 
 
 def test_the_ports_are_open_before_what_takes_long_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
