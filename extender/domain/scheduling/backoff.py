@@ -8,7 +8,6 @@ from extender.domain.scheduling.plans import KeptPlan
 from extender.domain.scheduling.round import TOO_DEAR, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.snapshot import Limits
 from extender.domain.snapshot.wholeness import partly_placed_since
 
 TOO_LATE = "the group did not stand whole within its deadline"
@@ -45,11 +44,6 @@ def back_off(round_: Round, group: GroupView) -> GroupDecision:
         undo=_bound(group),
         retry_at=group.start.retry_at,
     )
-
-
-def failed_at(group: GroupView, limits: Limits) -> float:
-    """When the last start of a group that backs off failed."""
-    return group.start.retry_at - limits.retry_after(group.start.failures - 1)
 
 
 class Retry(NamedTuple):

@@ -242,7 +242,8 @@ class RunningCounts:
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
-                self._add(group, pods_of(group))
+                on_nodes = len(group.placed) - group.succeeded + group.leaving
+                self._add(group, on_nodes + len(group.pinned))
 
     def take(self, group: GroupView, pods: int) -> None:
         """So many more members of a group are on their way; a negative number gives them back."""
@@ -261,7 +262,7 @@ class RunningCounts:
         if group.queue not in self._limits:
             return None
         more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
-        for scope, limit in self._scopes(group):
+        for scope, limit in self.scopes(group):
             for kind, most in (("groups", limit.groups), ("pods", limit.pods)):
                 there = self._sums.get(scope, Counter())[kind]
                 if most is not None and more[kind] and there + more[kind] > most:
@@ -274,25 +275,19 @@ class RunningCounts:
         """How many more members of a group may come."""
         if self.excess(group, 0) is not None:
             return 0
-        limits = [(limit.pods, scope) for scope, limit in self._scopes(group) if limit.pods is not None]
+        limits = [(limit.pods, scope) for scope, limit in self.scopes(group) if limit.pods is not None]
         rooms = (most - self._sums.get(scope, Counter())["pods"] for most, scope in limits)
         return max(min(rooms, default=_NO_LIMIT), 0)
-
-    def scopes_of(self, group: GroupView) -> Iterator[Scope]:
-        """What a group counts towards: its queue, and what else is limited in it."""
-        yield Scope(group.queue)
-        yield from (scope for scope, _ in self._scopes(group) if scope != Scope(group.queue))
 
     def whose(self, group: GroupView) -> tuple[Hashable, ...]:
         """Equal for groups of a queue to which the same limits apply."""
         if group.queue not in self._limits:
             return ()
-        return (self._pods.get(group.key, 0) > 0, *(scope for scope, _ in self._scopes(group)))
+        return (self._pods.get(group.key, 0) > 0, *(scope for scope, _ in self.scopes(group)))
 
-    def _scopes(self, group: GroupView) -> Iterator[tuple[Scope, Limit]]:
-        limits = self._limits.get(group.queue)
-        if limits is None:
-            return
+    def scopes(self, group: GroupView) -> Iterator[tuple[Scope, Limit]]:
+        """What a group counts towards: its queue, and what else is limited in it."""
+        limits = self._limits.get(group.queue, RunningLimits())
         namespace = group.key.partition("/")[0]
         unknown = "" if group.spec.submitter else namespace
         yield Scope(group.queue), limits.queue
@@ -304,12 +299,7 @@ class RunningCounts:
     def _add(self, group: GroupView, pods: int) -> None:
         before = self._pods.get(group.key, 0)
         self._pods[group.key] = now = before + pods
-        for scope, _ in self._scopes(group):
+        for scope, _ in self.scopes(group):
             sums = self._sums.setdefault(scope, Counter())
             sums["pods"] += pods
             sums["groups"] += (now > 0) - (before > 0)
-
-
-def pods_of(group: GroupView) -> int:
-    """Members on nodes that have not finished, and those whose node the scheduler has been given."""
-    return len(group.placed) - group.succeeded + group.leaving + len(group.pinned)

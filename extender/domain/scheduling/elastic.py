@@ -10,7 +10,7 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
 from extender.domain.queues.spec import Flavor
 from extender.domain.scheduling.backoff import retry_of
-from extender.domain.scheduling.flavors import flavors_in_use, where_they_join
+from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import obstacle
 from extender.domain.scheduling.order import TurnOrder, in_lines
@@ -108,10 +108,13 @@ def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool
 
 def _decision(round_: Round, kept: KeptPlan, lending: Lending) -> GroupDecision:
     group, retry, left = kept.group, retry_of(round_, kept), kept.left()
-    one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
-    joining = where_they_join(round_.budget.flavors, group, one_of_each, kept.plan)
-    if kept.reason is Reason.NO_ROOM and any(lending.keeps_room_from(pod) for pod in joining):
-        kept.reason, kept.detail = Reason.QUEUE_SHARE, lending.text()
+    if kept.reason is Reason.NO_ROOM:
+        one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
+        in_use = flavors_in_use(round_.budget.flavors, group, kept.plan)
+        for role, pods in by_role(group, one_of_each).items():
+            joining = on_nodes_of(in_use[role], pods) if role in in_use else pods
+            if any(map(lending.keeps_room_from, joining)):
+                kept.reason, kept.detail = Reason.QUEUE_SHARE, lending.text()
     verdict = Verdict.RUNNING
     if not group.placed:  # a group that needs no members starts with the first one
         verdict = Verdict.STARTING if kept.plan or group.pinned else Verdict.WAITING

@@ -148,19 +148,6 @@ def flavors_in_use(amounts: FlavorAmounts, group: GroupView, plan: Mapping[Uid, 
     return used
 
 
-def where_they_join(
-    amounts: FlavorAmounts, group: GroupView, pods: Iterable[PodRecord], plan: Mapping[Uid, str]
-) -> list[PodRecord]:
-    """The same pods, bound to the nodes of the flavor that members of their role use, if any does."""
-    in_use = flavors_in_use(amounts, group, plan)
-    return [
-        replace(pod, shape=pod.shape.within(flavor.nodes))
-        if (flavor := in_use.get(role_of(group, pod))) is not None
-        else pod
-        for pod in pods
-    ]
-
-
 Why = tuple[Reason, str]
 LacksRoom = Callable[[Missing], Why | None]
 """Why members find no room next to each other; None if they do."""
@@ -275,7 +262,11 @@ class _Search(msgspec.Struct, eq=False):
         for flavor in flavors:
             more = total([chosen.asked.get(flavor.name, {}), asked])
             wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
-            why = self._above(flavor, more) or self._no_room(flavor, wanted)
+            if (why := self._above(flavor, more)) is None:
+                self.attempts_left -= 1
+                is_tried = self.attempts_left >= 0
+                lacks = self.lacks_room(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
+                why = None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)
             if why is not None:
                 tried.append(why)
                 continue
@@ -298,10 +289,3 @@ class _Search(msgspec.Struct, eq=False):
             above = excess(_named(asked, flavor.deserved), held, flavor.deserved)
         self.is_above_share |= bool(above)
         return Tried(flavor.name, Reason.QUEUE_SHARE, above, is_amount=True) if above else None
-
-    def _no_room(self, flavor: Flavor, wanted: Missing) -> Tried | None:
-        self.attempts_left -= 1
-        if self.attempts_left < 0:
-            return Tried(flavor.name, Reason.NO_ROOM, "not looked at any more", is_amount=False)
-        lacks = self.lacks_room(wanted)
-        return None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)

@@ -81,8 +81,8 @@ class Admission:
         if (known := self._round.decided.get(group.key)) is not None:  # room is being taken back for it
             return self._in_line(group, known)
         if self._heads:
-            scopes = self._budget.running.scopes_of(group)
-            head = next((self._heads[scope] for scope in scopes if scope in self._heads), None)
+            scopes = self._budget.running.scopes(group)
+            head = next((self._heads[scope] for scope, _ in scopes if scope in self._heads), None)
             if head is not None:
                 return waits(group, Reason.BEHIND_OTHERS, f"{head} goes first in queue {group.queue}")
         backs_off = self._strategies.of(group).backs_off(group)

@@ -43,7 +43,6 @@ from extender.domain.model.resources import Resources
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.share_tree import TOP
 from extender.domain.queues.tree import QueueView
-from extender.domain.scheduling.backoff import failed_at
 from extender.domain.scheduling.round import TOO_DEAR, Round
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_view import GroupView
@@ -54,14 +53,9 @@ _HOUR = 3600.0
 T = TypeVar("T")
 
 
-class Rank(NamedTuple):
-    """The place of a group in its queue; smallest first."""
-
-    is_low: bool
-    rotation: int
-    priority: float
-    created: str
-    key: str
+Rank = tuple[bool, int, float, str, str]
+"""The place of a group in its queue, smallest first: whether it is of low priority, its rotation, priority,
+age and key."""
 
 
 class Traverse:
@@ -78,7 +72,7 @@ class Traverse:
         if self._queue.ageing:
             priority += self._queue.ageing * group.once(_created_at) / _HOUR
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
-        return Rank(not self.is_high(group), rotation, priority, group.created, group.key)
+        return not self.is_high(group), rotation, priority, group.created, group.key
 
     def is_high(self, group: GroupView) -> bool:
         """Whether it comes before all groups of which that is not true."""
@@ -106,8 +100,8 @@ class StrictPriority(Traverse):
     def backs_off(self, group: GroupView) -> bool:
         if group.is_on_nodes or group.start.failure == TOO_DEAR or not super().backs_off(group):
             return super().backs_off(group)
-        freed_at = self._round.snapshot.freed.for_group(group.key)
-        return freed_at <= failed_at(group, self._round.limits)
+        failed_at = group.start.retry_at - self._round.limits.retry_after(group.start.failures - 1)
+        return self._round.snapshot.freed.for_group(group.key) <= failed_at
 
 
 class Rotation(Traverse):

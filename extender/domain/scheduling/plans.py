@@ -17,7 +17,7 @@ import msgspec
 
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.placement.planner import Holding, PlannedPod
+from extender.domain.placement.planner import Holding
 from extender.domain.queues.spec import Flavor
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
@@ -81,8 +81,10 @@ def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
 def _wish(round_: Round, group: GroupView) -> Wish:
     """What a group wants to keep, and the members whose nodes the scheduler would not use."""
     holding, unused = group.once(_holding), group.once(_longest_unused)
-    if stray := strays(round_.budget, group, holding.pods):
-        holding = holding.without(stray)
+    if (flavors := round_.budget.flavors).of(group.queue):
+        # No flavor of the queue has some of these nodes: labels changed meanwhile.
+        stray = {pod.uid for pod, node in holding.pods if flavors.on(group.queue, node) is None}
+        holding = holding.without(stray) if stray else holding
     if not any(_is_overdue(round_, group, node) for node in unused):
         return group, holding, {}
     moved: dict[Uid, str] = {}
@@ -207,11 +209,3 @@ def as_many_as_join(
         if len(admitted) < len(of_role):
             why = f"flavor {flavor.name} of queue {queue} is used up"
     return Joining(joining, why)
-
-
-def strays(budget: Budget, group: GroupView, planned: Iterable[PlannedPod]) -> set[Uid]:
-    """Planned members whose nodes are no flavor's of their queue, if it has any: labels changed meanwhile."""
-    flavors, queue = budget.flavors, group.queue
-    if not flavors.of(queue):
-        return set()
-    return {pod.uid for pod, node in planned if flavors.on(queue, node) is None}

@@ -40,9 +40,9 @@ _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
-_WITHIN_SHARE = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.UNMANAGED)
+
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
-_ABOVE_SHARE = (EvictionCause.PREEMPT,)
+
 _WHY = {
     EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
@@ -344,8 +344,8 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     deserves. Its own groups make way beyond that; where it takes their going to bring it so far down, others
     give as well. At a ceiling, which may be that of a queue above, only what counts for it helps."""
     if round_.budget.shares.is_above_share(group.queue, wanted.requests):
-        yield _ABOVE_SHARE
+        yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
     else:
         is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
-        yield _AT_A_CEILING if is_full else _WITHIN_SHARE
+        yield _AT_A_CEILING if is_full else (*_AT_A_CEILING, EvictionCause.UNMANAGED)

@@ -36,12 +36,6 @@ Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its c
 COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
 
 
-def column_of(decision: GroupDecision) -> str:
-    """The column of a group: how it ended, if it has, otherwise its phase."""
-    life = decision.life
-    return _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
-
-
 def recount(
     counts: Mapping[Place, int],
     before: Mapping[GroupKey, GroupDecision],
@@ -60,15 +54,17 @@ def recount(
 
 
 def in_queue(decision: GroupDecision) -> Place | None:
-    return (decision.queue, column_of(decision)) if decision.life.in_queue else None
+    """The column of a group is how it ended, if it has, otherwise its phase."""
+    life = decision.life
+    column = _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
+    return (decision.queue, column) if life.in_queue else None
 
 
 def in_local_queue(decision: GroupDecision) -> Place | None:
     """A group that has ended is neither waiting nor admitted."""
     life = decision.life
-    if not life.local_queue or life.outcome is not None:
-        return None
-    return life.local_queue, WAITING if life.phase is Phase.PENDING else ADMITTED
+    column = WAITING if life.phase is Phase.PENDING else ADMITTED
+    return (life.local_queue, column) if life.local_queue and life.outcome is None else None
 
 
 def columns_by_queue(
