@@ -223,6 +223,7 @@ def reserved() -> World:
     return world
 
 
+ROOM = ("room_for_pods", "amounts_left", "places")
 CASES: dict[str, Case] = {
     "cluster": Case(short, lambda world: set_limits(world, window=1)),
     "objects": Case(crowd, lambda world: world.delete("w7-1")),
@@ -263,16 +264,19 @@ def test_what_wakes_is_told_from_nothing(case: Case) -> None:
 
 
 CAUSES = [
-    (when, cause.__name__) for when in ("BEFORE", "WITHIN", "AFTER") for cause in getattr(sleepers, when)
+    (when, cause.__name__, case)
+    for when in ("BEFORE", "WITHIN", "AFTER")
+    for cause in getattr(sleepers, when)
+    for case in ((cause.__name__,) if cause is not sleepers.room else ROOM)
 ]
 
 
-@pytest.mark.parametrize(("when", "cause"), CAUSES, ids=[name for _, name in CAUSES])
+@pytest.mark.parametrize(("when", "cause", "case"), CAUSES, ids=[case for *_, case in CAUSES])
 def test_without_a_cause_what_is_decided_is_stale(
-    when: str, cause: str, monkeypatch: pytest.MonkeyPatch
+    when: str, cause: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = CASES[cause].world()
-    CASES[cause].event(world)
+    world = CASES[case].world()
+    CASES[case].event(world)
     left = tuple(each for each in getattr(sleepers, when) if each.__name__ != cause)
     monkeypatch.setattr(sleepers, when, left)
     assert not is_as_from_nothing(world)

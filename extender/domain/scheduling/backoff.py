@@ -11,7 +11,6 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import partly_placed_since
 
 TOO_LATE = "the group did not stand whole within its deadline"
-_FREE_MOVES = 2  # refusals after which the next node is tried at once
 
 
 def fail(round_: Round, group: GroupView, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
@@ -62,7 +61,7 @@ def retry_of(round_: Round, kept: KeptPlan) -> Retry:
     does not help either, they back off, and leave their places in the window to others."""
     start, now = kept.group.start, round_.snapshot.now
     if kept.moved:
-        failures = start.failures - _FREE_MOVES
+        failures = start.failures - 2  # after the first refusals the next node is tried at once
         at = now + round_.limits.retry_after(failures) if failures >= 0 else now
         failed = why_no_plan(kept)
     elif start.failures and (kept.unplanned or kept.plan):

@@ -23,8 +23,6 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-NO_MEMBERS = "the group needs one member to start, and none is there"
-
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     notes = None if previous is None else notes_of(previous)
@@ -135,4 +133,6 @@ def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
     if not group.exists and state in (State.STANDING, State.REPLACING):
         # Members on nodes whose PodGroup is gone keep running, and no others join them.
         return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, NO_MEMBERS) if state is State.EMPTY else None
+    if state is not State.EMPTY:
+        return None
+    return waits(group, Reason.NOT_ENOUGH_MEMBERS, "the group needs one member to start, and none is there")

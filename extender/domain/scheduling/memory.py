@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from math import inf
-from typing import TypeVar
 
 import msgspec
 
@@ -30,7 +29,6 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-T = TypeVar("T")
 _FEW_SHAPES = 4  # that the groups of a bucket miss
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import requests_of
+from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.units import Unit
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.scheduling.backoff import fail
@@ -24,14 +24,7 @@ from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.round import Guard, Round
-from extender.domain.scheduling.victims import (
-    Candidates,
-    departing,
-    is_any_in_part,
-    leaving_of,
-    left,
-    would_be_split,
-)
+from extender.domain.scheduling.victims import Candidates, departing, is_any_in_part, left, would_be_split
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
@@ -90,7 +83,12 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
         return True
     # Others lose room for it: its queue stays within its share, once all that is leaving it is gone.
     shares, queue = round_.budget.shares, group.queue
-    leaving = requests_of(Counter(pod.shape for pod in leaving_of(round_, queue)))
+    going: Counter[Shape] = Counter()
+    for other in round_.snapshot.groups.values():
+        if other.queue == queue:
+            promised = (pod for pod in other.placed if pod.uid in round_.promised and pod.holds_room)
+            going.update(pod.shape for pod in (*other.departing, *promised))
+    leaving = requests_of(going)
     shares.take(queue, leaving, -1)
     is_above = shares.is_above_share(queue, wanted.requests)
     shares.take(queue, leaving)

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.records import GroupKey
-from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Kind, Question, Topic
-from extender.domain.placement.totals import PLACES, Left
+from extender.domain.placement.totals import PLACES
 from extender.domain.scheduling.budget import Budget, RunningCounts
 from extender.domain.scheduling.flavors import FlavorAmounts
 from extender.domain.scheduling.memory import Grounds, Judged, Memory, Notes
@@ -162,20 +161,10 @@ def moments(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey]:
 # ---- What of the budget is not as it was: topics, by which buckets are found; None for all.
 
 
-def room_for_pods(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """How many pods of a shape all nodes have room for."""
-    changed = now.totals.changed
-    return None if changed is None else [topic for topic in changed if isinstance(topic, Shape)]
-
-
-def amounts_left(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """What is left of a resource, as it is told."""
-    return [topic for topic in now.totals.changed or () if isinstance(topic, Left)]
-
-
-def places(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """What is left on any node."""
-    return [topic for topic in now.totals.changed or () if topic == PLACES]
+def room(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+    """How many pods of a shape all nodes have room for, what is left of a resource, as it is told, and what
+    is left on any node."""
+    return now.totals.changed
 
 
 def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
@@ -183,7 +172,7 @@ def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     would have room without it."""
     if then.in_force != now.in_force:
         return None
-    is_alike = not now.in_force or (now.history is then.history and not any(places(then, now)))
+    is_alike = not now.in_force or (now.history is then.history and PLACES not in (now.totals.changed or ()))
     return () if is_alike else (RESERVED,)
 
 
@@ -254,5 +243,5 @@ def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupK
 
 
 BEFORE = (cluster, objects, moments)
-WITHIN = (room_for_pods, amounts_left, places, reservations, shares, running, flavors)
+WITHIN = (room, reservations, shares, running, flavors)
 AFTER = (takings, decisions, turns, victims)

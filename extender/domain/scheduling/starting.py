@@ -16,15 +16,7 @@ from itertools import islice
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.scheduling.backoff import (
-    TOO_LATE,
-    Retry,
-    back_off,
-    fail,
-    refusal_of,
-    retry_of,
-    why_no_plan,
-)
+from extender.domain.scheduling.backoff import TOO_LATE, back_off, fail, refusal_of, retry_of, why_no_plan
 from extender.domain.scheduling.flavors import flavors_in_use
 from extender.domain.scheduling.obstacles import no_group, not_replaced, waits
 from extender.domain.scheduling.plans import KeptPlan, all_that_join, as_many_as_join, keep_all
@@ -32,8 +24,6 @@ from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import lost, missing, start_begun
-
-_TAKEN = "the room planned for the group was taken by others"
 
 # ---- starts
 
@@ -102,7 +92,7 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
                 return fail(round_, group, why_no_plan(kept), kept.moved)
             if absent:
                 return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent)
-            return waits(group, Reason.NO_ROOM, _TAKEN)
+            return waits(group, Reason.NO_ROOM, "the room planned for the group was taken by others")
         begun = start_begun(group, round_.snapshot)
         if begun is not None and round_.is_due(begun + round_.limits.stall_grace):
             return fail(round_, group, absent or why_no_plan(kept))
@@ -158,7 +148,16 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
             started = dict(islice(more.items(), window.places(group)))
             window.take(group.queue, len(started))
             kept.add(started)
-            reason, detail = _why_not_all(round_, kept, len(more) - len(started), retry)
+            reason: Reason | None = None
+            detail = lost(group).absent
+            if kept.left():  # why they have no node yet
+                reason = Reason.NO_ROOM
+                if (kept_back := not_replaced(round_, group)) is not None:
+                    reason, detail = kept_back.reason, kept_back.detail
+                elif retry.waits:
+                    reason, detail = Reason.BACKING_OFF, group.start.failure
+                elif without_place := len(more) - len(started):
+                    reason, detail = Reason.WINDOW_FULL, window.lack(group, without_place)
             decision = GroupDecision(
                 group.key,
                 group.queue,
@@ -172,19 +171,3 @@ def replace(round_: Round, reserved: Iterable[tuple[KeptPlan, dict[Uid, str]]]) 
                 stood_whole=True,
             )
             round_.settle(decision)
-
-
-def _why_not_all(
-    round_: Round, kept: KeptPlan, without_place: int, retry: Retry
-) -> tuple[Reason | None, str]:
-    """Why members have no node yet, and the detail."""
-    absent = lost(kept.group).absent
-    if not kept.left():
-        return None, absent
-    if (kept_back := not_replaced(round_, kept.group)) is not None:
-        return kept_back.reason, kept_back.detail
-    if retry.waits:
-        return Reason.BACKING_OFF, kept.group.start.failure
-    if without_place:
-        return Reason.WINDOW_FULL, round_.budget.window.lack(kept.group, without_place)
-    return Reason.NO_ROOM, absent

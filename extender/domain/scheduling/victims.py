@@ -104,14 +104,6 @@ def departing(round_: Round) -> Iterator[PodRecord]:
     yield from round_.snapshot.others.leaving.values()
 
 
-def leaving_of(round_: Round, queue: str) -> Iterator[PodRecord]:
-    """Pods of a queue's groups that are being deleted, or give their room to others."""
-    for group in round_.snapshot.groups.values():
-        if group.queue == queue:
-            yield from group.departing
-            yield from (pod for pod in group.placed if pod.uid in round_.promised and pod.holds_room)
-
-
 def would_be_split(round_: Round, key: GroupKey) -> bool:
     """Whether a group that gives back some of its members is no longer whole without them: it has lost others
     since."""
