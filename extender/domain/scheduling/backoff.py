@@ -81,11 +81,8 @@ def refusal_of(kept: KeptPlan) -> str:
 
 def why_no_plan(kept: KeptPlan) -> str:
     """Why members have no node, as text."""
-    if words := refusal_of(kept):
-        return words
-    if kept.moved:
-        return "the scheduler did not use the planned nodes in time"
-    return "no room for the members that are still missing"
+    unused = "the scheduler did not use the planned nodes in time"
+    return refusal_of(kept) or (unused if kept.moved else "no room for the members that are still missing")
 
 
 def _bound(group: GroupView) -> tuple[Uid, ...]:

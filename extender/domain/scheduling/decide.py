@@ -133,6 +133,5 @@ def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
     if not group.exists and state in (State.STANDING, State.REPLACING):
         # Members on nodes whose PodGroup is gone keep running, and no others join them.
         return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
-    if state is not State.EMPTY:
-        return None
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, "the group needs one member to start, and none is there")
+    lacks_all = "the group needs one member to start, and none is there"
+    return waits(group, Reason.NOT_ENOUGH_MEMBERS, lacks_all) if state is State.EMPTY else None

@@ -92,8 +92,8 @@ def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool
         allowances.append((within_share, Reason.QUEUE_SHARE))
     allowed, reason = min(allowances, key=itemgetter(0))
     tried = pods[: allowed if most is None else min(allowed, most)]
-    joining = as_many_as_join(budget, group, tried, batch.in_use, is_lent)
-    more = budget.place(group, joining.pods, partly=True) or {}
+    joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, is_lent)
+    more = budget.place(group, joining, partly=True) or {}
     kept.add(more)
     batch.pods = [pod for pod in pods if pod.uid not in more]
     if not batch.pods:
@@ -101,8 +101,8 @@ def _grow(round_: Round, batch: _Batch, most: int | None, is_lent: bool) -> bool
     kept.reason, kept.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
     if kept.reason is Reason.WINDOW_FULL:
         kept.detail = budget.window.lack(group, len(batch.pods))
-    if joining.why_not_all and len(more) == len(joining.pods):
-        kept.reason, kept.detail = Reason.QUEUE_CEILING, joining.why_not_all
+    if why_not_all and len(more) == len(joining):
+        kept.reason, kept.detail = Reason.QUEUE_CEILING, why_not_all
     return len(more) == len(tried) < allowed
 
 

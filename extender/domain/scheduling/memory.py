@@ -74,9 +74,8 @@ class Buckets:
             return self
         kind_of = {**dict.fromkeys(left, None), **lie_in}
         still = {key: kind for key, kind in {**self._kind_of, **kind_of}.items() if kind is not None}
-        return Buckets(
-            still, {kind: reads.by_kind.get(kind) or self.read[kind] for kind in set(still.values())}
-        )
+        read = {kind: reads.by_kind.get(kind) or self.read[kind] for kind in set(still.values())}
+        return Buckets(still, read)
 
 
 class Grounds(msgspec.Struct, frozen=True, eq=False):

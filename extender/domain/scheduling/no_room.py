@@ -18,7 +18,6 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing
 
 _MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
-_ALL_TAINTS = (Toleration(operator="Exists"),)
 
 
 def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
@@ -64,7 +63,7 @@ def _no_node(round_: Round, shape: Shape) -> str:
         for key, value in asked.node_labels
     }
     if asked.node_terms:
-        alone = Shape({}, Constraints((), asked.node_terms, _ALL_TAINTS))
+        alone = Shape({}, Constraints((), asked.node_terms, (Toleration(operator="Exists"),)))
         affinity = f"what the required node affinity asks for ({_in_words(asked.node_terms)})"
         demands[affinity] = bool(nodes.suitable(alone).any())
     if unmet := [text for text, is_met in demands.items() if not is_met]:

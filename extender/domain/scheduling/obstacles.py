@@ -120,8 +120,8 @@ def exceeds_queue(group: GroupView, detail: str) -> GroupDecision:
     return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
-def waits(group: GroupView, reason: Reason, detail: str, retry_at: float = 0.0) -> GroupDecision:
-    return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail, retry_at=retry_at)
+def waits(group: GroupView, reason: Reason, detail: str) -> GroupDecision:
+    return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
 
 
 def no_group(group: GroupView) -> str:

@@ -160,14 +160,6 @@ def _is_overdue(round_: Round, group: GroupView, unused: Unused) -> bool:
 # ---- members that join: on the flavors of their roles, if their queue has any
 
 
-class Joining(NamedTuple):
-    """`pods`: those that may join, each bound to the nodes of a flavor. `why_not_all`: what the amounts of
-    the flavors say against the others; empty if nothing."""
-
-    pods: list[PodRecord]
-    why_not_all: str = ""
-
-
 def all_that_join(
     budget: Budget, group: GroupView, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
@@ -184,12 +176,13 @@ def all_that_join(
 
 def as_many_as_join(
     budget: Budget, group: GroupView, pods: Iterable[PodRecord], in_use: dict[str, Flavor], is_lent: bool
-) -> Joining:
-    """The first of `pods`, by role, that the amounts of the flavors admit. `in_use`: by role, the flavors
+) -> tuple[list[PodRecord], str]:
+    """The first of `pods`, by role, that the amounts of the flavors admit, each bound to the nodes of a
+    flavor; and what these amounts say against the others, empty if nothing. `in_use`: by role, the flavors
     that members have; a role that had none gets one, and it is noted there."""
     flavors, queue = budget.flavors, group.queue
     if not flavors.of(queue):
-        return Joining(list(pods))
+        return list(pods), ""
     joining: list[PodRecord] = []
     asked: dict[str, dict[str, int]] = {}
     why = ""
@@ -208,4 +201,4 @@ def as_many_as_join(
         joining += on_nodes_of(flavor, admitted)
         if len(admitted) < len(of_role):
             why = f"flavor {flavor.name} of queue {queue} is used up"
-    return Joining(joining, why)
+    return joining, why

@@ -33,7 +33,6 @@ _GOING_ON = {
 _ENDED = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed", Outcome.ABORTED: "aborted"}
 WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
 Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its columns
-COLUMNS = (*_GOING_ON.values(), *_ENDED.values())
 
 
 def recount(
@@ -72,7 +71,7 @@ def columns_by_queue(
 ) -> dict[str, dict[str, int]]:
     """All columns of each of `queues`, with the groups of the queues below it. `ancestry`: a queue and those
     above it."""
-    columns = {queue: dict.fromkeys(COLUMNS, 0) for queue in queues}
+    columns = {queue: dict.fromkeys((*_GOING_ON.values(), *_ENDED.values()), 0) for queue in queues}
     for (queue, column), count in counts.items():
         for above in ancestry(queue) if queue in columns else ():
             if above in columns:
@@ -176,8 +175,7 @@ def decisions_of(judged: Judged, sleepers: Sleepers) -> Decisions:
     """What was decided in a round, and before on those who slept. Where it says the same as before, it is the
     same object, so that readers can skip them."""
     round_, before, snapshot = judged.round_, sleepers.before, sleepers.snapshot
-    positions, touched = positions_of(judged, sleepers), snapshot.touched
-    known = before.groups
+    positions, touched, known = positions_of(judged, sleepers), snapshot.touched, before.groups
     now: dict[GroupKey, GroupDecision] = {}  # on whom anything may be decided otherwise than before
     if sleepers.then is not None:
         now = {decision.key: decision for decision in sleepers.told(round_.decided)}

@@ -132,8 +132,8 @@ def reserve(round_: Round, replacing: Iterable[KeptPlan]) -> list[tuple[KeptPlan
                         break
                     within_ceiling.append(pod)
                 in_use = flavors_in_use(budget.flavors, kept.group, kept.plan)
-                joining = as_many_as_join(budget, kept.group, within_ceiling, in_use, is_lent=True)
-                more = budget.place(kept.group, joining.pods, partly=True, places=0) or {}
+                joining, _ = as_many_as_join(budget, kept.group, within_ceiling, in_use, is_lent=True)
+                more = budget.place(kept.group, joining, partly=True, places=0) or {}
             reserved.append((kept, more))
     return reserved
 
