@@ -261,7 +261,7 @@ def _written(spec: PodSpec, namespace: str) -> bytes:
     """A digest of the parts of a pod's specification that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
-    return _digest((namespace, *amounts, *demands))
+    return _digest((namespace, amounts, demands))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
@@ -381,9 +381,6 @@ class TermIndex:
     def __init__(self) -> None:
         self._filed: defaultdict[_Place, dict[Term, None]] = defaultdict(dict)
         self._places: dict[Term, tuple[_Place, ...]] = {}
-
-    def __contains__(self, term: Term) -> bool:
-        return term in self._places
 
     def __len__(self) -> int:
         return len(self._places)

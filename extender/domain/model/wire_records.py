@@ -20,15 +20,7 @@ from extender.api.objects.queues import (
     PodGroupSpec,
 )
 from extender.api.quantities import BadQuantity
-from extender.domain.model.ownership import (
-    controller_of,
-    group_of,
-    kind_key,
-    maker_of,
-    name_of,
-    own_queue,
-    queue_named_by,
-)
+from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
 from extender.domain.model.resources import asked, counted_spec
@@ -116,8 +108,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
     """A pod that is ours or, without `ours`, one left to another scheduler. Raises BadQuantity."""
-    meta, spec, status = pod.metadata, pod.spec, pod.status
-    group, auto = group_of(pod, auto_groups)
+    meta, spec, status, annotations = pod.metadata, pod.spec, pod.status, pod.metadata.annotations or {}
+    group, auto = ownership.group_of(pod, auto_groups)
     key = GroupKey(f"{meta.namespace}/{group}")
     gates = {gate.name for gate in spec.scheduling_gates or ()}
     volumes = (
@@ -134,11 +126,11 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         group=key if ours else GroupKey(""),
         own_group=key,
         auto=auto,
-        maker=kind_key(maker) if auto and (maker := maker_of(pod)) else "",
-        min_member=(meta.annotations or {}).get(keys.MIN_MEMBER, "") if auto else "",
-        queue=own_queue(pod),
+        maker=ownership.kind_key(maker) if auto and (maker := ownership.maker_of(pod)) else "",
+        min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
+        queue=ownership.own_queue(pod),
         local_queue=local_queue_label(meta),
-        role=name_of((meta.annotations or {}).get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""),
+        role=ownership.name_of(annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""),
         priority=spec.priority or 0,
         created=meta.creation_timestamp or "",
         phase=status.phase,
@@ -197,7 +189,7 @@ def any_group_record(group: PodGroup | PluginsPodGroup | NativePodGroup) -> Grou
     match group:
         case PluginsPodGroup(metadata=meta, spec=spec):
             # The same fields as Volcano's, except the queue, which an annotation or a label names.
-            record = group_record(PodGroup(meta, replace(spec, queue=queue_named_by(meta))))
+            record = group_record(PodGroup(meta, replace(spec, queue=ownership.queue_named_by(meta))))
             return replace(record, origin=Origin.PLUGINS, stood_with=noted_members(meta), queue_uid="")
         case NativePodGroup():
             return _native_record(group)
@@ -208,7 +200,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     gang = group.spec.scheduling_policy.gang
     spec = PodGroupSpec(
         min_member=gang.min_count if gang else 1,
-        queue=queue_named_by(group.metadata),
+        queue=ownership.queue_named_by(group.metadata),
         priority_class_name=group.spec.priority_class_name,
     )
     mode = group.spec.disruption_mode
@@ -247,7 +239,7 @@ def group_record(group: PodGroup) -> GroupRecord:
     except BadQuantity as bad:
         fault = f"spec.minResources: {bad}"
     counts = {"minMember": spec.min_member} | {
-        f"minTaskMember[{name_of(role)}]": n for role, n in roles.items()
+        f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }
     negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
     run_time = None
@@ -256,17 +248,17 @@ def group_record(group: PodGroup) -> GroupRecord:
     timeouts = annotations.get(keys.START_TIMEOUTS, "")
     is_number = timeouts.isascii() and timeouts.isdigit() and len(timeouts) < 10
     # What it came from is its controller, whose name says more than that of the group.
-    owner = controller_of(meta.owner_references)
+    owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
     return GroupRecord(
         key=GroupKey(f"{meta.namespace}/{meta.name}"),
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        queue=name_of(spec.queue),
+        queue=ownership.name_of(spec.queue),
         local_queue=local_queue_label(meta),
         min_member=max(spec.min_member, 0),
-        min_task_member={name_of(role): n for role, n in roles.items() if n > 0},
+        min_task_member={ownership.name_of(role): n for role, n in roles.items() if n > 0},
         priority_class=spec.priority_class_name,
         created=meta.creation_timestamp or "",
         phase=group.status.phase,

@@ -46,13 +46,10 @@ class Totals:
     def belongs_to(self, dimensions: Sequence[str], nodes: NodeTable) -> bool:
         return self._table.nodes is nodes and self._table.dimensions == tuple(dimensions)
 
-    def rows_unlike(self, room: AmountRows) -> Rows:
-        return np.flatnonzero((self.room != room).any(axis=1))
-
     def after(self, room: AmountRows) -> "Totals | None":
         """The totals of another room, in the same dimensions of the same nodes; None where they are to be
         counted anew."""
-        rows = self.rows_unlike(room)
+        rows = np.flatnonzero((self.room != room).any(axis=1))
         if len(rows) > min(FEW, len(room)):
             return None
         later, table = Totals(room, (), self._table.nodes), self._table.with_all(self.pods)

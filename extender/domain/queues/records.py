@@ -11,25 +11,12 @@ from extender.api.objects.queues import Queue, QueueFlavor
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, offered
 from extender.domain.model.selectors import parts_of
-from extender.domain.queues.spec import (
-    RESERVE_AFTER,
-    START_TIMEOUT,
-    Flavor,
-    PreemptionRules,
-    QueueAmounts,
-    RunningLimits,
-    amounts_of,
-    duration_of,
-    policy_fault,
-    preemption_of,
-    read_selector,
-    running_limits,
-)
+from extender.domain.queues import spec as fields
 
 MOST_FLAVORS = 16
 
 
-def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
+def flavors_of(written: Sequence[QueueFlavor]) -> tuple[fields.Flavor, ...]:
     """In their order, which is that in which they are tried. Raises BadQuantity."""
     if len(written) > MOST_FLAVORS:
         raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
@@ -42,7 +29,7 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     for flavor, part in zip(written, parts_of([each.node_labels or {} for each in written]), strict=True):
         try:
             deserved = offered(flavor.deserved) if flavor.deserved is not None else None
-            flavors.append(Flavor(flavor.name, part, offered(flavor.capability), deserved))
+            flavors.append(fields.Flavor(flavor.name, part, offered(flavor.capability), deserved))
         except BadQuantity as fault:
             raise BadQuantity(f"flavor {flavor.name}: {fault}") from fault
     return tuple(flavors)
@@ -67,16 +54,16 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     ageing: int = 0  # priority that a waiting group gains per hour
     stop_policy: str = ""  # Hold: nothing new is admitted; HoldAndDrain: what runs gives its room back, too
     oversell: float | None = None  # so many times its capability may be admitted; None: as the cluster says
-    limits: RunningLimits = RunningLimits()
+    limits: fields.RunningLimits = fields.RunningLimits()
     default_request: Resources = {}  # of a group without minResources, before its pods are there
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
-    reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
-    start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
+    reserve_after: float = fields.RESERVE_AFTER  # seconds a group waits before room is reserved for it
+    start_timeout: float = fields.START_TIMEOUT  # seconds that a job may take until all its pods run
     max_run_time: float | None = None  # seconds that a job may run; None: no limit
-    preemption: PreemptionRules = PreemptionRules()
+    preemption: fields.PreemptionRules = fields.PreemptionRules()
     min_member: str = ""  # how many pods of its jobs start together, by its annotation
-    flavors: tuple[Flavor, ...] = ()
+    flavors: tuple[fields.Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
     namespace_selector: LabelSelector | None = None  # it takes groups from these namespaces; None: from all
     created: str = ""  # metadata.creationTimestamp
@@ -89,20 +76,21 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 def queue_record(queue: Queue) -> QueueRecord:
     """A queue whose quantities make no sense is kept with its fault, so that its groups can report it."""
     try:
-        record = _queue_record(queue, amounts_of(queue.spec))
+        record = _queue_record(queue, fields.amounts_of(queue.spec))
         return replace(
             record,
-            preemption=preemption_of(queue.spec.preemption),
+            preemption=fields.preemption_of(queue.spec.preemption),
             flavors=flavors_of(queue.spec.flavors or ()),
-            namespace_selector=read_selector(queue.spec.namespace_selector),
+            namespace_selector=fields.read_selector(queue.spec.namespace_selector),
         )
     except BadQuantity as fault:
-        return replace(_queue_record(queue, QueueAmounts()), fault=f"queue {queue.metadata.name}: {fault}")
+        record = _queue_record(queue, fields.QueueAmounts())
+        return replace(record, fault=f"queue {record.name}: {fault}")
 
 
-def _queue_record(queue: Queue, amounts: QueueAmounts) -> QueueRecord:
+def _queue_record(queue: Queue, amounts: fields.QueueAmounts) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
-    annotations, fault = meta.annotations or {}, policy_fault(spec)
+    annotations, fault = meta.annotations or {}, fields.policy_fault(spec)
     return QueueRecord(
         name=meta.name,
         weight=max(spec.weight, 1),
@@ -117,11 +105,11 @@ def _queue_record(queue: Queue, amounts: QueueAmounts) -> QueueRecord:
         priority_threshold=spec.priority_threshold,
         ageing=max(spec.ageing, 0),
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
-        limits=running_limits(spec.limits),
+        limits=fields.running_limits(spec.limits),
         restricted=spec.restricted,
-        reserve_after=duration_of(spec.reserve_after, RESERVE_AFTER),
-        start_timeout=duration_of(spec.start_timeout, START_TIMEOUT),
-        max_run_time=duration_of(spec.max_run_time, None),
+        reserve_after=fields.duration_of(spec.reserve_after, fields.RESERVE_AFTER),
+        start_timeout=fields.duration_of(spec.start_timeout, fields.START_TIMEOUT),
+        max_run_time=fields.duration_of(spec.max_run_time, None),
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",

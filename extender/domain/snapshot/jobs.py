@@ -16,16 +16,7 @@ from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, 
 from extender.api.workloads.pod_sets import JobPodSet, as_asked, least_of, pod_sets
 from extender.api.workloads.shape import JobOutcome, Json, Kinds, at, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS
-from extender.domain.model.ownership import (
-    INHERITED,
-    NAMED_MAKERS,
-    OwnerRecord,
-    controller_of,
-    group_name,
-    group_name_of,
-    named_group,
-    queue_named_by,
-)
+from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
@@ -151,7 +142,7 @@ def job_record(
     """What is wrong with it is kept in `fault`: this job waits, and no other is affected. Of one that has
     ended, no pods are expected, and nothing is kept of them."""
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
-    controller = controller_of(meta.owner_references)
+    controller = ownership.controller_of(meta.owner_references)
     made_by = table.get((controller.api_version, controller.kind)) if controller else None
     if is_suspended(row, obj):
         obj = as_asked(row, obj)
@@ -160,9 +151,9 @@ def job_record(
         kind=kind,
         namespace=meta.namespace,
         name=meta.name,
-        group=GroupKey(f"{meta.namespace}/{group_name_of(meta.uid)}"),
+        group=GroupKey(f"{meta.namespace}/{ownership.group_name_of(meta.uid)}"),
         created=meta.creation_timestamp or "",
-        queue=queue_named_by(meta),
+        queue=ownership.queue_named_by(meta),
         local_queue=local_queue_label(meta),
         suspended=is_suspended(row, obj),
         started_at=(meta.annotations or {}).get(keys.STARTED, ""),
@@ -183,7 +174,9 @@ def job_record(
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
 
 
-def owner_of_pods(kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | None = None) -> OwnerRecord:
+def owner_of_pods(
+    kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | None = None
+) -> ownership.OwnerRecord:
     """The same object as what makes pods that name no group. `known`: what its record says of them, which is
     dear to read; None: nothing. Where its pods cannot be read, they start one by one."""
     meta, deadline = job.metadata, job.spec.get("activeDeadlineSeconds")
@@ -193,11 +186,11 @@ def owner_of_pods(kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | No
         with suppress(*MALFORMED, BadQuantity, msgspec.ValidationError):
             sets = _first_sets({**obj, "status": {}}, table)
             gang = gang_of(row, obj, {part.role: part.count for part in sets})
-    return OwnerRecord(
+    return ownership.OwnerRecord(
         uid=meta.uid,
         gang=gang,
         reference=OwnerReference(*kind, meta.name, meta.uid, True),
-        annotations={key: text for key, text in annotations.items() if key.startswith(INHERITED)},
+        annotations={key: text for key, text in annotations.items() if key.startswith(ownership.INHERITED)},
         suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
     )
@@ -205,8 +198,10 @@ def owner_of_pods(kind: JobKind, job: AnyJob, table: Kinds, known: MadePods | No
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
     """The key of the group of its pods that name none; see `ownership.maker_of`."""
-    by_name = named_group(OwnerReference(*kind, meta.name)) if kind in NAMED_MAKERS else ""
-    return GroupKey(f"{meta.namespace}/{by_name or group_name_of(meta.uid)}")
+    name = ownership.group_name_of(meta.uid)
+    if kind in ownership.NAMED_MAKERS:
+        name = ownership.named_group(OwnerReference(*kind, meta.name))
+    return GroupKey(f"{meta.namespace}/{name}")
 
 
 def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
@@ -236,12 +231,12 @@ def _with_pods(
         expected.append(ExpectedPods(part.role, part.count, like))
     return replace(
         record,
-        queue=record.queue or next((queue_named_by(pod.metadata) for pod in pods), ""),
+        queue=record.queue or next((ownership.queue_named_by(pod.metadata) for pod in pods), ""),
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
         pods=tuple(expected),
         fault=fault,
         ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
-        named_group=any(group_name(pod) not in ("", record.unit) for pod in pods),
+        named_group=any(ownership.group_name(pod) not in ("", record.unit) for pod in pods),
     )
 
 
