@@ -5,7 +5,8 @@ A gang is held by its queue's limits, its ceiling, its share, then by room, and 
 that could start now asks for places there.
 Groups of one queue that want the same are judged once, until one of them takes something."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -21,7 +22,6 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.no_room import explain
 from extender.domain.scheduling.obstacles import exceeds_queue, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
-from extender.domain.scheduling.partial_admission import NEVER, shrink
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
@@ -30,6 +30,9 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing, miss
 
 Equals = tuple[Signature | Alike, int, tuple[object, ...]]
 """What members miss, how many reservations they may pass, and which limits apply to them."""
+Members = Mapping[str, int]
+"""How many members there are of each role; a job that may start with fewer has one, without a name."""
+_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)  # these hold up no other
 
 
 class Admission:
@@ -88,7 +91,7 @@ class Admission:
         backs_off = self._strategies.of(group).backs_off(group)
         decision = back_off(self._round, group) if backs_off else self._judge(group)
         if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
-            group, decision = shrink(group, decision, self._judge, self._budget)
+            group, decision = self._shrink(group, decision)
         if decision is None or decision.verdict is not Verdict.WAITING:
             return decision
         if decision.reason is Reason.WINDOW_FULL:
@@ -105,7 +108,7 @@ class Admission:
     def _in_line(self, group: GroupView, decision: GroupDecision) -> GroupDecision:
         """Note a group that waits and lets none pass: it holds up all of its queue or, at the limit of a user
         or a namespace, only these."""
-        waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in NEVER
+        waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
         if waits_in_line and self._strategies.of(group).lets_none_pass(group):
             scope = Scope(group.queue)
             if decision.reason is Reason.QUEUE_CEILING:
@@ -113,6 +116,37 @@ class Admission:
                 scope = excess.scope if excess is not None else scope
             self._heads.setdefault(scope, group.key)
         return decision
+
+    def _shrink(self, group: GroupView, whole: GroupDecision) -> tuple[GroupView, GroupDecision | None]:
+        """The start with the most members that can start, for a job that says with how few it may run, and
+        waits by the decision on its `whole`. A smaller size is judged like a group that asks for no more.
+
+        Where none can start, what holds the job as it is, or at its smallest if it can never start as it is.
+        Where only the window has no places for more, it waits for these."""
+        if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # no reason to start smaller
+            return group, whole
+
+        def tried(members: int) -> tuple[GroupView, GroupDecision | None]:
+            smaller = replace(group, min_member=members)
+            decision = self._judge(smaller)
+            if decision is not None and decision.verdict is Verdict.STARTING:
+                self._budget.release(smaller, decision.plan)
+            return smaller, decision
+
+        def can_start(members: Members) -> bool:
+            _, made = tried(members[""])
+            return made is not None and (
+                made.verdict is Verdict.STARTING or made.reason is Reason.WINDOW_FULL
+            )
+
+        smallest, decision = tried(group.job.least)
+        if decision is None or decision.verdict is not Verdict.STARTING:
+            return (smallest, decision) if whole.reason in _NEVER else (group, whole)
+        most = shrunk({"": group.min_member}, {"": group.job.least}, can_start)
+        members = group.job.least if most is None else most[""]
+        decision = self._judge(replace(group, min_member=members))
+        is_start = decision is not None and decision.verdict is Verdict.STARTING
+        return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
 
     # ---- judging one gang
 
@@ -227,6 +261,22 @@ class Admission:
         if signature is not None:
             self._unplaceable[signature] = why, self._round.reads.now or {}
         return why
+
+
+def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
+    """The most members that fit; None if not even `least` do, or if no role may give up any. All roles give
+    up the same part of what they can spare, rounded down, and by binary search no more of it than is needed
+    (Kueue's rule). A role that `least` does not name gives up none."""
+    spare = {role: max(n - least.get(role, n), 0) for role, n in wanted.items()}
+    total = sum(spare.values())
+
+    def without(given_up: int) -> Members:
+        return {role: n - spare[role] * given_up // total for role, n in wanted.items()}
+
+    if not total:
+        return None
+    given_up = bisect_left(range(total + 1), True, key=lambda some: fits(without(some)))
+    return without(given_up) if given_up <= total else None
 
 
 def may_choose(group: GroupView) -> bool:
