@@ -2,7 +2,7 @@
 takes. Each is told with what its author has to add.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record
 from extender.sim.apiserver import kinds
+from extender.sim.apiserver.objects import typed
 from extender.sim.controllers.offspring import among, with_runtime_of
 from extender.sim.files.creation import Created
 
@@ -32,32 +33,27 @@ SCHEDULERS = Configuration().scheduler_names
 # ---- which queue a suspended job enters
 
 
-def plan_of_quotas(objects: Iterable[Created]) -> QuotaPlan:
+def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
     """The queues that quotas among the objects stand for."""
-    found = [*objects]
-    trees = _all(found, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
-    return plan_of(
-        Quotas(trees, _all(found, kinds.ELASTIC_QUOTAS, ElasticQuota)), Configuration().max_queue_depth
-    )
+    trees = _all(objects, kinds.ELASTIC_QUOTA_TREES, ElasticQuotaTree)
+    quotas = _all(objects, kinds.ELASTIC_QUOTAS, ElasticQuota)
+    return plan_of(Quotas(trees, quotas), Configuration().max_queue_depth)
 
 
 class QueuesOfJobs:
     """Where jobs go: a queue that they name, one that a LocalQueue leads to, or that of their namespace."""
 
-    def __init__(self, objects: Iterable[Created], by_quota: Mapping[str, str]) -> None:
-        found = [*objects]
-        self._local = records_by_key(_all(found, kinds.LOCAL_QUEUES, LocalQueue))
+    def __init__(self, objects: Sequence[Created], by_quota: Mapping[str, str]) -> None:
+        self._local = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._annotations = {
             (obj["kind"], obj["metadata"]["name"]): obj["metadata"].get("annotations") or {}
-            for obj, _ in found
+            for obj, _ in objects
             if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
         }
-        named = {
-            name: noted.get(QUEUE, "")
-            for (kind, name), noted in self._annotations.items()
-            if kind == kinds.NAMESPACES.name
-        }
-        self._of_namespace = {**by_quota, **{name: queue for name, queue in named.items() if queue}}
+        self._of_namespace = {**by_quota}
+        for (kind, name), noted in self._annotations.items():
+            if kind == kinds.NAMESPACES.name and noted.get(QUEUE):
+                self._of_namespace[name] = noted[QUEUE]
 
     def of(self, job: JobRecord) -> str:
         """Empty for one that names none."""
@@ -77,10 +73,9 @@ def record_of(obj: Json) -> JobRecord:
     return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
 
-def _all(objects: Iterable[Created], kind: kinds.ResourceKind, type_: type[Any]) -> list[Any]:
+def _all(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any]) -> list[Any]:
     name = kind.api_version, kind.name
-    found = (obj for obj, _ in objects if (obj["apiVersion"], obj["kind"]) == name)
-    return [msgspec.json.decode(msgspec.json.encode(obj), type=type_) for obj in found]
+    return [typed(obj, type_) for obj, _ in objects if (obj["apiVersion"], obj["kind"]) == name]
 
 
 # ---- what is not asked for
@@ -110,11 +105,10 @@ class Unasked(NamedTuple):
         return f'{self.where}: {self.object["kind"]} "{self.object["metadata"]["name"]}": {self.sentence}'
 
 
-def unasked(objects: Iterable[Created], queues: QueuesOfJobs) -> Iterator[Unasked]:
+def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unasked]:
     """Of what is made of others, only these are told."""
-    given = [*objects]
-    find = among(created.object for created in given)
-    for obj, where in given:
+    find = among(created.object for created in objects)
+    for obj, where in objects:
         owners = obj["metadata"].get("ownerReferences") or ()
         if controller_of([msgspec.convert(owner, OwnerReference) for owner in owners]):
             continue

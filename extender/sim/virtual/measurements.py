@@ -121,19 +121,16 @@ class Measurements(Observer):
         self.outsiders = 0
         self.decisions = Decisions()
         self.known_queues = [queue.metadata.name for queue in workload.queues]
-        self.known_groups = [
-            f"{group.metadata.namespace}/{group.metadata.name}" for _, group in workload.groups
-        ]
+        self.known_groups = [arrival.key for arrival in workload.groups]
         self._needed = _needed(workload)
         self._of_jobs = {job.unit.key for job in workload.jobs}
         self._names = {
             key_of_group(member.pod): f"{member.pod.metadata.namespace}/{spoken_group_name(member.pod)}"
             for member in workload.all_members
         } | {
-            group_made_by(
-                kind, job.metadata
-            ): f"{job.metadata.namespace}/{kind.kind.lower()}/{job.metadata.name}"
-            for kind, job in workload.makers  # their pods may be owned by one of several Jobs
+            group_made_by(kind, meta): f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
+            for kind, meta in ((kind, job.metadata) for kind, job in workload.makers)
+            # their pods may be owned by one of several Jobs
         }
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
@@ -143,15 +140,13 @@ class Measurements(Observer):
 
     def queued(self, group: GroupKey, pods: int, now: float) -> None:
         self.pass_time(now)
-        if (timeline := self.timelines.get(group)) is not None:
-            timeline.present = timeline.needed = pods
-            return
-        self.first = now if self.first is None else self.first
-        needed, name = self._needed.get(group, 1), self._names.get(group, str(group))
-        timeline = GroupTimeline(group, name, needed, came=now, present=pods)
-        self.timelines[group] = timeline
-        self._nowhere.append(timeline)
-        self._at_work += 1
+        timeline = self._timeline_of(group, now)
+        if timeline.came is None:
+            timeline.came = now
+            self._at_work += 1
+        else:
+            timeline.needed = pods
+        timeline.present = pods
 
     def came(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
@@ -160,16 +155,19 @@ class Measurements(Observer):
         if pod.group in self._of_jobs:  # which are counted as soon as the job waits
             return
         self.pass_time(now)
-        self.first = now if self.first is None else self.first
-        timeline = self.timelines.get(pod.group)
-        if timeline is None:
-            needed = self._needed.get(pod.group, 1)
-            timeline = self.timelines[pod.group] = GroupTimeline(pod.group, self._names[pod.group], needed)
-            self._nowhere.append(timeline)
+        timeline = self._timeline_of(pod.group, now)
         self._at_work += timeline.ended == timeline.present
         timeline.present, timeline.over = timeline.present + 1, None
         if timeline.came is None and timeline.present >= timeline.needed:
             timeline.came = now
+
+    def _timeline_of(self, group: GroupKey, now: float) -> GroupTimeline:
+        self.first = now if self.first is None else self.first
+        if group not in self.timelines:
+            name, needed = self._names.get(group, str(group)), self._needed.get(group, 1)
+            self.timelines[group] = GroupTimeline(group, name, needed)
+            self._nowhere.append(self.timelines[group])
+        return self.timelines[group]
 
     def bound(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
@@ -247,6 +245,6 @@ def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
     for kind, job in workload.makers:
         gangs[group_made_by(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
     needed = {key: size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
-    for _, group in (*workload.groups, *(job.unit for job in workload.jobs)):
-        needed[GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")] = group.spec.min_member
+    for unit in (*workload.groups, *(job.unit for job in workload.jobs)):
+        needed[unit.key] = unit.group.spec.min_member
     return {key: max(number, 1) for key, number in needed.items()}

@@ -185,26 +185,21 @@ def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.Field
 
 def _of_type(at: str, value: Any, wanted: str) -> Any:
     found = "float64" if isinstance(value, float) else _NAMES[type(value)]
-    return errors.wrong(
-        at, found, f'{at} in body must be of type {wanted}: "{found}"', "FieldValueTypeInvalid"
-    )
+    detail = f'{at} in body must be of type {wanted}: "{found}"'
+    return errors.wrong(at, found, detail, "FieldValueTypeInvalid")
 
 
 def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if value < published.get("minimum", value):
-            yield errors.wrong(
-                at, value, f"{at} in body should be greater than or equal to {published['minimum']}"
-            )
-        if value > published.get("maximum", value):
-            yield errors.wrong(
-                at, value, f"{at} in body should be less than or equal to {published['maximum']}"
-            )
+        least, most = published.get("minimum", value), published.get("maximum", value)
+        if value < least:
+            yield errors.wrong(at, value, f"{at} in body should be greater than or equal to {least}")
+        if value > most:
+            yield errors.wrong(at, value, f"{at} in body should be less than or equal to {most}")
     if isinstance(value, str):
         if len(value) > published.get("maxLength", len(value)):
             yield errors.too_long(at, published["maxLength"])
-        if len(value) < published.get("minLength", 0):
-            least = published["minLength"]
+        if len(value) < (least := published.get("minLength", 0)):
             yield errors.wrong(at, value, f"{at} in body should be at least {least} chars long")
         if "pattern" in published and not re.search(published["pattern"], value):
             yield errors.wrong(at, value, f"{at} in body should match '{published['pattern']}'")
