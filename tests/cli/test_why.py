@@ -375,7 +375,7 @@ def test_a_local_queue_that_is_missing_is_named(town: Desk, label: str) -> None:
     town.group("g", reason="QueueNotFound", message=detail, more_metadata={"labels": {label: "door"}})
     output = " ".join(town.output("why", "podgroup/g").split())
     assert detail in output
-    assert "create the LocalQueue if the message names one" in output
+    assert "or the LocalQueue that the message names" in output
 
 
 def test_a_marked_pod_of_the_default_scheduler_is_ours(desk: Desk) -> None:

@@ -83,6 +83,15 @@ def simulated(*arguments: str) -> Callable[[], str]:
     return draw
 
 
+def report() -> str:
+    """What docs/simulate.md has its reader type first."""
+    command = "muster simulate --trace examples/trace.csv --nodes 4 --node-cpu 8"
+    with chdir(ROOT):
+        result = CliRunner().invoke(main, command.split()[1:], color=True)
+    assert result.exit_code == 0, result.output
+    return terminal("How long gangs waited, and what the queues held.", [(command, result.stdout)])
+
+
 def terminal(title: str, shown: list[tuple[str, str]]) -> str:
     """A terminal in which each command was typed and printed what stands next to it."""
     lines: list[Text] = []
@@ -163,6 +172,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     ),
     "queue": asked("A queue, what it uses, and who waits in it.", "muster queue describe research"),
     "job": asked("A job waits, as a job.", "muster job list", "muster why job/train"),
+    "report": report,
     "lent": simulated("-f", "examples/tutorial"),
     "guaranteed": simulated(
         *("-f", "teams.yaml"),

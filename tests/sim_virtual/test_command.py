@@ -253,11 +253,11 @@ def _chunks(terminal: int) -> Iterator[str]:
 # ---- docs/simulate.md
 
 
-def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
-    (shown,) = re.findall(r"^```text\n(.*?)```$", PAGE, re.MULTILINE | re.DOTALL)
+def test_the_page_shows_what_is_drawn(tmp_path: Path) -> None:
+    """What is printed is one of tests/pages/pictures.py."""
     drawn = tmp_path / "chart.svg"
     arguments = ("--trace", EXAMPLES / "trace.csv", "--nodes", "4", "--node-cpu", "8", "--gantt", drawn)
-    assert muster(*arguments).output == shown
+    assert muster(*arguments).exit_code == 0
     assert drawn.read_text() == (ROOT / "docs" / "simulate.svg").read_text()
 
 

@@ -12,46 +12,39 @@ from extender.domain.model.reasons import sentence as meaning_of
 _TEXTS = texts("""
 GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation
   `scheduling.k8s.io/group-name`.
-QueueNotFound: Create the queue, or name another in `spec.queue`; create the LocalQueue if the message names
-  one.
-InvalidSpec: Correct that field of the PodGroup or, if the message says so, the annotation or the field of the
-  job, queue or LocalQueue.
+QueueNotFound: Create the queue, or the LocalQueue that the message names; or name another.
+InvalidSpec: Correct the field or annotation that the message names.
 TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, and 128 KiB of
-  selectors, affinity, tolerations and volumes; the pods of a namespace together 10,000 different terms, of
-  which one that looks into other namespaces or requires no label counts as 50. What merely takes too long is
-  tried again after a minute or more, with more time; fewer terms, or terms that select fewer pods, make it
-  quick.
+  selectors, affinity, tolerations and volumes; the pods of a namespace 10,000 different terms, where one that
+  looks into other namespaces or requires no label counts as 50. What merely takes too long is tried again
+  after a minute or more, with more time.
 QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
-NamespaceNotAllowed: Name a queue that takes groups of the namespace, or have the namespace labelled as the
-  queue's `spec.namespaceSelector` asks.
-QueueStopped: Wait until whoever stopped the queue or LocalQueue resumes it (`spec.stopPolicy: None`), or name
-  another.
+NamespaceNotAllowed: Name another queue, or have the namespace labelled as the queue's
+  `spec.namespaceSelector` asks.
+QueueStopped: Wait until the queue or LocalQueue is resumed (`spec.stopPolicy: None`), or name another.
 Held: Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.
 StartTimedOut: Look at why its pods did not run (images, volumes), then let it try again: `muster job resume
   NAME`.
 NotEnoughMembers: Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the
   same namespace and has the right `schedulerName`.
-NeverFits: Request less, loosen node selectors, add larger nodes, or raise the queue's capability. The group
-  is judged again whenever the cluster changes.
+NeverFits: Request less, loosen node selectors, add larger nodes, or raise the queue's capability.
 QueueCeiling: Wait for other groups of the queue to end, or raise its `spec.capability` or, if the message
-  counts groups or pods, its `spec.limits`. Guarantees of other queues lower the ceiling, too. A ceiling as
-  high as the whole cluster is not counted as one; the reason is then `NoRoom`.
-QueueShare: Wait: room that other queues do not claim is lent. A higher `spec.weight` gives the queue a larger
-  share.
-BehindOthers: Wait until that group starts or is deleted: the queue's `dequeueStrategy` is `fifo`, or `mixed`
-  and that group's priority is high. With another strategy, groups that fit may overtake.
+  counts groups or pods, its `spec.limits`. Guarantees of other queues lower the ceiling, too.
+QueueShare: Wait: room that other queues do not claim is lent. A higher `spec.weight` gives a larger share.
+BehindOthers: Wait until that group starts or is deleted. Groups that fit may overtake it if the queue's
+  `dequeueStrategy` is neither `fifo` nor `mixed`.
 NoRoom: Wait for running pods to end, or request less. Administrators can see on the debug pages what holds
   each node.
-Fragmented: Use smaller members, which fit into more places, or wait for a whole node to become free.
-Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end before that may
-  go first.
+Fragmented: Use smaller members, or wait for a whole node to become free.
+Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end in time may go
+  first.
 Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.
 BackingOff: Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes (`--start-backoff`,
   `--start-backoff-max`).
-WindowFull: Wait until the other members have started. An administrator may raise `--window`.
-TooLargeForWindow: An administrator has to raise `--window` to at least the size of the group.
-RefusedByScheduler: Read the scheduler's message; volumes and spread constraints are the usual causes. Muster
-  forgets a refusal after a minute, or when the node changes.
+WindowFull: Wait until they have started. An administrator may raise `--window`.
+TooLargeForWindow: An administrator has to raise `--window` to at least the group's size.
+RefusedByScheduler: Read the scheduler's message; volumes and spread constraints are the usual causes. A
+  refusal is forgotten after a minute, or when the node changes.
 NotReady: Wait for `/readyz`. If a pod stays like this, either it could not be read (`/debug/bad-objects`) or
   its `schedulerName` is not among `--scheduler-name`.
 """)
