@@ -141,7 +141,7 @@ def test_a_large_gang_of_one_kind_is_no_work(has_room: bool, monkeypatch: pytest
     assert here.reason("g") is (None if has_room else Reason.NO_ROOM)
 
 
-def terms_against(name: str, count: int) -> Affinity:
+def terms_on(name: str, count: int) -> PodAffinity:
     """Each differs from all others, and selects all pods with z=u."""
     selectors = [
         LabelSelector(
@@ -149,7 +149,11 @@ def terms_against(name: str, count: int) -> Affinity:
         )
         for n in range(count)
     ]
-    return Affinity(pod_anti_affinity=PodAffinity([PodAffinityTerm(HOSTNAME, each) for each in selectors]))
+    return PodAffinity([PodAffinityTerm(HOSTNAME, each) for each in selectors])
+
+
+def terms_against(name: str, count: int) -> Affinity:
+    return Affinity(pod_anti_affinity=terms_on(name, count))
 
 
 def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
@@ -166,6 +170,28 @@ def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
         return calls_in("placement", lambda: decide(snapshot))
 
     assert calls(16) < 2 * calls(1)
+
+
+def test_what_one_namespace_may_not_do_is_not_lacking_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many terms select many pods with labels of their own: none of them is compared."""
+    monkeypatch.setattr(rounds, "_MOST_IN_COMMON", 1e3)
+    monkeypatch.setattr(rounds, "_LEAST", 4e3)
+    gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
+    plain = (gang(f"p{n}", 3, labels={"z": "u", "own": str(n)}) for n in range(20))
+    here = world(*gangs, *plain, of("z", dear("last", 3))).settle()
+    assert {here.reason(f"p{n}") for n in range(20)} == {Reason.TOO_COMPLEX}
+    assert here.decisions.groups[GroupKey("z/last")].verdict is Verdict.STARTING
+
+
+@pytest.mark.parametrize("side", ["pod_affinity", "pod_anti_affinity"])
+def test_what_is_done_for_terms_is_spent(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    sides: list[dict[str, Any]] = [{side: terms_on(f"g{n}", 64)} for n in range(20)]
+    gangs = (gang(f"g{n}", 3, labels={"z": "u"}, affinity=Affinity(**each)) for n, each in enumerate(sides))
+    snapshot = World(nodes(*NAMES), *gangs).ledger.snapshot()
+    found: list[Any] = []
+    calls = calls_in("placement", lambda: found.append(decide(snapshot)))
+    assert calls < found[0].memory.judged.round_.effort_spent
 
 
 def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: pytest.MonkeyPatch) -> None:

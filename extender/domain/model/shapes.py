@@ -6,7 +6,7 @@ planner.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from sys import intern
@@ -403,14 +403,15 @@ class TermIndex:
 
     def selecting(self, namespace: str, labels: Labels) -> list[Term]:
         """The terms that select a pod."""
-        return [term for term in self.candidates(namespace, labels) if term.matches(namespace, labels)]
+        candidates = itertools.chain.from_iterable(self.candidates(namespace, labels))
+        return [term for term in candidates if term.matches(namespace, labels)]
 
-    def candidates(self, namespace: str, labels: Labels) -> list[Term]:
-        """The terms that may select a pod."""
+    def candidates(self, namespace: str, labels: Labels) -> list[Collection[Term]]:
+        """The terms that may select a pod, as they are filed."""
         if not self._places:
             return []
         filed = self._filed
-        return [term for place in _places_of(namespace, labels) if place in filed for term in filed[place]]
+        return [filed[place] for place in _places_of(namespace, labels) if place in filed]
 
     def copy(self) -> "TermIndex":
         """An index that later changes to this one do not affect. Terms are shared."""

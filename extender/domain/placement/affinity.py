@@ -14,7 +14,8 @@ from extender.domain.placement.term_sets import PodsByTerms, TermSets, on_rows
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
-_PLACING = 500  # finding nodes for pods of one kind costs as much as so many looks at one
+# What costs as much as so many looks at a node: finding nodes for pods of one kind, and those near others.
+_PLACING, _NEAR = 500, 80
 
 
 class TooDear(Exception):
@@ -34,10 +35,12 @@ class Effort:
         return before
 
     def spend(self, looks: float) -> None:
-        """Raises TooDear once more was spent than allowed."""
-        self._left -= looks
-        if self._left < 0:
+        """To be called before the work. Raises TooDear where more would be spent than allowed: then it is
+        not done, and all that was left is gone."""
+        if looks > self._left:
+            self._left = 0.0
             raise TooDear
+        self._left -= looks
 
 
 class AffinityCounts:
@@ -172,7 +175,7 @@ class AffinityCounts:
     def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
         """Rows of the domains that hold a selected pod. The first pod that selects its own kind may go to any
         domain."""
-        self.effort.spend(on_rows(self._nodes))
+        self.effort.spend(on_rows(self._nodes, _NEAR))
         terms = self.sets.of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
             # Rows of the domains with room for all pods that must share one; of all domains if none has room.

@@ -5,6 +5,7 @@ many terms concern it, and is undone without a trace."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 import numpy as np
 
@@ -16,16 +17,17 @@ from extender.domain.snapshot.nodes import Mask, NodeTable
 _NOWHERE: Mapping[str, int] = {}
 _FEW = 32  # rows that are looked at together cost as much as one that is looked at by name
 # What costs as much as so many looks: comparing a term with a pod's labels, and relating one to another set.
-_MATCHING, _RELATING = 12, 3
+_MATCHING, _RELATING = 24, 3
 
 
 Spend = Callable[[float], None]
 """Note so many looks at a node for a term. Raises TooDear once these are more than allowed."""
 
 
-def beyond_few(number: int, looks: float = 1) -> float:
-    """What things cost of which most pods have few: those do not count. `looks`: for each."""
-    return number * looks if number > _FEW else 0
+def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
+    """Note what things cost of which most pods have few: those do not count. `looks`: for each."""
+    if number > _FEW:
+        spend(number * looks)
 
 
 def on_rows(nodes: NodeTable, by_name: int = 1) -> float:
@@ -79,8 +81,9 @@ class TermSets:
         key = pod.namespace, id(pod.labels)
         if key not in self._on:  # the labels are kept, so that no others get their identity
             candidates = self._index.candidates(pod.namespace, pod.labels)
-            self._spend(beyond_few(len(candidates), _MATCHING))
-            terms = tuple(term for term in candidates if term.matches(pod.namespace, pod.labels))
+            beyond_few(self._spend, sum(map(len, candidates)), _MATCHING)
+            each = chain.from_iterable(candidates)
+            terms = tuple(term for term in each if term.matches(pod.namespace, pod.labels))
             self._on[key] = pod.labels, self._known(self._selecting, self._had, terms)
         return self._on[key][1]
 
@@ -89,11 +92,13 @@ class TermSets:
             return NO_TERMS
         if terms not in sort.sets:
             new = TermSet(terms)
-            alike = [(term, other) for term in new.terms for other in others.having.get(term, ())]
-            self._spend(beyond_few(len(new.terms) + len(alike), _RELATING))
-            for term, other in alike:
-                new.common.setdefault(other, set()).add(term.topology_key)
-                other.common.setdefault(new, set()).add(term.topology_key)
+            alike = [(term, having) for term in new.terms if (having := others.having.get(term))]
+            pairs = sum(len(having) for _, having in alike)
+            beyond_few(self._spend, len(new.terms) + pairs, _RELATING)
+            for term, having in alike:
+                for other in having:
+                    new.common.setdefault(other, set()).add(term.topology_key)
+                    other.common.setdefault(new, set()).add(term.topology_key)
             for term in new.terms:
                 sort.having[term].append(new)
             sort.sets[terms] = new
@@ -168,9 +173,9 @@ class PodsByTerms:
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.any_at != self._version:
             if terms not in self._is_known:
-                self._spend(beyond_few(len(terms.terms)))
+                beyond_few(self._spend, len(terms.terms))
                 self._is_known[terms] = any(map(self._known.get, terms.terms))
-            self._spend(beyond_few(len(terms.common)))
+            beyond_few(self._spend, len(terms.common))
             if self._is_any_gone(terms):
                 seen.any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
             else:
@@ -183,7 +188,7 @@ class PodsByTerms:
         Raises TooDear."""
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.mask is None or seen.mask_at != self._version:
-            self._spend(beyond_few(len(terms.common)))
+            beyond_few(self._spend, len(terms.common))
             is_kept = seen.mask is not None and all(
                 counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
             )
