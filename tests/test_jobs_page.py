@@ -11,7 +11,7 @@ from extender.api.workloads.shape import Sign
 from extender.api.workloads.table import WORKLOADS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "jobs.md").read_text()
-ROW = re.compile(r"\| (`\S+` \w+.*) \| (.*) \| .* \| (.*) \| (.*) \| (?:`jobs/\w+`|in each install) \|")
+ROW = re.compile(r"\| (`\S+` \w+.*) \| (.*) \| (.*) \| (.*) \| (?:`jobs/\w+`|in each install) \|")
 
 
 def kinds_of(cell: str) -> Iterator[tuple[str, str]]:
