@@ -200,6 +200,11 @@ def test_members_that_would_not_be_enough() -> None:
     assert change(world, "b") == StartChange("with 2 more members", then="NoRoom")
 
 
+def test_members_of_which_none_is_there_yet() -> None:
+    world = small().add(group("b", 2, queue="q")).settle()
+    assert change(world, "b") == StartChange("with 2 more members, if they find room")
+
+
 def test_members_by_the_billion_are_not_tried_out() -> None:
     """One number of a tenant's would take all memory, and every decision of others with it."""
     world = small().add(gang("b", 1, 2**31 - 1, queue="q")).settle()

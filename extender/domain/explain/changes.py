@@ -84,7 +84,7 @@ def members(case: WaitingCase) -> StartChange | None:
         return None
     text = f"with {more} more member{'s' * (more > 1)}"
     if not there:
-        return StartChange(text, then="what they ask for is not known yet")
+        return StartChange(f"{text}, if they find room")
     if more > case.snapshot.limits.window:  # one number of a tenant's: so many are never made up
         return StartChange(text, then=Reason.TOO_LARGE_FOR_WINDOW)
     like = replace(there[0], node="", phase="Pending")
