@@ -12,8 +12,11 @@ from extender.sim.apiserver.errors import FieldError, FieldErrors
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.validation.metadata import (
     NameRule,
+    dns_label,
     label_key,
     label_value,
+    labels_errors,
+    subdomain,
 )
 
 # ---- amounts
@@ -99,7 +102,11 @@ def _is_extended(name: str) -> bool:
 
 def pod_errors(spec: Json, at: str) -> FieldErrors:
     """Of a pod's spec at this path, what a rule of one field cannot say."""
+    yield from _volumes(spec, at)
     yield from _containers(spec, at)
+    yield from labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))
+    yield from _named(f"{at}.nodeName", spec.get("nodeName"), subdomain)
+    yield from _named(f"{at}.priorityClassName", spec.get("priorityClassName"), subdomain)
     for place, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{at}.tolerations[{place}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
@@ -136,10 +143,7 @@ def _containers(spec: Json, at: str) -> FieldErrors:
     for field, containers in (("containers", main), ("initContainers", first)):
         for place, container in enumerate(containers):
             inside = f"{at}.{field}[{place}]"
-            for number, mount in enumerate(container.get("volumeMounts") or ()):
-                if mount.get("name") and mount["name"] not in volumes:
-                    yield errors.not_found_field(f"{inside}.volumeMounts[{number}].name", mount["name"])
-            yield from request_errors(container.get("resources") or {}, f"{inside}.resources")
+            yield from _container(container, volumes, inside)
             yield from _probes(container, inside, field == "initContainers")
             claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
             for number, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
@@ -153,6 +157,26 @@ def _containers(spec: Json, at: str) -> FieldErrors:
             if name in names:
                 yield errors.duplicate(f"{inside}.name", name)
             names.append(name)
+
+
+def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
+    yield from _named(f"{at}.name", container.get("name"), dns_label, needed=True)
+    if not container.get("image"):
+        yield errors.required(f"{at}.image")
+    for place, mount in enumerate(container.get("volumeMounts") or ()):
+        if mount.get("name") and mount["name"] not in volumes:
+            yield errors.not_found_field(f"{at}.volumeMounts[{place}].name", mount["name"])
+    yield from request_errors(container.get("resources") or {}, f"{at}.resources")
+
+
+def _volumes(spec: Json, at: str) -> FieldErrors:
+    names: list[str] = []
+    for place, volume in enumerate(spec.get("volumes") or ()):
+        field, name = f"{at}.volumes[{place}].name", volume.get("name", "")
+        yield from _named(field, name, dns_label, needed=True)
+        if name in names:
+            yield errors.duplicate(field, name)
+        names.append(name)
 
 
 def _probes(container: Json, at: str, first: bool) -> FieldErrors:
