@@ -28,75 +28,61 @@ _TO_MINUTES = (1, 2.5, 5, 10, 30, 60, 120, 300)
 
 verb_seconds = Histogram(
     "muster_verb_seconds",
-    "Time to answer a call of the scheduler; for bind, this includes the wait for the rest of the gang.",
+    "Time to answer the scheduler; bind includes the wait for the gang.",
     ["verb"],
     buckets=(*_FROM_HALF_A_MILLISECOND, *_TO_MINUTES),
 )
 verb_calls = Counter(
     "muster_verb_calls_total",
-    "Calls of the scheduler, by outcome (ok, refused, malformed, failed) and reason code.",
+    "Calls of the scheduler.",
     ["verb", "outcome", "reason"],
 )
-last_verb_call = Gauge(
-    "muster_last_verb_call_timestamp_seconds", "Time of the scheduler's last call; 0 before the first."
-)
+last_verb_call = Gauge("muster_last_verb_call_timestamp_seconds", "When the scheduler last called; 0 before.")
 scheduler_never_called = Gauge(
     "muster_scheduler_never_called",
-    "1 until the scheduler calls for the first time. If it stays 1, check the scheduler's configuration.",
+    "1 until the scheduler's first call.",
 )
 scheduler_never_called.set(1)
 
 first_call = Event()  # set once the scheduler has called any verb
-held_binds = Gauge("muster_held_binds", "Bind calls that wait for the rest of their gang.")
+held_binds = Gauge("muster_held_binds", "Bind calls that wait for their gang.")
 bindings = Counter("muster_bindings_total", "Bindings posted to the API server.", ["outcome"])
-barrier_releases = Counter(
-    "muster_barrier_releases_total", "Times that the held bind calls of a complete gang were released."
-)
-barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up, by reason.", ["reason"])
+barrier_releases = Counter("muster_barrier_releases_total", "Gangs whose bind calls were released.")
+barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up.", ["reason"])
 
 # ---- decisions
 
 decision_seconds = Histogram(
     "muster_decision_seconds",
-    "Time of one decision over all groups.",
+    "Time of one decision.",
     buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5),
 )
 decisions = Counter("muster_decisions_total", "Decisions made.")
-groups = Gauge("muster_groups", "Groups by verdict and, if they wait, reason.", ["verdict", "reason"])
-gates_opened = Counter("muster_gates_opened_total", "Pods whose scheduling gate was removed.")
-pod_conditions = Counter(
-    "muster_pod_conditions_total", "Conditions PodScheduled written on waiting pods, by reason.", ["reason"]
-)
-evictions = Counter(
-    "muster_evictions_total", "Eviction requests, by outcome and cause.", ["outcome", "cause"]
-)
+groups = Gauge("muster_groups", "Groups by verdict and reason.", ["verdict", "reason"])
+gates_opened = Counter("muster_gates_opened_total", "Gates removed from pods.")
+pod_conditions = Counter("muster_pod_conditions_total", "Conditions PodScheduled written.", ["reason"])
+evictions = Counter("muster_evictions_total", "Eviction requests.", ["outcome", "cause"])
 
 queues = Gauge("muster_queues", "Queues by state.", ["state"])
-queue_deserved = Gauge(
-    "muster_queue_deserved", "What a queue deserves, in cores, bytes and devices.", ["queue", "resource"]
-)
+queue_deserved = Gauge("muster_queue_deserved", "Deserved cores, bytes, devices.", ["queue", "resource"])
 queue_allocated = Gauge(
-    "muster_queue_allocated", "What a queue's pods hold, in cores, bytes and devices.", ["queue", "resource"]
+    "muster_queue_allocated", "Cores, bytes, devices that pods hold.", ["queue", "resource"]
 )
 queue_share = Gauge(
     "muster_queue_share",
-    "The part of what a queue deserves that it holds, in its dominant resource.",
+    "Held divided by deserved, in the dominant resource.",
     ["queue"],
 )
-queue_groups = Gauge(
-    "muster_queue_groups", "Groups of a queue, by column of its status.", ["queue", "column"]
-)
+queue_groups = Gauge("muster_queue_groups", "Groups by column of the status.", ["queue", "column"])
 queue_waited = Histogram(
     "muster_queue_waited_seconds",
-    "Time from when a group was first seen to wait until it started.",
+    "Time that groups waited until they started.",
     ["queue"],
     buckets=(1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600),
 )
-queue_evictions = Counter(
-    "muster_queue_evictions_total", "Pods of a queue that were evicted, by cause.", ["queue", "cause"]
-)
+queue_evictions = Counter("muster_queue_evictions_total", "Pods that were evicted.", ["queue", "cause"])
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
-groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted because their queue was deleted.")
+groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted with their queue.")
 
 # ---- the process, the cache and the API server
 
@@ -104,57 +90,49 @@ build_info = Gauge("muster_build_info", "1; the labels say what runs.", ["versio
 build_info.labels(__version__, python_version()).set(1)
 certificate_expiry = Gauge(
     "muster_certificate_expiry_timestamp_seconds",
-    "When the certificate that a port serves expires.",
+    "When a port's certificate expires.",
     ["port"],
 )
 
-cache_age = Gauge(
-    "muster_cache_age_seconds", "Time since the watch was last known to be alive.", ["resource"]
-)
+cache_age = Gauge("muster_cache_age_seconds", "Time since the watch was last alive.", ["resource"])
 cache_synced = Gauge("muster_cache_synced", "1 once the resource has been read.", ["resource"])
-relists = Counter("muster_relists_total", "Times that a resource was listed again.", ["resource"])
+relists = Counter("muster_relists_total", "Lists after the first.", ["resource"])
 bad_objects = Counter("muster_bad_objects_total", "Objects that could not be read.", ["resource"])
 writes = Counter("muster_writes_total", "Writes to the API server, except bindings.", ["outcome"])
 write_queue_depth = Gauge("muster_write_queue_depth", "Writes that wait for a thread.")
-work_queue_depth = Gauge(
-    "muster_work_queue_depth", "Objects that a controller still has to reconcile.", ["part"]
-)
-events = Counter(
-    "muster_events_total", "Kubernetes events, by outcome (created, repeated, dropped).", ["outcome"]
-)
-faults = Counter(
-    "muster_faults_total", "Exceptions that a single object caused in a part of Muster.", ["part"]
-)
+work_queue_depth = Gauge("muster_work_queue_depth", "Objects yet to reconcile.", ["part"])
+events = Counter("muster_events_total", "Kubernetes events.", ["outcome"])
+faults = Counter("muster_faults_total", "Exceptions that one object caused.", ["part"])
 leader = Gauge("muster_leader", "1 while this replica leads.")
 leader_turns = Counter("muster_leader_transitions_total", "Times that this replica began or stopped leading.")
-lease_age = Gauge("muster_lease_age_seconds", "Time since the scheduler's Lease was last seen renewed.")
+lease_age = Gauge("muster_lease_age_seconds", "Time since the Lease was renewed.")
 review_seconds = Histogram("muster_review_seconds", "Time to answer an admission review.", ["path"])
-reviews = Counter("muster_reviews_total", "Admission reviews, by outcome.", ["path", "outcome"])
+reviews = Counter("muster_reviews_total", "Admission reviews.", ["path", "outcome"])
 connections_dropped = Counter(
     "muster_connections_dropped_total",
-    "Connections that were closed because there were too many, or because a request did not arrive in time.",
+    "Connections that were closed: too many or too slow.",
     ["port", "reason"],
 )
 
 # ---- the scheduler's view
 
-view_connections = Gauge("muster_view_connections", "Connections of the scheduler to its view.")
-view_streams = Gauge("muster_view_streams", "Watches that the scheduler has open through its view.")
-view_requests = Counter("muster_view_requests_total", "Requests to the view, by outcome.", ["outcome"])
+view_connections = Gauge("muster_view_connections", "Connections to the view.")
+view_streams = Gauge("muster_view_streams", "Watches through the view.")
+view_requests = Counter("muster_view_requests_total", "Requests to the view.", ["outcome"])
 view_unreadable_pods = Counter(
     "muster_view_unreadable_pods_total",
-    "Pods that the view showed as they are, since it could not read them.",
+    "Unreadable pods that the view passed on.",
 )
-view_readers = Gauge("muster_view_pod_watches", "Watches of pods that are open through the view.")
+view_readers = Gauge("muster_view_pod_watches", "Watches of pods through the view.")
 view_since_event = Gauge(
     "muster_view_silence_seconds",
-    "Time since the API server last sent an event to a watch of pods through the view, the longest of all.",
+    "Longest time without an event on a watch of pods.",
 )
 view_bypasses = Counter(
     "muster_view_detours_total",
-    "Calls of a scheduler about pods that the view has not shown: it reads its pods elsewhere.",
+    "Calls about pods that the view has not shown.",
 )
-view_dials = Counter("muster_view_dials_total", "Connections that the view has opened to the API server.")
+view_dials = Counter("muster_view_dials_total", "Connections opened to the API server.")
 
 
 _SHOWN_OF_QUEUES = (queue_deserved, queue_allocated, queue_share, queue_groups)
