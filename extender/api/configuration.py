@@ -46,7 +46,7 @@ view_listen: The address of the view through which the scheduler beside Muster r
   rights.
 view_folder: The folder for the kubeconfig of the scheduler's view. Needed if that is on.
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
-volcano_namespace: While Volcano's scheduler runs in this namespace, pods of schedulerName volcano are its.
+volcano_namespace: While Volcano's scheduler runs in this namespace, it keeps pods of schedulerName volcano.
 auto_groups: on: pods of one owner that name no group share a PodGroup. off: each is on its own.
 window: How many pods may be between gate and binding at once. Each may take a connection.
 bind_deadline: How long the held bind calls of a gang wait. Keep it below the httpTimeout of the binder's
