@@ -15,7 +15,10 @@ from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger import affinity
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.model.shapes import Term
+from extender.domain.placement import term_sets
 from extender.domain.placement.affinity import Effort, TooDear
+from extender.domain.scheduling import plans
 from extender.domain.scheduling import round as rounds
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import HOSTNAME, apart, pod, queue, stranger
@@ -141,19 +144,20 @@ def test_a_large_gang_of_one_kind_is_no_work(has_room: bool, monkeypatch: pytest
     assert here.reason("g") is (None if has_room else Reason.NO_ROOM)
 
 
-def terms_on(name: str, count: int) -> PodAffinity:
+def terms_on(name: str, count: int, *more: Requirement) -> PodAffinity:
     """Each differs from all others, and selects all pods with z=u."""
     selectors = [
         LabelSelector(
-            None, [Requirement(f"k{name}-{n}", "NotIn", ["v"]), Requirement("z", "In", [name, str(n), "u"])]
+            None,
+            [Requirement(f"k{name}-{n}", "NotIn", ["v"]), Requirement("z", "In", [name, str(n), "u"]), *more],
         )
         for n in range(count)
     ]
     return PodAffinity([PodAffinityTerm(HOSTNAME, each) for each in selectors])
 
 
-def terms_against(name: str, count: int) -> Affinity:
-    return Affinity(pod_anti_affinity=terms_on(name, count))
+def terms_against(name: str, count: int, *more: Requirement) -> Affinity:
+    return Affinity(pod_anti_affinity=terms_on(name, count, *more))
 
 
 def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
@@ -177,7 +181,7 @@ def test_what_one_namespace_may_not_do_is_not_lacking_elsewhere(monkeypatch: pyt
     monkeypatch.setattr(rounds, "_MOST_IN_COMMON", 1e3)
     monkeypatch.setattr(rounds, "_LEAST", 4e3)
     gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
-    plain = (gang(f"p{n}", 3, labels={"z": "u", "own": str(n)}) for n in range(20))
+    plain = (gang(f"p{n}", 3, labels=own(n)) for n in range(20))
     here = world(*gangs, *plain, of("z", dear("last", 3))).settle()
     assert {here.reason(f"p{n}") for n in range(20)} == {Reason.TOO_COMPLEX}
     assert here.decisions.groups[GroupKey("z/last")].verdict is Verdict.STARTING
@@ -192,6 +196,23 @@ def test_what_is_done_for_terms_is_spent(side: str, monkeypatch: pytest.MonkeyPa
     found: list[Any] = []
     calls = calls_in("placement", lambda: found.append(decide(snapshot)))
     assert calls < found[0].memory.judged.round_.effort_spent
+
+
+def test_what_is_on_its_way_is_no_more_work_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are kept in one go: pods with labels of their own may then be compared with many terms."""
+    monkeypatch.setattr(plans, "_MOST_AT_ONCE", 6e3)
+    here = world(gang("g", 0, 40), *(pod(f"g-{n}", "g", cpu=f"{n + 1}m", labels=own(n)) for n in range(40)))
+    assert here.settle().verdict("g") is Verdict.STARTING
+    others = terms_against("h", 64, Requirement("own", "DoesNotExist"))  # selects none of these pods
+    snapshot = here.add(gang("h", 2, affinity=others), gang("plain", 3)).ledger.snapshot()
+    with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
+        decisions = decide(snapshot, here.decisions).groups
+    assert matches.call_count * term_sets._MATCHING <= plans._MOST_AT_ONCE + rounds._MOST_OF_A_NAMESPACE
+    assert decisions[key("plain")].verdict is Verdict.STARTING
+
+
+def own(number: int) -> dict[str, str]:
+    return {"z": "u", "own": str(number)}
 
 
 def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: pytest.MonkeyPatch) -> None:

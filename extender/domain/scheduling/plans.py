@@ -26,6 +26,7 @@ from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, lost, missing
 
 _UNHEARD = 4  # times the grace of a node that is not used, where nothing shows whether the scheduler is there
+_MOST_AT_ONCE = 1e5  # looks at a node for a term, to find out whether plans concern others
 Wish = tuple[GroupView, Holding, dict[Uid, str]]
 
 
@@ -60,11 +61,13 @@ def keep_all(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
     for group in groups:
         with Guard(round_, group):
             wishes.append(_wish(round_, group))
-    budget = round_.budget
+    budget, left = round_.budget, round_.effort.allow(_MOST_AT_ONCE)
     try:
         is_taken = budget.planner.take_holdings([holding for _, holding, _ in wishes])
-    except Exception:  # one of them: each is looked at alone
+    except Exception:  # one of them, or all together are too dear: each is looked at alone
         is_taken = False
+    finally:
+        round_.effort.allow(left)
     kept: list[KeptPlan] = []
     for group, holding, moved in wishes:
         with Guard(round_, group):
