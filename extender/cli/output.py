@@ -55,6 +55,17 @@ def checked(kind: Kind) -> Callable[..., Any]:
     return callback
 
 
+class WholeNumber(click.IntRange):
+    """Says of what it refuses what is allowed, as `checked` does."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            bounds = f"of at least {self.min}" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"got {value!r}; allowed is a whole number {bounds}", param, ctx)
+
+
 def echo(text: str) -> None:
     """Without what a terminal would obey, but for colours: names and messages are written by others."""
     click.echo(_CONTROL.sub("", text), color=False if os.environ.get("NO_COLOR") else None)

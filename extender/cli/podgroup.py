@@ -128,9 +128,8 @@ def _annotate(
         from extender.kube.resources import POD_GROUPS
 
         for name in names:
-            if dry_run == out.CLIENT:
-                fetch(place.reader, POD_GROUPS, place.namespace, name, dict)
-            else:
+            fetch(place.reader, POD_GROUPS, place.namespace, name, dict)  # says which there are
+            if dry_run != out.CLIENT:
                 patch = {"metadata": {"annotations": annotations}}
                 place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == out.SERVER)
             out.show_done(name, done, dry_run, _GROUP)

@@ -19,7 +19,16 @@ from extender.api.quantities import BadQuantity, at_least, misnamed
 from extender.api.setting_kinds import Kind, kept
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion import complete_queue
-from extender.cli.output import CLIENT, SERVER, Json, checked, dry_run_flag, result_flag, show_result
+from extender.cli.output import (
+    CLIENT,
+    SERVER,
+    Json,
+    WholeNumber,
+    checked,
+    dry_run_flag,
+    result_flag,
+    show_result,
+)
 from extender.domain.queues.spec import MOST_OVERSELL
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,8 +122,8 @@ _OF_TRUTH = {
     "callback": lambda _, __, value: value and value == "true",
 }
 _OF_TIME = {"metavar": "DURATION", "callback": checked(_DURATION)}
-_WEIGHTS, _WHOLE = {"type": click.IntRange(1, _HEAVIEST)}, {"type": click.IntRange(0, _INT32)}
-_INT = {"type": click.IntRange(-_INT32 - 1, _INT32)}
+_WEIGHTS, _WHOLE = {"type": WholeNumber(1, _HEAVIEST)}, {"type": WholeNumber(0, _INT32)}
+_INT = {"type": WholeNumber(-_INT32 - 1, _INT32)}
 _STATES = {"type": click.Choice(["Open", "Closed"])}
 _ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed"])}
 _STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
@@ -250,6 +259,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
             queue = place.editor.create(QUEUES, "", queue, dry)
             if spec.get("state") != "Open":  # as new queues are
                 _see_to_state(place, queue, spec.get("state"), dry)
+            _see_to_parent(place, spec)
     show_result(queue, "created", output, dry_run)
 
 
@@ -282,7 +292,21 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
     dry = dry_run == SERVER
     changed = place.editor.patch(QUEUES, "", name, {"spec": spec}, dry)
     _see_to_state(place, changed, spec.get("state"), dry)
+    _see_to_parent(place, spec)
     return changed
+
+
+def _see_to_parent(place: ClusterAccess, spec: Json) -> None:
+    """Warns of one that is not there, which only Muster's admission refuses."""
+    from extender.cli.lookup import fetch
+    from extender.kube.resources import QUEUES
+
+    if spec.get("parent", ROOT_QUEUE) not in ("", ROOT_QUEUE):
+        try:
+            fetch(place.reader, QUEUES, "", spec["parent"], Json)
+        except click.ClickException as fault:
+            waits = "Until it is there, the groups of this queue wait (InvalidSpec)."
+            click.echo(f"Warning: --parent: {fault.message}\n{waits}", err=True)
 
 
 def _see_to_state(place: ClusterAccess, written: Json, wanted: str | None, dry: bool) -> None:

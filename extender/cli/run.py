@@ -19,8 +19,8 @@ import click
 from extender.api.configuration import InvalidConfiguration
 from extender.api.keys import GPU
 from extender.api.quantities import at_least
-from extender.api.setting_kinds import ADDRESS, Kind, kept
-from extender.cli.output import checked
+from extender.api.setting_kinds import ADDRESS, Kind, kept, within
+from extender.cli.output import WholeNumber, checked
 from extender.shipped import EXAMPLE
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ Default = tuple[str | int | None, str]
 
 
 _QUANTITY = Kind("a quantity above 0, such as 500m, 4 or 16Gi", kept(lambda text: at_least(text, 1000) > 0))
+_SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, "0.001", "1e6"))
 
 
 def files_flag(default: str = "") -> Callable[[F], F]:
@@ -59,7 +60,7 @@ def files_flag(default: str = "") -> Callable[[F], F]:
 
 
 def node_flags(
-    counts: click.IntRange, count: Default, cpu: Default, memory: Default, gpu: Default
+    counts: WholeNumber, count: Default, cpu: Default, memory: Default, gpu: Default
 ) -> Callable[[F], F]:
     """--nodes, --node-cpu, --node-memory and --node-gpu. A default is the value without the flag, None where
     the command finds one, and how the help shows it."""
@@ -67,7 +68,7 @@ def node_flags(
         ("--nodes", {"type": counts}, count, "How many nodes."),
         ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of a node."),
         ("--node-memory", {"callback": checked(_QUANTITY)}, memory, "Its memory."),
-        ("--node-gpu", {"type": click.IntRange(0, 1024)}, gpu, f"Its devices of {GPU}."),
+        ("--node-gpu", {"type": WholeNumber(0, 1024)}, gpu, f"Its devices of {GPU}."),
     )
 
     def decorate(command: F) -> F:
@@ -88,11 +89,12 @@ def node_flags(
     type=click.Choice(["json"]),
     help="Print only the outcome, when nothing changes any more.",
 )
-@node_flags(click.IntRange(0, 5000), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
+@node_flags(WholeNumber(0, 5000), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
 @click.option(
     "--speed",
-    type=click.FloatRange(0, min_open=True),
-    default=4.0,
+    metavar="FACTOR",
+    callback=checked(_SPEED),
+    default="4",
     show_default=True,
     help="How many times faster than stated pods run.",
 )

@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
+from extender.api.setting_kinds import Kind, kept, within
+from extender.cli.output import WholeNumber, checked
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, node_flags
+
+_CHART = Kind("an SVG file, such as chart.svg", kept(lambda name: Path(name).suffix.lower() in ("", ".svg")))
+_SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -21,15 +26,15 @@ from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, node_flags
     metavar="FILE",
     help="A CSV file of groups (columns: docs/simulate.md); may be given several times.",
 )
-@click.option("--synthetic", type=click.IntRange(1, 1_000_000), metavar="PODS", help="Generate a trace.")
+@click.option("--synthetic", type=WholeNumber(1, 1_000_000), metavar="PODS", help="Generate a trace.")
 @click.option(
     "--synthetic-jobs",
-    type=click.IntRange(1, 200_000),
+    type=WholeNumber(1, 200_000),
     metavar="JOBS",
     help="Generate a trace of so many jobs from 20 queues in a tree.",
 )
 @node_flags(
-    click.IntRange(1, 20_000),
+    WholeNumber(1, 20_000),
     (None, "3; with --synthetic alone one for each 500 pods, with --synthetic-jobs for each 400 jobs"),
     (None, "4; with --synthetic alone 32"),
     (None, "16Gi; with --synthetic alone 128Gi"),
@@ -37,20 +42,22 @@ from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, node_flags
 )
 @click.option(
     "--run-seconds",
-    type=click.FloatRange(0),
     metavar="SECONDS",
+    callback=checked(_SECONDS),
     help="How long pods run that do not say so. [default: without end]",
 )
-@click.option(
-    "--window", type=click.IntRange(1), help="How many pods may start at once, as for muster serve."
-)
+@click.option("--window", type=WholeNumber(1), help="How many pods may start at once, as for muster serve.")
 @click.option(
     "--compare",
     type=click.Choice(["traverse"]),
     help="Run the same again with traverse in all queues, no reservations and no reclaim, and compare.",
 )
 @click.option(
-    "--gantt", type=click.Path(path_type=Path), metavar="FILE", help="Write a Gantt chart (SVG) to this file."
+    "--gantt",
+    type=click.Path(),
+    callback=checked(_CHART),
+    metavar="FILE",
+    help="Write a Gantt chart (SVG) to this file.",
 )
 @click.option(
     "-o",
@@ -78,7 +85,7 @@ def simulate(**options: Any) -> None:
         sys.exit(INTERRUPTED)
 
 
-def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
+def _simulate(gantt: str | None, output: str, **options: Any) -> int:
     """The exit status."""
     runner = import_module("extender.sim.virtual.runner")
     manifests = import_module("extender.sim.files.manifests")
@@ -105,7 +112,7 @@ def _simulate(gantt: Path | None, output: str, **options: Any) -> int:
         with import_module("extender.terminal.text").working("drawing the chart"):
             chart = import_module("extender.sim.virtual.chart").chart(result)
         try:
-            gantt.write_text(chart, encoding="utf-8")
+            Path(gantt).write_text(chart, encoding="utf-8")
         except OSError as fault:
             raise click.UsageError(f"--gantt: {gantt}: cannot be written: {fault.strerror}") from fault
     return NEVER_STARTED if report.never_started or not report.groups else 0

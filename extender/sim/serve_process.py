@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 WATCHDOG = Path(__file__).with_name("parent_watchdog.py")
+_PATIENCE = 30.0  # seconds
 
 
 class ServeFailed(Exception):
@@ -42,13 +43,14 @@ class ServeProcess:
                     stderr=log,
                     start_new_session=True,
                 )
-            deadline = time.monotonic() + 30.0
+            deadline = time.monotonic() + _PATIENCE
             while self.alive():
                 if _fetch(self.health, "/readyz") is not None:
                     return
                 if time.monotonic() > deadline:
                     self.stop()
-                    raise ServeFailed("muster serve did not become ready")
+                    remedy = "try again when the machine is less busy; it said last:"
+                    raise ServeFailed(self.last_lines(f"was not ready within {_PATIENCE:g} s; {remedy}"))
                 time.sleep(0.02)
             self.address, self.health, self.debug = (f"127.0.0.1:{port}" for port in free_ports(3))
         raise ServeFailed(self.last_lines())
@@ -79,9 +81,9 @@ class ServeProcess:
         answer = _fetch(self.debug, f"/debug/{page}")
         return json.loads(answer) if answer is not None else None
 
-    def last_lines(self) -> str:
+    def last_lines(self, happened: str = "ended:") -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(["muster serve ended:", *lines[-5:]])
+        return "\n".join([f"muster serve {happened}", *lines[-5:]])
 
 
 def _fetch(address: str, path: str) -> bytes | None:

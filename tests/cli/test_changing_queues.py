@@ -117,9 +117,9 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("a", "--weight", "0"), "Invalid value for '-w' / '--weight': 0 is not in the range 1<=x<=65535."),
+        (("a", "--weight", "0"), "'--weight': got '0'; allowed is a whole number from 1 to 65535"),
         (("a", "--reserve-after", "soon"), "got 'soon'; allowed is a duration such as 90s, 10m or 1h30m"),
-        (("a", "--weight", "many"), "'many' is not a valid integer range."),
+        (("a", "--weight", "many"), "'--weight': got 'many'; allowed is a whole number from 1 to 65535"),
         (("a", "--capability", "cpu"), "'--capability': got 'cpu'; allowed is NAME=QUANTITY with commas"),
         (("a", "--capability", "cpu=-1"), "'--capability': got 'cpu=-1'; allowed is NAME=QUANTITY"),
         (("a", "--deserved", "cpu=8Q"), "'--deserved': got 'cpu=8Q'; allowed is NAME=QUANTITY"),
@@ -135,6 +135,16 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
 )
 def test_errors_name_their_flag(desk: Desk, flags: tuple[str, ...], message: str) -> None:
     assert message in desk.refuses("queue", "create", *flags, status=2)
+
+
+@pytest.mark.parametrize("command", [("create", "new"), ("update", "idle")])
+def test_a_parent_that_is_not_there_is_warned_of(town: Desk, command: tuple[str, ...]) -> None:
+    result = town.muster("queue", *command, "--parent", "reserch")
+    assert (result.exit_code, spec(town, command[1])["parent"]) == (0, "reserch")
+    warning = result.stderr.splitlines()[0]
+    assert warning.startswith("Warning: --parent: queue 'reserch' not found; there are: research, ")
+    for parent in ("research", "root"):
+        town.output("queue", "update", command[1], "--parent", parent)
 
 
 # ---- update
@@ -516,4 +526,9 @@ def test_a_group_is_held_and_resumed(town: Desk) -> None:
     assert annotations() == {"kube-muster.io/hold": "true"}
     assert town.output("resume", "sweep", "-n", "other") == f"{G}/sweep resumed\n"
     assert not annotations()
-    assert "sweeep" in town.refuses("hold", "sweeep", "-n", "other")
+
+
+@pytest.mark.parametrize("command", ["hold", "resume"])
+def test_of_a_group_that_is_not_there_it_says_which_are(town: Desk, command: str) -> None:
+    error = town.refuses(command, "sweeep", "-n", "other")
+    assert error == "Error: podgroup 'sweeep' not found in namespace other; there are: sweep"

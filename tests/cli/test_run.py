@@ -120,6 +120,9 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     assert "export KUBECONFIG=" in output
     assert "What happened" in output
     assert "Try next" in output
+    shown = (EXAMPLE.parents[1] / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
+    for line in re.split(r"^ +[\d.]+ s ", shown, flags=re.MULTILINE)[1:]:
+        assert " ".join(line.split()) in output
 
 
 def test_nodes_of_the_files_are_the_only_ones_and_namespaces_are_created(tmp_path: Path) -> None:
@@ -265,11 +268,15 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, printed: st
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["--node-cpu", "many"], "--node-cpu"),
-        (["--nodes", "-1"], "--nodes"),
-        (["--speed", "0"], "--speed"),
+        (["--node-cpu", "many"], "'--node-cpu': got 'many'; allowed is a quantity above 0"),
+        (["--nodes", "-1"], "'--nodes': got '-1'; allowed is a whole number from 0 to 5000"),
+        (["--nodes", "x"], "'--nodes': got 'x'; allowed is a whole number from 0 to 5000"),
+        (["--node-gpu", "x"], "'--node-gpu': got 'x'; allowed is a whole number from 0 to 1024"),
+        (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
+        (["--speed", "0"], "'--speed': got '0'; allowed is a number from 0.001 to 1000000, such as"),
+        (["--speed", "nan"], "'--speed': got 'nan'; allowed is a number from 0.001"),
         (["--listen", "nowhere"], "--listen: got 'nowhere'; allowed is an address"),
-        (["-o", "xml"], "--output"),
+        (["-o", "xml"], "'--output': 'xml' is not 'json'."),
     ],
 )
 def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], printed: str) -> None:

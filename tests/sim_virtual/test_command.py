@@ -79,7 +79,12 @@ def test_a_file_and_a_trace_go_together(tmp_path: Path) -> None:
         ([], "nothing to simulate"),
         (["-f", "none.yaml"], "none.yaml: cannot be read"),
         (["--synthetic", "5", "--node-cpu", "lots"], "allowed is a quantity above 0"),
-        (["--synthetic", "0"], "0 is not in the range"),
+        (["--synthetic", "0"], "'--synthetic': got '0'; allowed is a whole number from 1 to 1000000"),
+        (["--nodes", "x"], "'--nodes': got 'x'; allowed is a whole number from 1 to 20000"),
+        (["--window", "0"], "'--window': got '0'; allowed is a whole number of at least 1"),
+        (["--run-seconds", "nan"], "'--run-seconds': got 'nan'; allowed is a number of seconds from 0 to"),
+        (["--gantt", "x.png"], "'--gantt': got 'x.png'; allowed is an SVG file, such as chart.svg"),
+        (["-o", "xml"], "'--output': 'xml' is not one of 'table', 'json', 'yaml'."),
     ],
 )
 def test_what_makes_no_sense_is_an_error(arguments: list[str], printed: str) -> None:

@@ -1,0 +1,32 @@
+"""`muster serve` as a child that does not come up."""
+
+import json
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from extender.sim import serve_process
+from extender.sim.serve_process import ServeFailed, ServeProcess
+from tests.cli.desk import kubeconfig
+
+
+def test_of_one_that_is_never_ready_it_says_how_long_it_waited_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock is 20 seconds after the last."""
+    clock = SimpleNamespace(monotonic=count(step=20).__next__, sleep=lambda _: None)
+    monkeypatch.setattr(serve_process, "time", clock)
+    (config := tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig("http://127.0.0.1:1")))
+    log = tmp_path / "muster.log"
+    log.write_text("the last line\n")
+    serve = ServeProcess(config, log)
+    with pytest.raises(ServeFailed) as raised:
+        serve.start()
+    first, *last = str(raised.value).splitlines()
+    assert first == (
+        "muster serve was not ready within 30 s; try again when the machine is less busy; it said last:"
+    )
+    assert "the last line" in last
+    assert not serve.alive()
