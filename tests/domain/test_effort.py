@@ -211,6 +211,19 @@ def test_what_is_on_its_way_is_no_more_work_than_is_allowed(monkeypatch: pytest.
     assert decisions[key("plain")].verdict is Verdict.STARTING
 
 
+def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    here = world(gang("g", 3, labels={"z": "u"}, affinity=terms_against("g", 64)))
+    spent = [decide(here.ledger.snapshot()).memory.judged.round_.effort_spent]  # type: ignore[attr-defined]
+    with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
+        later = here.add(stranger("event", on="n0", cpu="10m")).ledger.snapshot()
+        spent.append(decide(later).memory.judged.round_.effort_spent)  # type: ignore[attr-defined]
+    assert matches.call_count == 0
+    assert spent[0] == spent[1] > 64 * term_sets._MATCHING
+
+
 def own(number: int) -> dict[str, str]:
     return {"z": "u", "own": str(number)}
 

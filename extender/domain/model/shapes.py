@@ -375,12 +375,14 @@ def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
 Pair = tuple[str, str]
 _Place = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any
 _ANYWHERE = ""
+_MANY, _MOST_KEPT = 32, 64  # terms that may select a pod, and labels for which those that do are kept
 
 
 class TermIndex:
     def __init__(self) -> None:
         self._filed: defaultdict[_Place, dict[Term, None]] = defaultdict(dict)
         self._places: dict[Term, tuple[_Place, ...]] = {}
+        self._selecting: dict[tuple[str, int], tuple[Labels, list[Term]]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -392,19 +394,29 @@ class TermIndex:
             for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
                 places += self._places_in(namespace, selector)
         self._places[term] = tuple(places)
+        self._selecting.clear()
         for place in places:
             self._filed[place][term] = None
 
     def remove(self, term: Term) -> None:
+        self._selecting.clear()
         for place in self._places.pop(term):
             del self._filed[place][term]
             if not self._filed[place]:
                 del self._filed[place]
 
     def selecting(self, namespace: str, labels: Labels) -> list[Term]:
-        """The terms that select a pod."""
-        candidates = itertools.chain.from_iterable(self.candidates(namespace, labels))
-        return [term for term in candidates if term.matches(namespace, labels)]
+        """The terms that select a pod. Not to be changed: kept where many may, until terms come or go."""
+        key, candidates = (namespace, id(labels)), self.candidates(namespace, labels)
+        known = self._selecting.get(key)
+        if known is None:
+            each = itertools.chain.from_iterable(candidates)
+            known = labels, [term for term in each if term.matches(namespace, labels)]
+            if sum(map(len, candidates)) > _MANY:
+                if len(self._selecting) >= _MOST_KEPT:
+                    self._selecting.clear()
+                self._selecting[key] = known  # with the labels, so that no others get their identity
+        return known[1]
 
     def candidates(self, namespace: str, labels: Labels) -> list[Collection[Term]]:
         """The terms that may select a pod, as they are filed."""

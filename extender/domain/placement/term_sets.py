@@ -5,7 +5,6 @@ many terms concern it, and is undone without a trace."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 
 import numpy as np
 
@@ -82,8 +81,7 @@ class TermSets:
         if key not in self._on:  # the labels are kept, so that no others get their identity
             candidates = self._index.candidates(pod.namespace, pod.labels)
             beyond_few(self._spend, sum(map(len, candidates)), _MATCHING)
-            each = chain.from_iterable(candidates)
-            terms = tuple(term for term in each if term.matches(pod.namespace, pod.labels))
+            terms = tuple(self._index.selecting(pod.namespace, pod.labels))
             self._on[key] = pod.labels, self._known(self._selecting, self._had, terms)
         return self._on[key][1]
 
