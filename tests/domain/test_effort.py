@@ -224,6 +224,27 @@ def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
     assert spent[0] == spent[1] > 64 * term_sets._MATCHING
 
 
+def test_terms_of_one_tenant_are_compared_once_with_pods_that_differ_in_what_none_mentions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As do the pods of an Indexed Job: else a few pods of others make a large gang too dear to judge."""
+    monkeypatch.undo()
+    wide = [
+        PodAffinityTerm(
+            HOSTNAME, LabelSelector(None, [Requirement("app", "NotIn", [f"v{n}"])]), None, LabelSelector()
+        )
+        for n in range(50)
+    ]
+    against_all = Affinity(pod_anti_affinity=PodAffinity(wide))
+    others = of("others", [pod(f"wide-{n}", cpu="1m", affinity=against_all) for n in range(4)])
+    members = (pod(f"g-{n}", "g", cpu="1m", labels={"index": f"{n}"}) for n in range(700))
+    snapshot = world(*others, *gang("g", 0, 700), *members).ledger.snapshot()
+    with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
+        decisions = decide(snapshot)
+    assert decisions.groups[key("g")].reason is Reason.WINDOW_FULL  # the others start first
+    assert matches.call_count <= 10 * len(wide)
+
+
 def own(number: int) -> dict[str, str]:
     return {"z": "u", "own": str(number)}
 

@@ -5,7 +5,7 @@ planner.
 """
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -63,6 +63,7 @@ _MOST_OF_OTHERS = 8  # terms of one pod that is not ours
 _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
 MOST_TERMS, MOST_PORTS, MOST_TEXT = 64, 256, 128 * 1024
+KEPT_AS_READ = 4096  # selectors of terms
 _SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too
 _BEYOND = ""  # no namespace
 _NOWHERE = b"[]"  # a node affinity that no node meets
@@ -343,7 +344,7 @@ def _kept_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     return _terms(known[:_MOST_OF_OTHERS], namespace)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_AS_READ)
 def _selector(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
 
@@ -373,6 +374,7 @@ def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
 # that require no label pair are filed under a label's name, or all together if they require none.
 
 Pair = tuple[str, str]
+Labelled = tuple[Pair, ...]
 _Place = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any
 _ANYWHERE = ""
 _MANY, _MOST_KEPT = 32, 64  # terms that may select a pod, and labels for which those that do are kept
@@ -382,7 +384,8 @@ class TermIndex:
     def __init__(self) -> None:
         self._filed: defaultdict[_Place, dict[Term, None]] = defaultdict(dict)
         self._places: dict[Term, tuple[_Place, ...]] = {}
-        self._selecting: dict[tuple[str, int], tuple[Labels, list[Term]]] = {}
+        self._keys: Counter[str] = Counter()  # the labels that terms mention
+        self._selecting: dict[tuple[str, Labelled], list[Term]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -394,11 +397,16 @@ class TermIndex:
             for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
                 places += self._places_in(namespace, selector)
         self._places[term] = tuple(places)
+        self._keys.update(_mentioned(selector))
         self._selecting.clear()
         for place in places:
             self._filed[place][term] = None
 
     def remove(self, term: Term) -> None:
+        for key in _mentioned(term.label_selector):
+            self._keys[key] -= 1
+            if not self._keys[key]:
+                del self._keys[key]
         self._selecting.clear()
         for place in self._places.pop(term):
             del self._filed[place][term]
@@ -407,16 +415,21 @@ class TermIndex:
 
     def selecting(self, namespace: str, labels: Labels) -> list[Term]:
         """The terms that select a pod. Not to be changed: kept where many may, until terms come or go."""
-        key, candidates = (namespace, id(labels)), self.candidates(namespace, labels)
-        known = self._selecting.get(key)
-        if known is None:
-            each = itertools.chain.from_iterable(candidates)
-            known = labels, [term for term in each if term.matches(namespace, labels)]
-            if sum(map(len, candidates)) > _MANY:
-                if len(self._selecting) >= _MOST_KEPT:
-                    self._selecting.clear()
-                self._selecting[key] = known  # with the labels, so that no others get their identity
-        return known[1]
+        key = namespace, self.mentioned(labels)
+        if (known := self._selecting.get(key)) is not None:
+            return known
+        candidates = self.candidates(namespace, labels)
+        found = [term for filed in candidates for term in filed if term.matches(namespace, labels)]
+        if sum(map(len, candidates)) > _MANY:
+            if len(self._selecting) >= _MOST_KEPT:
+                self._selecting.clear()
+            self._selecting[key] = found
+        return found
+
+    def mentioned(self, labels: Labels) -> Labelled:
+        """Those of a pod's labels that any term mentions. Of one namespace, the same terms select pods with
+        equal ones: the pods of an Indexed Job, for example, each of which has a label of its own."""
+        return tuple((key, value) for key, value in labels.items() if key in self._keys)
 
     def candidates(self, namespace: str, labels: Labels) -> list[Collection[Term]]:
         """The terms that may select a pod, as they are filed."""
@@ -429,7 +442,7 @@ class TermIndex:
         """An index that later changes to this one do not affect. Terms are shared."""
         copied = TermIndex()
         copied._filed = defaultdict(dict, {place: dict(terms) for place, terms in self._filed.items()})
-        copied._places = dict(self._places)
+        copied._places, copied._keys = dict(self._places), self._keys.copy()
         return copied
 
     def _places_in(self, namespace: str, selector: LabelSelector) -> Iterable[_Place]:
@@ -439,6 +452,13 @@ class TermIndex:
         requirements = selector.match_expressions or ()
         keys = (requirement.key for requirement in requirements if requirement.operator == "Exists")
         return [(namespace, next(keys, ""), None)]
+
+
+def _mentioned(selector: LabelSelector | None) -> set[str]:
+    """The labels on which it depends what a selector selects."""
+    if selector is None:
+        return set()
+    return {*(selector.match_labels or ()), *(asked.key for asked in selector.match_expressions or ())}
 
 
 def required_pairs(selector: LabelSelector) -> list[list[Pair]]:

@@ -10,13 +10,14 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import Shape, Term, TermIndex
+from extender.domain.model.shapes import KEPT_AS_READ, Labelled, Shape, Term, TermIndex
 from extender.domain.snapshot.nodes import Mask, NodeTable
 
 _NOWHERE: Mapping[str, int] = {}
 _FEW = 32  # rows that are looked at together cost as much as one that is looked at by name
 # What costs as much as so many looks: comparing a term with a pod's labels, and relating one to another set.
-_MATCHING, _RELATING = 24, 3
+_MATCHING, _RELATING = 5, 3
+_READING = 24  # comparing, where more terms are in use than selectors are kept as read
 
 
 Spend = Callable[[float], None]
@@ -64,6 +65,7 @@ class TermSets:
         self._had, self._selecting = _Sort(), _Sort()
         self._kept_away: dict[Shape, TermSet] = {}
         self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
+        self._alike: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
     def of(self, terms: tuple[Term, ...]) -> TermSet:
         """Terms that pods have. Raises TooDear."""
@@ -79,10 +81,14 @@ class TermSets:
         """The terms in use that select a pod. Raises TooDear."""
         key = pod.namespace, id(pod.labels)
         if key not in self._on:  # the labels are kept, so that no others get their identity
-            candidates = self._index.candidates(pod.namespace, pod.labels)
-            beyond_few(self._spend, sum(map(len, candidates)), _MATCHING)
-            terms = tuple(self._index.selecting(pod.namespace, pod.labels))
-            self._on[key] = pod.labels, self._known(self._selecting, self._had, terms)
+            alike = pod.namespace, self._index.mentioned(pod.labels)
+            if alike not in self._alike:
+                candidates = self._index.candidates(pod.namespace, pod.labels)
+                looks = _MATCHING if len(self._index) <= KEPT_AS_READ else _READING
+                beyond_few(self._spend, sum(map(len, candidates)), looks)
+                terms = tuple(self._index.selecting(pod.namespace, pod.labels))
+                self._alike[alike] = self._known(self._selecting, self._had, terms)
+            self._on[key] = pod.labels, self._alike[alike]
         return self._on[key][1]
 
     def _known(self, sort: _Sort, others: _Sort, terms: tuple[Term, ...]) -> TermSet:
