@@ -123,7 +123,9 @@ class _LabelSets:
 # grow with the number of terms, since they are found by the labels that they require.
 
 # Of one namespace, terms of so much weight are followed.
-MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 50
+# A wide one is compared with pods of all namespaces, each with labels of its own at worst: so a gang of a
+# thousand stays within what its judging may cost.
+MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 200
 ByNode = Mapping[Term, Mapping[str, int]]
 
 
