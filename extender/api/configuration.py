@@ -46,7 +46,8 @@ view_listen: The address of the view through which the scheduler beside Muster r
   rights.
 view_folder: The folder for the kubeconfig of the scheduler's view. Needed if that is on.
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
-volcano_namespace: While Volcano's scheduler runs in this namespace, it keeps pods of schedulerName volcano.
+volcano_namespace: While Volcano's scheduler runs in this namespace, pods of
+  schedulerName volcano are left to it.
 auto_groups: on: pods of one owner that name no group share a PodGroup. off: each is on its own.
 window: How many pods may be between gate and binding at once. Each may take a connection.
 bind_deadline: How long the held bind calls of a gang wait. Keep it below the httpTimeout of the binder's
@@ -54,9 +55,9 @@ bind_deadline: How long the held bind calls of a gang wait. Keep it below the ht
 start_backoff: How long a gang waits after a failed start. The time doubles with each failure.
 start_backoff_max: The longest wait after failed starts.
 waiting_for_room: show: pods that lack room say Unschedulable, so autoscalers add nodes. hide: they do not.
-never_fits: The same for pods that no node could hold even if empty.
+never_fits: show: the same for pods that no node could hold even if empty. hide: they do not.
 manage_jobs: suspended: jobs with a queue that were created suspended start when all their pods find room.
-  queue: all jobs with a queue; the others are suspended first. off: none.
+  queue: all jobs with a queue; those not created suspended are suspended first. off: none.
 unmanaged_namespaces: The namespaces whose jobs are left alone.
 unmanaged_kinds: The kinds of jobs that are left alone.
 leader_elect: follow: the replica whose scheduler holds the Lease leads. off: this replica always leads.
@@ -71,7 +72,7 @@ webhook_secret: self-signed: the Secret that holds the certificate for all repli
 webhook_names: self-signed: the host names or IP addresses by which the API server calls.
 webhook_lifetime: self-signed: how long a certificate is valid. It is renewed when a third of that is left.
 max_queue_depth: How many levels of queues the webhooks allow below root.
-oversell: How many times the capability of a queue may be admitted, unless its spec.oversell says so.
+oversell: How many times the capability of a queue may be admitted, unless its spec.oversell says otherwise.
 quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.

@@ -190,7 +190,7 @@ def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
 
 def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob | None:
     """None where there is none, or none may be read. Templates of its runtime count as its own."""
-    resource = evidence.owners_of(kind)
+    resource = evidence.resource_of_kind(kind)
     row = job_row(resource.version, kind.name) if resource else None
     obj = evidence.find_owner(kind, name, Json) if row else None
     if row is None or obj is None:
@@ -218,7 +218,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     if found:
         return found[0]
     namespace = evidence.namespace
-    served = [(kind, resource) for kind in kinds if (resource := evidence.owners_of(kind))]
+    served = [(kind, resource) for kind in kinds if (resource := evidence.resource_of_kind(kind))]
     if target.kind and not served:
         raise click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
     if evidence.unread:

@@ -297,14 +297,20 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
 
 
 def _see_to_parent(place: ClusterAccess, spec: Json) -> None:
-    """Warns of one that is not there, which only Muster's admission refuses."""
+    """Warns of one that is not there, which only Muster's admission refuses. The queue is written already: a
+    parent that cannot be read is no error."""
     from extender.cli.lookup import fetch
+    from extender.kube.errors import ApiError, NotFound
     from extender.kube.resources import QUEUES
 
-    if spec.get("parent", ROOT_QUEUE) not in ("", ROOT_QUEUE):
-        try:
-            fetch(place.reader, QUEUES, "", spec["parent"], Json)
-        except click.ClickException as fault:
+    if spec.get("parent", ROOT_QUEUE) in ("", ROOT_QUEUE):
+        return
+    try:
+        fetch(place.reader, QUEUES, "", spec["parent"], Json)
+    except ApiError:
+        return
+    except click.ClickException as fault:
+        if isinstance(fault.__cause__, NotFound):
             waits = "Until it is there, the groups of this queue wait (InvalidSpec)."
             click.echo(f"Warning: --parent: {fault.message}\n{waits}", err=True)
 

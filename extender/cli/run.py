@@ -62,8 +62,8 @@ def files_flag(default: str = "") -> Callable[[F], F]:
 def node_flags(
     counts: WholeNumber, count: Default, cpu: Default, memory: Default, gpu: Default
 ) -> Callable[[F], F]:
-    """--nodes, --node-cpu, --node-memory and --node-gpu. A default is the value without the flag, None where
-    the command finds one, and how the help shows it."""
+    """--nodes, --node-cpu, --node-memory and --node-gpu. A default is a pair: the value without the flag
+    (None where the command finds one), and how the help shows it."""
     flags = (
         ("--nodes", {"type": counts}, count, "How many nodes."),
         ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of a node."),

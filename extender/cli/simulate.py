@@ -108,7 +108,7 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
     else:
         yaml = import_module("yaml")
         click.echo(yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False).rstrip())
-    if gantt:
+    if gantt is not None:
         with import_module("extender.terminal.text").working("drawing the chart"):
             chart = import_module("extender.sim.virtual.chart").chart(result)
         try:

@@ -114,20 +114,20 @@ class AutoPodGroupsController(Controller[GroupKey]):
     def reconcile(self, key: GroupKey) -> None:
         self._awaiting.discard(key)
         record = self._ledger.groups.record(key)
-        for pod in self._unnamed.of(key) if record is not None else ():
-            meta, uid = pod.metadata, Uid(pod.metadata.uid)
-            if record is not None and uid not in self._asked:
-                self._asked.add(uid)
-                write = partial(self._cluster.name_group, meta.namespace, meta.name, uid, record.name)
-                self.write(key, write, of=uid, undone=partial(self._asked.discard, uid))
+        if record is not None:
+            for pod in self._unnamed.of(key):
+                meta, uid = pod.metadata, Uid(pod.metadata.uid)
+                if uid not in self._asked:
+                    self._asked.add(uid)
+                    write = partial(self._cluster.name_group, meta.namespace, meta.name, uid, record.name)
+                    self.write(key, write, of=uid, undone=partial(self._asked.discard, uid))
         match next_step(self._ledger.groups.auto_group(key)):
             case PodGroupStep.MAKE:
                 self.write(key, partial(self._create, key))
             case PodGroupStep.RENUMBER:
                 self.write(key, partial(self._renumber, key))
-            case PodGroupStep.DELETE if record is not None:
-                delete = partial(self._cluster.delete_group, record.namespace, record.name, record.uid)
-                self.write(key, delete)
+            case PodGroupStep.DELETE:
+                self.write(key, partial(self._delete, key))
             case PodGroupStep.AWAIT_QUEUE:
                 self._awaiting.add(key)
 
@@ -150,6 +150,12 @@ class AutoPodGroupsController(Controller[GroupKey]):
             requests = min_resources(pods[0].shape.requests, owner, wanted)
             spec = {"minMember": wanted, "minResources": requests or None}
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
+
+    def _delete(self, key: GroupKey) -> None:
+        """By now it may be gone with its owner."""
+        record = self._ledger.groups.record(key)
+        if record is not None:
+            self._cluster.delete_group(record.namespace, record.name, record.uid)
 
     def _pods(self, key: GroupKey) -> list[PodRecord]:
         return [pod for pod in self._ledger.groups.members(key) if pod.auto]

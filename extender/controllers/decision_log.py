@@ -85,6 +85,8 @@ class QueueWaits:
         if decision is not None and decision.verdict is Verdict.WAITING:
             self._since.setdefault(key, self._clock())
             return
-        since, started = self._since.pop(key, None), (Verdict.STARTING, Verdict.RUNNING)
-        if since is not None and decision is not None and decision.verdict in started:
+        since = self._since.pop(key, None)
+        if since is None or decision is None:
+            return
+        if decision.verdict in (Verdict.STARTING, Verdict.RUNNING):
             metrics.queue_waited.labels(decision.queue).observe(self._clock() - since)

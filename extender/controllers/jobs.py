@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.api import keys
 from extender.api.durations import as_duration
@@ -63,12 +63,19 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         if is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj):
             with suppress(*MALFORMED):
                 paths = tuple(annotation_paths(row, obj, self._table))
-        above = (at(obj, path[:end]) for path in paths for end in range(1, len(path) + 1))
-        if not paths or any(isinstance(found, list) for found in above):
+        if not paths or any(_leads_through_list(obj, path) for path in paths):
             self.pop(key, None)
         else:
             version = job.metadata.resource_version
             self[key] = KnownVersion(version, row.suspend, self._paths.setdefault(paths, paths))
+
+
+def _leads_through_list(obj: Any, path: Path) -> bool:
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+        if isinstance(obj, list):
+            return True
+    return False
 
 
 def may_change_templates(obj: Json) -> bool:
@@ -197,9 +204,8 @@ class JobsController(RecordingController[GroupKey]):
             obj, row = self._newest(job), self._table[job.kind]
             if obj is None or not is_suspended(row, obj):
                 return
-            if (
-                row.runtime is not None
-            ):  # its templates are in another object: it names its group itself first
+            if row.runtime is not None:
+                # Its templates are in another object: it names its group itself first.
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.unit):
                     self._change(job, job_suspension.with_fields(obj, fields))

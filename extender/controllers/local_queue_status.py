@@ -95,7 +95,7 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
         if copy is None or report is None or not report_changes(copy, report):
             return
-        at_once = bool(report_changes(copy, report, numbers=False))
+        at_once = partial(report_changes, copy, report, numbers=False)
         self._write_in_turn(key, report.activity, partial(self._write, key), at_once=at_once)
 
     def _write(self, key: str) -> None:

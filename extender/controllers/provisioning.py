@@ -211,7 +211,8 @@ class ProvisioningController(PacedController[GroupKey]):
         now = self._clock()
         name, since = self._turns.get(key, ("", now))
         if name != wanted.name:
-            self._turns[key], since = (wanted.name, now), now
+            since = now
+            self._turns[key] = wanted.name, since
         left = since + LASTING - now
         if left > 0.0:
             self._park(key, wanted.name, left)

@@ -10,7 +10,7 @@ While pods are left to Volcano's scheduler, the numbers are left to it too: it c
 and Muster none of its, and each would correct the other once a second.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -109,12 +109,17 @@ class QueueController(PacedController[str], Generic[T]):
         else:
             self._queue.add(key)
 
-    def _write_in_turn(self, key: str, course: object, write: WriteJob, *, at_once: bool) -> None:
+    def _pause(self, key: str) -> float:
+        """The seconds until an object may be written again."""
+        return max(0.0, self._next.get(key, 0.0) - self._clock())
+
+    def _write_in_turn(
+        self, key: str, course: object, write: WriteJob, *, at_once: Callable[[], object]
+    ) -> None:
         """Submit `write` when this object's turn has come: `at_once`, or as the budget allows."""
-        pause = self._next.get(key, 0.0) - self._clock()
-        if pause > 0.0:
+        if (pause := self._pause(key)) > 0.0:
             self._queue.add(key, pause)
-        elif at_once or self._budget.take(self._clock()):
+        elif at_once() or self._budget.take(self._clock()):
             self._next[key] = self._clock() + _PACE
             self.write(key, write)
         else:
@@ -154,8 +159,8 @@ class QueueStatusController(QueueController[QueueCopy]):
         if copy is None or decision is None or not self._differs(copy.queue, decision):
             return
         if self._decisions.version < copy.known_at:
-            return self._queue.add(name)
-        at_once = self._differs(copy.queue, decision, numbers=False)
+            return self._queue.add(name, self._pause(name))
+        at_once = partial(self._differs, copy.queue, decision, numbers=False)
         self._write_in_turn(name, _state(decision), partial(self._write, name), at_once=at_once)
 
     def _write(self, name: str) -> None:

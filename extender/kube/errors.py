@@ -142,6 +142,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     code = status or answer.code
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
     # API servers do not use the form with a date.
-    seconds = float(retry_after) if retry_after.isdecimal() else details.retry_after_seconds
+    advised = float(retry_after) if retry_after.isdecimal() else 0.0
+    seconds = advised or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
-    return kind(code, answer.reason, answer.message, seconds or None, fields, body)
+    return kind(code, answer.reason, answer.message, seconds, fields, body)

@@ -218,7 +218,8 @@ class ServedPort:
                 lambda: made, sock, ssl=context, ssl_shutdown_timeout=closing_time
             )
 
-        def opened(opening: asyncio.Task[None]) -> None:  # or closed before its opening began
+        def opened(opening: asyncio.Task[None]) -> None:
+            """Also called for a connection that was closed before its opening began."""
             made.opening = None
             fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
             if fault:

@@ -96,21 +96,23 @@ class Sending:
     async def run(self, answer: aiohttp.ClientResponse) -> None:
         """Until the API server's answer ends. Raises CutOff, also if there are bytes that nobody can read."""
         self.put(self.stream.begin())
-        writing, events = asyncio.create_task(self._write()), self._codec.events()
+        events = self._codec.events()
+        writing = asyncio.create_task(self._write())
         writing.add_done_callback(self._check)
         try:
             async for piece in pieces(answer):
-                for event in events.feed(piece):
-                    if event.unreadable:
-                        metrics.view_unreadable_pods.inc()
-                    self.last_event = time.monotonic()
-                    self.put(self.stream.take(event))
+                try:
+                    for event in events.feed(piece):
+                        if event.unreadable:
+                            metrics.view_unreadable_pods.inc()
+                        self.last_event = time.monotonic()
+                        self.put(self.stream.take(event))
+                except BrokenPods as fault:
+                    raise CutOff(str(fault)) from fault
                 await self._room.wait()  # until the client has read enough to be sent more
             self._ended = True
             self._more.set()
             await writing
-        except BrokenPods as fault:
-            raise CutOff(str(fault)) from fault
         finally:
             writing.cancel()
 

@@ -128,7 +128,7 @@ class Relay:
                     log.warning("refused a request to the view", method=target.method, path=target.path)
                 asked = f"the scheduler's view refuses {target.method} {target.path}"
                 answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
-                return _last(answer) if "Upgrade" in request.headers else answer, "refused"
+                return (_last(answer) if "Upgrade" in request.headers else answer), "refused"
             if not target.watches:
                 return await self._pass(request, target), "passed"
             with self.watches.noted(target.path, request.headers.get("User-Agent", "")):

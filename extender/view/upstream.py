@@ -211,9 +211,11 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 def for_upstream(sent: CIMultiDictProxy[str], authorization: str) -> CIMultiDict[str]:
     """The headers of a request, with the credentials that Muster has."""
-    dropped, items = _OF_THE_CLIENT | _named_by(sent), sent.items()
-    kept = ((name, value) for name, value in items if not name.lower().startswith(_CLAIMS))
-    passed = CIMultiDict((name, value) for name, value in kept if name.lower() not in dropped)
+    dropped = _OF_THE_CLIENT | _named_by(sent)
+    passed = CIMultiDict[str]()
+    for name, value in sent.items():
+        if (lower := name.lower()) not in dropped and not lower.startswith(_CLAIMS):
+            passed.add(name, value)
     if authorization:
         passed[hdrs.AUTHORIZATION] = authorization
     return passed

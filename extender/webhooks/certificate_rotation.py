@@ -126,10 +126,11 @@ def advanced(
     step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
     """What to store instead after one step."""
-    if stored is None or step in (RotationStep.MAKE, RotationStep.PREPARE):
+    if stored is None or step is RotationStep.MAKE:
         made = make_pair(sorted(hosts), lifetime, now)
-        if stored is None or step is RotationStep.MAKE:
-            return Stored(made, None, (made.authority,))
+        return Stored(made, None, (made.authority,))
+    if step is RotationStep.PREPARE:
+        made = make_pair(sorted(hosts), lifetime, now)
         return Stored(stored.serving, made, (*stored.trusted, made.authority))
     if step is RotationStep.SWITCH and stored.prepared:
         return Stored(stored.prepared, None, stored.trusted)

@@ -59,8 +59,8 @@ class _Authority:
         self._certificate = _pem(own.sign(self._key, hashes.SHA256()))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        valid, serial = (self._begin, self._end), x509.random_serial_number()
-        return x509.CertificateBuilder(self._name, subject, key.public_key(), serial, *valid)
+        serial = x509.random_serial_number()
+        return x509.CertificateBuilder(self._name, subject, key.public_key(), serial, self._begin, self._end)
 
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())

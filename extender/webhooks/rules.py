@@ -4,6 +4,7 @@ whether their queue takes them, and who may use it.
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
@@ -76,7 +77,9 @@ class AccessReviews:
         self._lock = Lock()
 
     @cachedmethod(
-        lambda self: self._known, lambda _, who, queue, timeout: (who, queue), lambda self: self._lock
+        cache=attrgetter("_known"),
+        key=lambda _self, subject, queue, timeout: (subject, queue),  # however much time is left
+        lock=attrgetter("_lock"),
     )
     def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
         """Whether RBAC grants the verb `use` on the queue. Raises NotKnown."""

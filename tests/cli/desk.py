@@ -34,15 +34,21 @@ def ago(**spans: float) -> str:
 class Guarded(Store):
     """Lists that are locked are refused, as RBAC would: (plural, namespace), the latter empty for all.
 
-    Who writes an object of a kind in `refusing` is refused.
+    Who writes an object of a kind in `refusing` is refused, and who reads a `hidden` one, by kind and name.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.locked: set[tuple[str, str]] = set()
         self.refusing: dict[ResourceKind, StatusError] = {}
+        self.hidden: dict[tuple[ResourceKind, str], StatusError] = {}
         self.keeps_queues = False  # as Muster's queue controller does, at once
         self.drops_state = False  # of queues, as with Volcano's CRD
+
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Json | None:
+        if refusal := self.hidden.get((kind, name)):
+            raise refusal
+        return super().get(kind, namespace, name)
 
     def put(self, kind: ResourceKind, obj: Json) -> Json:
         self._refuse(kind)

@@ -147,6 +147,13 @@ def test_a_parent_that_is_not_there_is_warned_of(town: Desk, command: tuple[str,
         town.output("queue", "update", command[1], "--parent", parent)
 
 
+@pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (500, "InternalError")])
+def test_a_parent_that_cannot_be_read_is_no_error(town: Desk, status: int, reason: str) -> None:
+    town.store.hidden[QUEUES, "research"] = StatusError(status, reason, "no")
+    result = town.muster("queue", "create", "new", "--parent", "research")
+    assert (result.exit_code, spec(town, "new")["parent"], result.stderr) == (0, "research", "")
+
+
 # ---- update
 
 

@@ -121,7 +121,9 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     assert "What happened" in output
     assert "Try next" in output
     shown = (EXAMPLE.parents[1] / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
-    for line in re.split(r"^ +[\d.]+ s ", shown, flags=re.MULTILINE)[1:]:
+    told = re.split(r"^ +[\d.]+ s ", shown, flags=re.MULTILINE)[1:]
+    assert told
+    for line in told:
         assert " ".join(line.split()) in output
 
 

@@ -135,6 +135,8 @@ def test_roots_amounts_do_not_change(tree: QueueTree) -> None:
     before = queue("root", {"capability": {"cpu": "1000m"}})
     assert codes(queue("root", {"capability": {"cpu": "1"}, "weight": 3}), tree, before) == []
     assert codes(queue("root", {"capability": {"cpu": "2"}}), tree, before) == [Code.ROOT_IMMUTABLE]
+    unreadable = queue("root", {"capability": {"memory": "junk"}})
+    assert codes(queue("root", {"capability": {"cpu": "2"}}), tree, unreadable) == [Code.ROOT_IMMUTABLE]
 
 
 def test_a_state_that_is_there_may_stay(tree: QueueTree) -> None:

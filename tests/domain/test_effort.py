@@ -278,6 +278,9 @@ def test_what_is_dear_to_judge_is_left_unexplained(monkeypatch: pytest.MonkeyPat
     found = explained(few)
     assert found is not None
     assert found.change is not None
+    left = explained(many)
+    assert left is not None
+    assert left.change is None
     assert looks(lambda: explained(many)) <= 2 * looks(lambda: explained(few))
 
 

@@ -24,5 +24,13 @@ def test_what_has_no_counterpart_is_told(case: Json) -> None:
     assert any(line.startswith(case["comment"]) for line in lines), lines
 
 
+def test_a_priority_class_keeps_its_name_and_value() -> None:
+    meta = {"name": "high", "namespace": "team"}  # which the API server would ignore
+    head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass"}
+    (made,) = migrated([{**head, "metadata": meta, "value": 7}])
+    assert made.object is not None
+    assert (made.object["metadata"], made.object["value"]) == ({"name": "high"}, 7)
+
+
 def test_objects_of_others_are_passed_over() -> None:
     assert list(migrated([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}, {}])) == []

@@ -26,7 +26,7 @@ from extender.api.objects.pods import (
 from extender.domain.model.records import Uid
 from extender.domain.model.selectors import parts_of
 from extender.domain.model.shapes import NodeTest, Shape, Shapes
-from extender.domain.snapshot.nodes import NodeRecord, NodeTable
+from extender.domain.snapshot.nodes import NodeIndex, NodeRecord, NodeTable
 from tests.domain.builders import node, on_nodes, pod, stranger
 from tests.domain.world import World, gang, key, single
 
@@ -135,6 +135,14 @@ def test_a_selector_of_many_names_is_looked_up_not_compared() -> None:
     world.add(pod("p", affinity=on_nodes("kubernetes.io/hostname", "In", *names)))
     assert looks_at_nodes(world.settle) == 0
     assert world.plan(single("p"))["p"] in names
+
+
+def test_labels_that_no_node_has_are_not_kept() -> None:
+    """Pods may name any key."""
+    test = Shapes().of(pod("p", affinity=on_nodes("made-up", "Gt", "3")).spec, "team").suits
+    index = NodeIndex([])
+    assert not index.mask(test).any()
+    assert index._numbers == {}
 
 
 def test_what_pods_asked_for_is_forgotten_with_them() -> None:

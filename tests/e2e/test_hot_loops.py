@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import objects
-from tests.e2e.harness.cleanup import clean
+from tests.e2e.harness.cleanup import empty
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import NAMESPACES, PODS
+from tests.e2e.harness.resources import NAMESPACES, POD_GROUPS, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -109,7 +109,8 @@ def test_the_terms_of_one_tenant_do_not_hold_up_another(
         stage.gang(f"g{number}", 3, cpu="10m", labels={"z": "u"}, affinity=_apart(f"g{number}"))
     name = f"{stage.namespace}-other"
     stage.api.create(NAMESPACES, objects.namespace(name))
-    stage.started.callback(clean, stage.api, name)
+    for resource in (PODS, POD_GROUPS):  # of callbacks the last one comes first: owners before what they own
+        stage.started.callback(empty, stage.api, resource, name)
     other = Stage(stage.cluster, name, stage.kubelet, stage.observer)
     other.wait_phase(other.gang("plain", 3), timeout=SOON)
 

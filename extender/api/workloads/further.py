@@ -162,22 +162,25 @@ def _row(given: Written) -> WorkloadRow:
         succeeded=_SIGN_FORM,
         failed=_SIGN_FORM,
     )
-    sets = fields["podSets"]
-    pod_sets = tuple(map(_pod_set, sets.items(_SETS_FORM)))
-    # Those without [*] need roles that differ, and the others the names of their items.
-    roles = Counter(pod_set.role for pod_set in pod_sets if not pod_set.each)
-    if twice := [role for role, number in roles.items() if number > 1]:
-        sets.faults.append(f"{sets.where}: got the role {twice[0]!r} twice; allowed are different roles")
     return WorkloadRow(
         api_version=fields["apiVersion"].text(_API_VERSION, _VERSION_FORM),
         kind=fields["kind"].text("[A-Z][A-Za-z0-9]{0,62}", _KIND_FORM),
         named=fields["plural"].text(_DNS, _NAME_FORM),
         suspend=_path(fields["suspend"], "spec", _SUSPEND_FORM),
-        offspring=pod_sets,
+        offspring=_pod_sets(fields["podSets"]),
         manageable=True,
         succeeded=tuple(_signs(fields["succeeded"])),
         failed=tuple(_signs(fields["failed"])),
     )
+
+
+def _pod_sets(given: Written) -> tuple[Offspring, ...]:
+    """Those without [*] need roles that differ, and the others the names of their items."""
+    found = tuple(map(_pod_set, given.items(_SETS_FORM)))
+    roles = Counter(pod_set.role for pod_set in found if not pod_set.each)
+    if twice := [role for role, number in roles.items() if number > 1]:
+        given.faults.append(f"{given.where}: got the role {twice[0]!r} twice; allowed are different roles")
+    return found
 
 
 def _path(given: Written, root: str, allowed: str) -> Path:

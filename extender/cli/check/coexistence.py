@@ -98,11 +98,8 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
 def volcano(site: Installation) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
     place = setting(site.container, "volcano_namespace")
-    pods = [
-        obj
-        for obj in site.labelled(kube.PODS, "", _SCHEDULER)
-        if (pod := msgspec.convert(obj, Pod)).spec.node_name and pod.status.phase not in ENDED_PHASES
-    ]
+    found = [(obj, msgspec.convert(obj, Pod)) for obj in site.labelled(kube.PODS, "", _SCHEDULER)]
+    pods = [obj for obj, pod in found if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
     lease = site.get(kube.LEASES, place, VOLCANO_LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
     holder = (spec.holder_identity or "") if spec and lively(spec, site.now) else ""

@@ -155,20 +155,20 @@ class Evidence:
 
     # ---- owners of pods, in the kinds and versions that the cluster serves
 
-    def owners_of(self, kind: OwnerKind) -> Resource | None:
+    def resource_of_kind(self, kind: OwnerKind) -> Resource | None:
         """None where the cluster does not serve its API group."""
         version = self.served.get(kind.group)
         return Resource(f"/apis/{kind.group}/{version}", kind.plural) if version else None
 
     def all_owners(self, kind: OwnerKind) -> list[ListedObject]:
         """Those of this namespace; none where they may not be read."""
-        resource = self.owners_of(kind)
+        resource = self.resource_of_kind(kind)
         if resource is None:
             return []
         return self._allowed(lambda: self._reader.list(resource, self.namespace, ListedObject)) or []
 
     def find_owner(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
-        resource = self.owners_of(kind)
+        resource = self.resource_of_kind(kind)
         return self.find(resource, name, form) if resource else None
 
     # ---- groups and their queues

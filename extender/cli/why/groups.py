@@ -113,8 +113,7 @@ def in_queue(name: str, figures: QueueFigures | None) -> list[str]:
 
 def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, str]:
     verdict = _VERDICTS.get(group.course, Stands.UNSEEN) if group.scheduled else Stands.UNSEEN
-    have_ended = members is not None and members.succeeded + members.failed > 0
-    if members and have_ended and (verdict == Stands.OVER or not members.there):
+    if members and members.succeeded + members.failed and (verdict == Stands.OVER or not members.there):
         return Stands.OVER, f"Its members have ended: {members.succeeded} succeeded, {members.failed} failed."
     if verdict == Stands.WAITING:
         says = sentence(group.reason)
@@ -125,9 +124,9 @@ def _standing(group: ObservedGroup, members: MemberCounts | None) -> tuple[str, 
     else:
         says = _PLAIN[verdict]
     # Of pods that start one by one, how many have, and what would have them start together.
-    is_apart = group.maker is not None and group.spec.min_member <= 1
-    waits_on = verdict in (Stands.WAITING, Stands.RUNNING) and members and members.placed < members.there
-    if is_apart and members and waits_on and members.there > 1:
+    starts_apart = group.maker is not None and group.spec.min_member <= 1
+    may_start_more = starts_apart and verdict in (Stands.WAITING, Stands.RUNNING)
+    if may_start_more and members and members.placed < members.there > 1:
         says += f" {members.placed} of {members.there} pods run. {TO_START_WHOLE}"
     return verdict, says
 
@@ -185,8 +184,9 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Exclusion | No
     named = group_name(pod)
     if named == group.name:
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
-        known = {other.spec.scheduler_name for other in evidence.pods or () if ours(other)}
-        if not ours(pod) and scheduler not in known:
+        if not ours(pod) and not any(
+            other.spec.scheduler_name == scheduler and ours(other) for other in evidence.pods or ()
+        ):
             text = f"schedulerName is {scheduler}, and Muster's is {SCHEDULERS[0]}"
             return Exclusion(text, f"{_again('schedulerName')} with schedulerName: {SCHEDULERS[0]}.")
         if gates := foreign_gates(pod):

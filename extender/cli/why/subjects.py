@@ -42,7 +42,7 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
     assert kind is not None, "the command line lets no other through"
     if found := Workloads(evidence).explain(kind, name):
         return found
-    resource = evidence.owners_of(kind)
+    resource = evidence.resource_of_kind(kind)
     if resource is None:
         raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
     fetch(place.reader, resource, namespace, name, object)

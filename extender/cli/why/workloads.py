@@ -106,7 +106,7 @@ class Workloads:
 
     def _without_pods(self, kind: OwnerKind, name: str) -> list[Explanation]:
         """As far as pods may be read."""
-        resource = self._evidence.owners_of(kind)
+        resource = self._evidence.resource_of_kind(kind)
         found = self._evidence.find_owner(kind, name, ObservedWorkload)
         if not found or not resource:
             return []

@@ -82,14 +82,14 @@ def judge_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
 
 def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
     """What does not fit with the queues above, then with those below."""
-    for resource, amount in own.capability.items() if parent else ():
-        above = ((record.name, (record.capability or {}).get(resource)) for record in tree.ancestry(parent))
-        owner, limit = next(((owner, most) for owner, most in above if most is not None), ("", amount))
-        if amount > limit:
-            text = f"got {show(resource, amount)}; allowed is at most {show(resource, limit)}, "
-            text += f"the capability of queue {owner!r} above it"
-            yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
     if parent:
+        for resource, amount in own.capability.items():
+            above = ((queue.name, (queue.capability or {}).get(resource)) for queue in tree.ancestry(parent))
+            owner, limit = next(((owner, most) for owner, most in above if most is not None), ("", amount))
+            if amount > limit:
+                text = f"got {show(resource, amount)}; allowed is at most {show(resource, limit)}, "
+                text += f"the capability of queue {owner!r} above it"
+                yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
         siblings = [_recorded(tree.queues[each]) for each in tree.children(parent) if each != name]
         for code, field, made, most in _sums_above([own, *siblings], _recorded(tree.queues[parent])):
             text = f"together with its siblings that makes {made}; allowed is at most {most}, "
@@ -252,8 +252,8 @@ def _judge_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
         return
     then = _lists(before)
     for field, amounts in _lists(queue).items():
-        now, before_that = ({n: _exact(q) for n, q in each.items()} for each in (amounts, then[field]))
-        if now != before_that:
+        was = then[field]
+        if amounts.keys() != was.keys() or any(_exact(amounts[name]) != _exact(was[name]) for name in was):
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
             yield Fault(Code.ROOT_IMMUTABLE, field, text)
 

@@ -41,7 +41,7 @@ Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): gr
 Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.
 BackingOff: Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes (`--start-backoff`,
   `--start-backoff-max`).
-WindowFull: Wait until they have started. An administrator may raise `--window`.
+WindowFull: Wait until members that are starting have started. An administrator may raise `--window`.
 TooLargeForWindow: An administrator has to raise `--window` to at least the group's size.
 RefusedByScheduler: Read the scheduler's message; volumes and spread constraints are the usual causes. A
   refusal is forgotten after a minute, or when the node changes.

@@ -118,7 +118,9 @@ class _LabelSets:
         return self._having
 
 
-# ---- Of the terms of pods that are not ours, those are followed that select one of ours: most of many keep
+# ---- On which nodes (anti-)affinity terms apply, counted incrementally.
+#
+# Of the terms of pods that are not ours, those are followed that select one of ours: most of many keep
 # only their own kind away. A term is forgotten with the last pod that has it. The cost of an event does not
 # grow with the number of terms, since they are found by the labels that they require.
 

@@ -53,7 +53,9 @@ class SharedLabels:
         return new
 
 
-# ---- A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
+# ---- Shapes: everything that decides which nodes can take a pod.
+#
+# A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
 # failures to fit are computed once per shape, not once per pod. It is freed with the last of them.
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

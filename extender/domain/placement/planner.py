@@ -262,7 +262,8 @@ class Planner:
         are_free = not any(self.affinity.minds(pod) for pod, _ in planned)
         if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
-        where, taken = {pod.uid: node for pod, node in planned}, dict[Uid, str]()
+        where = {pod.uid: node for pod, node in planned}
+        taken: dict[Uid, str] = {}
         for batch in self.batches([pod for pod, _ in planned]):
             at_once = 1 if batch[0].shape.constraints.affinity else len(batch)
             while batch:
@@ -278,7 +279,8 @@ class Planner:
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
         """The same for pods of one kind."""
-        rows = [(pod, self.nodes.row[where[pod.uid]]) for pod in pods if where[pod.uid] in self.nodes.row]
+        there = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
+        rows = [(pod, row) for pod, row in there if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_particular(pods[0]):
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]

@@ -45,7 +45,8 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
     yield from tree.cohorts()
     yield from (tree.cluster_queue(name, obj) for name, obj in found["ClusterQueue"].items())
     yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
-    for name, obj in found["WorkloadPriorityClass"].items():
+    for obj in found["WorkloadPriorityClass"].values():
+        name = obj["metadata"]["name"]
         instead = f"pods name it by priorityClassName; the label {GROUP}/priority-class is not read"
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
         kept: Json = {field: obj[field] for field in ("value", "description") if field in obj}

@@ -137,8 +137,10 @@ class VictimShares:
         """Whether a queue, and each one above it that is not above the group's own, keeps what it deserves
         and what is kept for it without `amounts`. In its own queue, a group takes the place of others: that
         is no question of shares."""
-        if queue == self._own or queue not in self._queues:
-            return queue == self._own
+        if queue == self._own:
+            return True
+        if queue not in self._queues:
+            return False
         asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
         for held, due, kept in self._shares.levels(queue, self._own):
             above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}

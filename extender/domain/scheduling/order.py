@@ -119,7 +119,8 @@ class Mixed(Traverse):
         created = self._round.snapshot.moment(group.created) if per_hour > 0 else 0.0
         return per_hour > 0 and self._round.is_due(created + lacks * _HOUR / per_hour)
 
-    lets_none_pass = is_high
+    def lets_none_pass(self, group: GroupView) -> bool:
+        return self.is_high(group)
 
     def has_turns(self, group: GroupView) -> bool:
         return not self.is_high(group)

@@ -33,9 +33,7 @@ _STARVES = frozenset({*LACKS_ROOM, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # in vain, in one round
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
-
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
-
 _WHY = {
     EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",

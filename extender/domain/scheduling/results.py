@@ -128,8 +128,9 @@ def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:
         gone = {group.key for group in judged_then}
         left = [group for group in line if group.key not in gone]
         both = left or list(judged_now)
-        for group in judged_now if left else ():
-            insort(both, group, key=judged.strategies.rank)
+        if left:
+            for group in judged_now:
+                insort(both, group, key=judged.strategies.rank)
         lines = {**lines, queue: both}
         renewed |= _places([both])
     return Positions(renewed, lines)

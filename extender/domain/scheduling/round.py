@@ -35,8 +35,8 @@ TOO_DEAR = (
 
 class Efforts:
     """What judging may cost the groups of each namespace in a round: something that it has for itself, and of
-    what all have in common what is left. So many namespaces do not take long together, and none waits for
-    what others spend. `namespaces`: how many have terms."""
+    what all have in common what is left, so that none waits for what others spend. A round takes longer with
+    each namespace beyond `_MOST_IN_COMMON / _LEAST`. `namespaces`: how many have terms."""
 
     def __init__(self, namespaces: int) -> None:
         self.spent: defaultdict[str, float] = defaultdict(float)

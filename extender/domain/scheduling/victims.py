@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain
 from math import inf
 
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, ReclaimVictim
@@ -154,7 +153,8 @@ class Candidates:
         """What disruption budgets allow besides what is evicted already. Asked again for each unit that is
         chosen: several may count for one budget."""
         round_, budgets = self._round, self._round.snapshot.disruption_budgets
-        pods = (left(round_, eviction.victim) for eviction in round_.evictions.values() if budgets)
+        evictions = round_.evictions.values() if budgets else ()
+        pods = (left(round_, eviction.victim) for eviction in evictions)
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupView, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
@@ -193,7 +193,8 @@ class Candidates:
     def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""
         self.spared = GroupKey("")
-        queues, shares, units = self._round.snapshot.queues, self._round.budget.shares, list[Unit]()
+        queues, shares = self._round.snapshot.queues, self._round.budget.shares
+        units: list[Unit] = []
         rules = queues[group.queue].record.preemption
         for cause in causes:
             match cause:
@@ -206,8 +207,9 @@ class Candidates:
                     lower = [other for other in runners if other.priority < group.priority]
                     units += self._units(group, lower, cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
-                    pods = [pods for least, pods in self._others.items() if least < group.priority]
-                    units += filter(self._is_free, map(self._unit_of, chain.from_iterable(pods)))
+                    for priority, pods in self._others.items():
+                        if priority < group.priority:
+                            units += filter(self._is_free, map(self._unit_of, pods))
         return units
 
     def _units(self, group: GroupView, runners: Iterable[GroupView], cause: EvictionCause) -> Iterator[Unit]:

@@ -148,13 +148,15 @@ class NodeIndex:
             case "DoesNotExist":
                 return self.domains(key) < 0
             case "Gt" | "Lt" as comparison if values and (bound := as_number(values[0])) is not None:
+                mask = np.zeros(self._size, np.bool_)
+                if (by_value := self._by_label.get(key)) is None:
+                    return mask  # not kept: pods may name any key
                 if key not in self._numbers:
-                    read = ((as_number(value), rows) for value, rows in self._by_label.get(key, {}).items())
+                    read = ((as_number(value), rows.tolist()) for value, rows in by_value.items())
                     found = [(row, number) for number, rows in read if number is not None for row in rows]
                     pairs = np.array(found, np.int64).reshape(-1, 2)
                     self._numbers[key] = pairs[:, 0], pairs[:, 1]
                 rows, numbers = self._numbers[key]
-                mask = np.zeros(self._size, np.bool_)
                 mask[rows[numbers > bound if comparison == "Gt" else numbers < bound]] = True
                 return mask
         return np.zeros(self._size, np.bool_)

@@ -153,8 +153,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """In how many namespaces pods of groups have terms."""
 
     def is_alike(self, other: "Occupancy") -> bool:
-        own, others = ((each.ports, each.selected, each.carried) for each in (self, other))
-        return self.terms is other.terms and own == others
+        own = self.ports, self.selected, self.carried
+        return self.terms is other.terms and own == (other.ports, other.selected, other.carried)
 
 
 def moment_of(timestamp: str, epoch: float) -> float:

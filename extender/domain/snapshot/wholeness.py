@@ -83,8 +83,8 @@ def _missing(group: GroupView, needs: Needs, fitting: Collection[Uid]) -> Missin
     for pod in group.placed:
         needed[pod.role] = needed.get(pod.role, 0) - 1
     chosen: list[PodRecord] = []  # members that a role still needs
-    spare = [] if any(n > 0 for n in needed.values()) else candidates
-    for pod in candidates if spare is not candidates else ():
+    spare: list[PodRecord] = []
+    for pod in candidates:
         if needed.get(pod.role, 0) > 0:
             needed[pod.role] -= 1
             chosen.append(pod)

@@ -41,7 +41,7 @@ def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
 
 
 _GRACE = 30
-_WITH_GENERATIONS = frozenset((*filter(lambda kind: kind.custom, kinds.KINDS), *kinds.WORKLOAD_KINDS))
+_WITH_GENERATIONS = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
 
 
 # ---- create
@@ -54,12 +54,12 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
     if kind.custom:
         obj |= defaulted(obj, schema_of(kind))
     obj["metadata"].pop("generation", None)
-    obj["metadata"] |= {"generation": 1} if kind in _WITH_GENERATIONS else {}
+    obj["metadata"].update({"generation": 1} if kind in _WITH_GENERATIONS else {})
     match kind.plural:
         case "pods":
             _prepare_pod(obj, store, gating)
         case "jobs":
-            spec = obj.get("spec") or {}  # one pod, unless it says how many: one number alone is no answer
+            spec = obj.get("spec") or {}  # one pod, unless it says how many, in either of the two numbers
             once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
             obj["spec"] = {**once, "parallelism": 1, "backoffLimit": 6, **spec}
             labels = at(obj, ("spec", "template", "metadata", "labels"))

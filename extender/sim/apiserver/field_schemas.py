@@ -114,9 +114,8 @@ class FieldSchema:
         self.published = {**definitions()[name], **own} if name else own
         self.type_name = name.rpartition(".")[2]  # empty for what has no name of its own
         self.keeps_unknown = bool(self.published.get("x-kubernetes-preserve-unknown-fields"))
-        kind_of_list, keys = (
-            self.published.get(f"x-kubernetes-list-{what}") for what in ("type", "map-keys")
-        )
+        kind_of_list = self.published.get("x-kubernetes-list-type")
+        keys = self.published.get("x-kubernetes-list-map-keys")
         self.is_set = kind_of_list == "set"
         # the fields that tell the items of a list apart; none where it has no such items
         self.list_keys: tuple[str, ...] = tuple(keys or ()) if kind_of_list == "map" else ()

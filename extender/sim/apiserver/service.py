@@ -166,10 +166,9 @@ class Service:
                         store.remove(of_kind, key_of(inside))
             seconds = grace(kind, obj, options.get("gracePeriodSeconds"))
             at_once = seconds == 0 and not meta.get("finalizers")
-            left = meta.get("deletionGracePeriodSeconds", seconds + 1)  # which never becomes longer
-            if left > seconds and (
-                not at_once or kind is PODS
-            ):  # a pod is marked even if it goes the next moment
+            # The grace never becomes longer; and a pod is marked even if it goes the next moment.
+            shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds
+            if shortens and (not at_once or kind is PODS):
                 marks = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
                 obj = store.put(kind, {**obj, "metadata": {**meta, **marks}})
             return store.remove(kind, key_of(obj)) if at_once else obj

@@ -190,8 +190,10 @@ class Scheduler:
             self._nodes.nominate(item.pod, outcome.node)
             lesser = self._nodes.lower_nominated(self._nodes.standing(item.pod), outcome.node)
         known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
-        for uid in (uid for uid in lesser if uid in known):  # which look for another node
-            self._recorder.change_status(known[uid]["metadata"], lambda st: st.pop("nominatedNodeName", None))
+        for uid in lesser:  # which look for another node
+            if uid in known:
+                forget = known[uid]["metadata"]
+                self._recorder.change_status(forget, lambda status: status.pop("nominatedNodeName", None))
         for victim in outcome.victims:
             if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
                 self._recorder.evict(known[victim.uid], item.pod, outcome.node)

@@ -207,10 +207,9 @@ class Informer(StoreFollower):
                     self._nodes.drop_node(change.object["metadata"]["name"])
                     self._queue.wake(concerns_all=False)
                 elif change.kind is NODES:
-                    self._nodes.set_node(change.object)
-                    if change.before is None or _without_heartbeat(change.object) != _without_heartbeat(
-                        change.before
-                    ):
+                    node, before = change.object, change.before
+                    self._nodes.set_node(node)
+                    if before is None or _without_heartbeat(node) != _without_heartbeat(before):
                         self._queue.wake()
                 elif change.kind is PODS:
                     self._take_pod(change)

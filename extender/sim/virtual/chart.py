@@ -169,7 +169,7 @@ def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
     """A little smaller than it is, which separates neighbours, unless that leaves too little."""
     x, y = panel.x(piece.bar.start), panel.y(piece.high)
     width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
-    return x, y, width - 0.5 * (width > 2), height - 0.5 * (height > 2)
+    return x, y, width - 0.5 if width > 2 else width, height - 0.5 if height > 2 else height
 
 
 def areas(panel: Panel, scene: Scene, changes: Changes) -> Iterator[str]:

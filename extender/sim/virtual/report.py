@@ -105,10 +105,8 @@ def report(
     measured: Measurements, nodes: int, decisions: int, end: float, unasked: Sequence[Unasked] = ()
 ) -> SimulationReport:
     timelines, queues = list(measured.timelines.values()), measured.decisions.queues
-    by_queue, by_size = (
-        defaultdict[str, list[GroupTimeline]](list),
-        defaultdict[int, list[GroupTimeline]](list),
-    )
+    by_queue = defaultdict[str, list[GroupTimeline]](list)
+    by_size = defaultdict[int, list[GroupTimeline]](list)
     for timeline in timelines:
         by_queue[timeline.queue].append(timeline)
         by_size[(max(timeline.present, 1).bit_length() - 1) // 2].append(timeline)

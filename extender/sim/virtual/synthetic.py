@@ -53,7 +53,7 @@ def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
             )
         )
         left -= size
-    return _arriving(rows, room, 1.25, 1.0, dice)
+    return _arriving(rows, room, load=1.25, step=1.0, dice=dice)
 
 
 def _arriving(rows: list[Row], room: ClusterSize, load: float, step: float, dice: random.Random) -> list[Row]:
@@ -106,4 +106,4 @@ def job_rows(jobs: int, room: ClusterSize, seed: int) -> list[Row]:
                 declared=None if wrong is None else seconds * wrong,
             )
         )
-    return _arriving(rows, room, 1.1, _STEP, dice)
+    return _arriving(rows, room, load=1.1, step=_STEP, dice=dice)

@@ -96,7 +96,8 @@ def _rows(path: Path, file: Iterable[str], faults: list[str]) -> Iterator[Row]:
     stripped = ([cell.strip() for cell in given] for given in reader)
     content = (cells for cells in stripped if any(cells) and not cells[0].startswith("#"))
     head = next(content, [])
-    faults += [f"{path}:{reader.line_num or 1}: {fault}" for fault in _header_faults(head)]
+    line = reader.line_num if head else 1
+    faults += [f"{path}:{line}: {fault}" for fault in _header_faults(head)]
     queues: dict[tuple[str, str], str] = {}
     for cells in content if not faults else ():
         new: list[str] = []
@@ -168,6 +169,7 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
     for row in rows:
         groups[f"{row.namespace}/{row.group}"].append(row)
     coming: list[GroupArrival] = []
+    pending = PodStatus("Pending")
     members: list[PodArrival] = []
     for key, of_group in groups.items():
         at, first, numbers = min(row.arrival for row in of_group), of_group[0], count()
@@ -184,10 +186,8 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
             annotations, created = {keys.GROUP_ANNOTATION: row.group}, stamp(row.arrival)
             for number in islice(numbers, row.members):
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
-                meta = Meta(name, row.namespace, uid, creation_timestamp=created, annotations=annotations)
-                members.append(
-                    PodArrival(row.arrival, Pod(meta, pod_spec, PodStatus("Pending")), row.seconds)
-                )
+                pod_meta = Meta(name, row.namespace, uid, creation_timestamp=created, annotations=annotations)
+                members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending), row.seconds))
     there = {queue.metadata.name for queue in known}
     new = [name for name in dict.fromkeys(row.queue for row in rows) if name not in there]
     return VirtualWorkload(

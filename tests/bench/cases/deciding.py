@@ -1,8 +1,8 @@
 """decide() alone, in this process: many groups wait on a full cluster, or start on an empty one.
 
-`first` knows nothing of before, `again` follows it with nothing changed, `after an event` with one pod bound
-elsewhere: the median of several events and the `worst`, which is one that changes a number all are told;
-`snapshot` is what freezing the ledger costs in each.
+`first` knows nothing of before, and `again` follows it with nothing changed. `after an event` follows one pod
+bound elsewhere: the median of several events. `worst` is the slowest of them: an event that changes a number
+of which all groups are told. `snapshot` is what freezing the ledger costs in each.
 """
 
 import gc
