@@ -175,18 +175,12 @@ class Raise(Wire, frozen=True):
 class WaitingStatus(Wire, frozen=True):
     """How a PodGroup waits, or further members of it do; what `condition` Scheduled says in words."""
 
-    since: str | None = None
-    """When it began to wait for its present reason."""
-    position: int = 0
-    """1 for the next one of its queue; 0: it is not in line."""
-    ahead: list[str] = []
-    """The first groups in line in front of it, by `namespace/name`."""
-    holders: list[GroupHolder] = []
-    """The largest first."""
-    remedy: str = ""
-    """The smallest change that would start it, as a sentence."""
-    capability: list[Raise] = []
-    """What of it queues would have to allow."""
+    since: str | None = None  # when it began to wait for its present reason
+    position: int = 0  # 1 for the next one of its queue; 0: it is not in line
+    ahead: list[str] = []  # the first groups in line in front of it, by `namespace/name`
+    holders: list[GroupHolder] = []  # the largest first
+    remedy: str = ""  # the smallest change that would start it, as a sentence
+    capability: list[Raise] = []  # what of it queues would have to allow
 
 
 class PodGroupStatus(Wire, frozen=True):

@@ -19,25 +19,17 @@ ALL = "all"
 class MadePods(msgspec.Struct, frozen=True, gc=False):
     """The pods that a job, or another controller of pods, makes for one group."""
 
-    pods: int = 1
-    """All that it makes before any of them has ended."""
-    sets: int = 1
-    """How many sorts of pods these are."""
-    at_once: int = 1
-    """How many of these it makes before any of them runs."""
-    together: bool = False
-    """Whether pods of its kind work together."""
-    asked: str = ""
-    """What its annotation says; empty if it has none."""
-    volcano: int | None = None
-    """What Volcano's annotation says: text that is no number counts as 1. None: it has none."""
+    pods: int = 1  # all that it makes before any of them has ended
+    sets: int = 1  # how many sorts of pods these are
+    at_once: int = 1  # how many of these it makes before any of them runs
+    together: bool = False  # whether pods of its kind work together
+    asked: str = ""  # what its annotation says; empty if it has none
+    volcano: int | None = None  # the number in Volcano's annotation, 1 for other text; None: it has none
 
 
 class GangSize(NamedTuple):
-    members: int
-    """How many start together."""
-    fault: str = ""
-    """What is wrong with an annotation, for people; then `members` is what the kind says."""
+    members: int  # how many start together
+    fault: str = ""  # what is wrong with an annotation, for people; then `members` is what the kind says
 
 
 class Defaults(NamedTuple):

@@ -19,16 +19,11 @@ class ClaimStage(IntEnum):
     Each stage has an owner that ends it: decisions end a plan, the scheduler an answer (or it expires), the
     bind call whose token it carries a held or posted claim, and the pod itself a bound one."""
 
-    PLANNED = 1
-    """A decision has given the pod a node; another decision may take it away."""
-    ANSWERED = 2
-    """Filter has named the node to the scheduler."""
-    HELD = 3
-    """A bind call waits for the rest of the pod's group."""
-    POSTED = 4
-    """The binding is on its way to the API server, and may have taken effect."""
-    BOUND = 5
-    """The watch shows the pod on the node."""
+    PLANNED = 1  # a decision has given the pod a node; another decision may take it away
+    ANSWERED = 2  # Filter has named the node to the scheduler
+    HELD = 3  # a bind call waits for the rest of the pod's group
+    POSTED = 4  # the binding is on its way to the API server, and may have taken effect
+    BOUND = 5  # the watch shows the pod on the node
 
     @property
     def pinned(self) -> bool:
@@ -37,26 +32,16 @@ class ClaimStage(IntEnum):
 
 
 class ClaimEvent(Enum):
-    PLAN = auto()
-    """A decision has a node for the pod."""
-    WITHDRAW = auto()
-    """A decision no longer has one."""
-    ANSWER = auto()
-    """Filter names a node to the scheduler."""
-    REFUSE = auto()
-    """The scheduler reports that it finds no node."""
-    EXPIRE = auto()
-    """No bind call followed an answer in time."""
-    HOLD = auto()
-    """A bind call arrived; a second one for the pod takes the claim over."""
-    POST = auto()
-    """The group is whole; or one call for the pod has ended while the binding of another is on its way."""
-    RELEASE = auto()
-    """The last bind call ended without a binding, or the node was lost."""
-    BIND = auto()
-    """The watch shows the pod on a node, however it was bound."""
-    LEAVE = auto()
-    """The watch shows that the pod is gone, has ended, or is being deleted without a node."""
+    PLAN = auto()  # a decision has a node for the pod
+    WITHDRAW = auto()  # a decision no longer has one
+    ANSWER = auto()  # Filter names a node to the scheduler
+    REFUSE = auto()  # the scheduler reports that it finds no node
+    EXPIRE = auto()  # no bind call followed an answer in time
+    HOLD = auto()  # a bind call arrived; a second one for the pod takes the claim over
+    POST = auto()  # the group is whole; or one call has ended while the binding of another is on its way
+    RELEASE = auto()  # the last bind call ended without a binding, or the node was lost
+    BIND = auto()  # the watch shows the pod on a node, however it was bound
+    LEAVE = auto()  # the watch shows that the pod is gone, has ended, or is being deleted without a node
 
 
 _PLANNED, _ANSWERED, _HELD, _POSTED, _BOUND = ClaimStage
@@ -98,20 +83,13 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """From ANSWERED on it is pinned: filter has given the node to the scheduler, and no decision made on an
     older snapshot may move it."""
 
-    pod: PodRecord
-    """The pod as it was when the claim was last put."""
-    node: str
-    """The name of the node, which may be unknown so far."""
-    stage: ClaimStage
-    """How far the pod has come on its way to the node."""
-    since: float = 0.0
-    """When it reached this stage: monotonic, in seconds."""
-    version: int = 0
-    """The ledger's version from which on the claim is as it is now."""
-    token: int = 0
-    """The token of the bind call that holds it or has posted it; 0 before."""
-    posting: tuple[Posting, ...] = ()
-    """The bindings that are on their way, the oldest first; also while a newer call holds the claim."""
+    pod: PodRecord  # the pod as it was when the claim was last put
+    node: str  # the name of the node, which may be unknown so far
+    stage: ClaimStage  # how far the pod has come on its way to the node
+    since: float = 0.0  # when it reached this stage: monotonic, in seconds
+    version: int = 0  # the ledger's version from which on the claim is as it is now
+    token: int = 0  # the token of the bind call that holds it or has posted it; 0 before
+    posting: tuple[Posting, ...] = ()  # bindings on their way, the oldest first; a newer call may hold it
 
     @property
     def calls(self) -> set[int]:

@@ -20,8 +20,7 @@ class Bypasses(NamedTuple):
     """Calls about pods that the view has not shown: the scheduler that makes them reads pods elsewhere."""
 
     calls: int = 0
-    age: float | None = None
-    """Seconds since the last of them; None: there was none."""
+    age: float | None = None  # seconds since the last of them; None: there was none
 
 
 MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them

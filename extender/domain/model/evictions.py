@@ -38,16 +38,11 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 class EvictionCause(StrEnum):
     """Why a pod is evicted."""
 
-    UNDO = "Undo"
-    """The start of its group failed for good."""
-    RECLAIM = "Reclaim"
-    """Its queue holds more than it deserves, and another queue less."""
-    PREEMPT = "Preempt"
-    """A group of higher priority in the same queue needs the room."""
-    UNMANAGED = "PreemptUnmanaged"
-    """The pod is not Muster's, and has a lower priority than the group that needs the room."""
-    DRAIN = "Drain"
-    """The stopPolicy of its queue is HoldAndDrain."""
+    UNDO = "Undo"  # the start of its group failed for good
+    RECLAIM = "Reclaim"  # its queue holds more than it deserves, and another queue less
+    PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the room
+    UNMANAGED = "PreemptUnmanaged"  # it is not Muster's, of lower priority than the group that needs the room
+    DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
 
 
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
@@ -65,21 +60,15 @@ class Reclaim(msgspec.Struct, frozen=True):
     """Room that is being taken back for a group. It is decided once, and goes on until the group starts, no
     longer needs the room, or the time is up."""
 
-    victims: tuple[ReclaimVictim, ...]
-    """The pods that give it back; empty where it is enough to wait for pods that are being deleted anyway."""
-    plan: Mapping[Uid, str]
-    """The nodes on which the group's missing members will stand."""
-    since: float
-    """When it was decided, on the ledger's clock."""
-    until: float
-    """When it is given up."""
-    detail: str
-    """Who gives back how much, and until when, for people."""
+    victims: tuple[ReclaimVictim, ...]  # who give it back; empty: pods that are leaving anyway are enough
+    plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
+    since: float  # when it was decided, on the ledger's clock
+    until: float  # when it is given up
+    detail: str  # who gives back how much, and until when, for people
 
 
 class Eviction(msgspec.Struct, frozen=True):
     """A pod that is to be evicted now."""
 
     victim: ReclaimVictim
-    why: str
-    """For people: for whom, and by which rule."""
+    why: str  # for people: for whom, and by which rule

@@ -18,10 +18,8 @@ from extender.domain.model.shapes import Shape
 class Needs(NamedTuple):
     """What a group needs to stand whole."""
 
-    min_member: int
-    """How many members."""
-    min_task_member: Mapping[str, int]
-    """How many of each role."""
+    min_member: int  # how many members
+    min_task_member: Mapping[str, int]  # how many of each role
 
     def within(self, most: "Needs") -> "Needs":
         """These needs, each number limited to that of `most`."""

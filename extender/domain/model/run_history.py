@@ -19,10 +19,8 @@ class RunKind(NamedTuple):
     """Groups alike: they are expected to run for as long as each other."""
 
     queue: str
-    series: str
-    """What they came from: namespace, and kind and name of the controller without generated parts."""
-    asks: frozenset[tuple[str, int]]
-    """What their members ask for together."""
+    series: str  # what they came from: namespace, and kind and name of the controller without generated parts
+    asks: frozenset[tuple[str, int]]  # what their members ask for together
 
 
 class RunHistory(msgspec.Struct, frozen=True, eq=False):

@@ -29,12 +29,9 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     only while room is what it lacks, and not after that: autoscalers would go on adding nodes. The message is
     constant for a reason, so a condition is written once for each turn."""
 
-    ungated: bool = False
-    """Whether pods without gates are told: only where the scheduler does not write that condition itself."""
-    shows_waiting_for_room: bool = True
-    """Whether pods that lack room are Unschedulable."""
-    shows_never_fits: bool = False
-    """Whether pods that no node could hold are, because larger nodes may come."""
+    ungated: bool = False  # pods without gates are told, as the scheduler does not write that condition
+    shows_waiting_for_room: bool = True  # pods that lack room are Unschedulable
+    shows_never_fits: bool = False  # pods that no node could hold are, since larger ones may come
 
     def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
         """What a waiting member without a planned node should say; None: what it says now. `by_request`:

@@ -22,52 +22,27 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     """What is decided for one group."""
 
     key: GroupKey
-    """The group."""
-    queue: str
-    """The queue that its members count towards."""
-    verdict: Verdict
-    """Whether it waits, starts, runs or has ended."""
-    reason: Reason | None = None
-    """Why the group, or some of its members, wait; None: none of them waits."""
-    detail: str = ""
-    """The numbers behind the reason."""
-    plan: Mapping[Uid, str] = {}
-    """The nodes of members that are to start."""
-    reduced_to: int | None = None
-    """With how many members it starts, where its job takes fewer than it asks for; None: with all that it
-    needs, or it does not start now."""
-    flavors: Mapping[str, str] = {}
-    """While it waits for room on flavors of its queue: by role the flavor that it would use. An empty name
-    stands for members without a role that minTaskMember counts."""
-    undo: tuple[Uid, ...] = ()
-    """Bound members of a start that failed for good, to be evicted."""
-    failed: str = ""
-    """Why a start, or the joining of further members, has just failed; empty if none has."""
-    retry_at: float = 0.0
-    """When it is tried again after a failure; kept while members of it still wait."""
-    moved: Mapping[Uid, str] = {}
-    """Members whose planned node the scheduler would not use, with that node."""
-    life: Life = NOT_WORKED_OUT
-    """Its phase and numbers of members, filled in once all is decided."""
-    stood_whole: bool = False
-    """Whether the round found that it has stood whole by now."""
-    rotation: int | None = None
-    """The rotation of its queue in which it has its next turn; None: that does not change."""
-    claims_room: bool = False
-    """Whether room is kept for it, within its queue's share."""
-    reservation: Reservation | None = None
-    """The nodes reserved for it."""
-    reclaim: Reclaim | None = None
-    """The room that is being taken back for it; None: none is."""
-    spared: GroupKey = GroupKey("")
-    """A group that would be its victim if it had not been already; empty if there is none."""
-    exceeds_queue: bool = False
-    """Whether it never fits because of its queue, so that no further node would help."""
-    position: int = 0
-    """Its place among the groups of its queue that are in line, 1 for the next one. From 100 on it has two
-    digits, so that not every start changes what is said of thousands. 0: it is not in line."""
-    fault: str = ""
-    """The exception raised while the group was judged, and where; empty if there was none."""
+    queue: str  # the queue that its members count towards
+    verdict: Verdict  # whether it waits, starts, runs or has ended
+    reason: Reason | None = None  # why the group, or some members, wait; None: none of them waits
+    detail: str = ""  # the numbers behind the reason
+    plan: Mapping[Uid, str] = {}  # the nodes of members that are to start
+    reduced_to: int | None = None  # with how many members it starts if with fewer than it asks for
+    flavors: Mapping[str, str] = {}  # by role the flavor whose room it waits for; role "": all not counted
+    undo: tuple[Uid, ...] = ()  # bound members of a start that failed for good, to be evicted
+    failed: str = ""  # why a start, or the joining of further members, has just failed; empty if none has
+    retry_at: float = 0.0  # when it is tried again after a failure; kept while members of it still wait
+    moved: Mapping[Uid, str] = {}  # members whose planned node the scheduler would not use, with that node
+    life: Life = NOT_WORKED_OUT  # its phase and numbers of members, filled in once all is decided
+    stood_whole: bool = False  # whether the round found that it has stood whole by now
+    rotation: int | None = None  # the rotation of its queue with its next turn; None: as before
+    claims_room: bool = False  # whether room is kept for it, within its queue's share
+    reservation: Reservation | None = None  # the nodes reserved for it
+    reclaim: Reclaim | None = None  # the room that is being taken back for it
+    spared: GroupKey = GroupKey("")  # what would be its victim if it had not been already; empty: none
+    exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
+    position: int = 0  # 1 for the next one of its queue; two digits from 100 on; 0: it is not in line
+    fault: str = ""  # the exception raised while the group was judged, and where; empty if there was none
 
     @property
     def lets_members_start(self) -> bool:
@@ -80,69 +55,40 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     """What is decided for one queue. Amounts are by resource."""
 
     name: str
-    state: str
-    """A QueueState."""
-    weight: int
-    """Its part in the division, at least 1."""
-    parent: str
-    """The queue above it, as its share is divided; empty for root."""
-    allocated: Resources
-    """What its pods on nodes, and those pinned to nodes, ask for; those of all queues below it, too."""
-    requested: Resources
-    """The same, and what their entitled groups wait for."""
-    deserved: Mapping[str, float]
-    """Its deserved amounts, without zeros."""
-    ceiling: Mapping[str, float]
-    """The most that it may ever hold; inf: no limit."""
-    share: float
-    """The part of its deserved amounts that it holds, in its dominant resource."""
-    borrowed: Mapping[str, int] = {}
-    """What it holds above what it deserves."""
-    flavors: Mapping[str, Resources] = {}
-    """What of the allocated amounts is on each of its flavors, by name and resource."""
-    counts: Mapping[str, int] = {}
-    """How many groups of it, and of the queues below it, are in each column of its status."""
-    uid: str = ""
-    """Empty while the API has no such queue."""
-    wish: QueueState = QueueState.OPEN
-    """Its state apart from its parents."""
-    closed_above: str = ""
-    """The ancestor that keeps it closed; empty if none does."""
-    mark: Mark = Mark.KEEP
-    """What is to be done about the annotation that its parent closed it."""
-    fault: str = ""
-    """What is wrong with its spec, for people; empty if nothing is."""
-    reservation: Reservation | None = None
-    """That of one of its groups; None: it has none."""
-    waiting: int = 0
-    """How many of its own groups are in line."""
+    state: str  # a QueueState
+    weight: int  # its part in the division, at least 1
+    parent: str  # the queue above it, as its share is divided; empty for root
+    allocated: Resources  # what its pods that are on nodes or pinned ask for, with all queues below it
+    requested: Resources  # the same, and what their entitled groups wait for
+    deserved: Mapping[str, float]  # its deserved amounts, without zeros
+    ceiling: Mapping[str, float]  # the most that it may ever hold; inf: no limit
+    share: float  # the part of its deserved amounts that it holds, in its dominant resource
+    borrowed: Mapping[str, int] = {}  # what it holds above what it deserves
+    flavors: Mapping[str, Resources] = {}  # what of `allocated` is on each of its flavors, by name
+    counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
+    uid: str = ""  # empty while the API has no such queue
+    wish: QueueState = QueueState.OPEN  # its state apart from its parents
+    closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
+    mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
+    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    reservation: Reservation | None = None  # that of one of its groups
+    waiting: int = 0  # how many of its own groups are in line
 
 
 class Decisions(msgspec.Struct, frozen=True):
     """What one round decided."""
 
-    version: int = -1
-    """The version of the snapshot that they were made on."""
+    version: int = -1  # of the snapshot that they were made on
     groups: Mapping[GroupKey, GroupDecision] = {}
-    """The decisions on all groups of the snapshot."""
-    queues: Mapping[str, QueueDecision] = {}
-    """The decisions on its queues, by name."""
-    wake_at: float | None = None
-    """The next moment at which time alone could change a decision; None: never."""
-    orphans: tuple[Orphan, ...] = ()
-    """Groups to delete, because the queue that took them in is gone."""
-    evictions: Mapping[Uid, Eviction] = {}
-    """The pods that have to give their room back, by UID."""
-    counts: Mapping[tuple[str, str], int] = {}
-    """How many groups there are by (queue, column of its status)."""
-    local_counts: Mapping[tuple[str, str], int] = {}
-    """How many groups there are by (LocalQueue, column of its status)."""
-    serial: int = 0
-    """One more than that of the previous decisions."""
-    turned: Sequence[GroupKey] = ()
-    """Groups whose decision changed since the previous decisions, including groups that are gone."""
-    memory: object = None
-    """What the next round may reuse to save work."""
+    queues: Mapping[str, QueueDecision] = {}  # by name
+    wake_at: float | None = None  # the next moment at which time alone could change a decision; None: never
+    orphans: tuple[Orphan, ...] = ()  # groups to delete, because the queue that took them in is gone
+    evictions: Mapping[Uid, Eviction] = {}  # the pods that have to give their room back
+    counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
+    local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
+    serial: int = 0  # one more than that of the previous decisions
+    turned: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
+    memory: object = None  # what the next round may reuse to save work
 
     def turned_since(self, seen: "Decisions") -> Sequence[GroupKey]:
         """The groups that a consumer has to look at if it has `seen` earlier decisions."""

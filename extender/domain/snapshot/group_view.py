@@ -20,27 +20,18 @@ from extender.domain.queues.local_queues import LocalQueueRecord
 class Reservation(msgspec.Struct, frozen=True):
     """A reservation: the nodes that are kept for a group which has waited too long, and since when.
 
-    Moments on the ledger's clock, in seconds."""
+    Moments on the ledger's clock, in seconds. `passable_until` is never put off, so that run times which lie
+    do not put off the start again and again; `stays_until` is there since the nodes of groups that have just
+    started, and do not say the truth, look like an earlier start."""
 
-    since: float
-    """When it was made."""
-    nodes: Mapping[Uid, str]
-    """For each missing member the node that is kept for it."""
-    asks: Resources = {}
-    """What these members ask for together."""
-    starts_at: float | None = None
-    """When all of them are expected to be free; None: nobody knows how long what runs there still runs."""
-    passable_until: float | None = None
-    """Groups that end by then may start in front of it. Once told it is never put off, so that run times
-    which lie cannot put off the start again and again; None: no group may."""
-    stays_until: float = 0.0
-    """Until then no other nodes are looked for, unless these have become impossible: on nodes where groups
-    have just started that do not say the truth, the start would look earlier, again and again."""
-    expected: str = ""
-    """`starts_at` as a timestamp, for people; empty if it is not known."""
-    lent_until: str = ""
-    """A timestamp, for people, while others may use the nodes, since their start is not known or has not come
-    as promised; empty while they are kept."""
+    since: float  # when it was made
+    nodes: Mapping[Uid, str]  # for each missing member the node that is kept for it
+    asks: Resources = {}  # what these members ask for together
+    starts_at: float | None = None  # when all of them are expected to be free; None: that is not known
+    passable_until: float | None = None  # groups that end by then may start in front of it; None: none may
+    stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
+    expected: str = ""  # `starts_at` as a timestamp, for people; empty if it is not known
+    lent_until: str = ""  # until when others may use the nodes, for people; empty while they are kept
 
     @property
     def node_names(self) -> list[str]:
@@ -65,177 +56,108 @@ T = TypeVar("T")
 class Attempt(msgspec.Struct, frozen=True, gc=False):
     """What came of a waiting member's node. Moments on the ledger's clock, in seconds."""
 
-    node: str = ""
-    """The node that is planned for it."""
-    shown_at: float | None = None
-    """Since when the scheduler could use that node; None: it cannot yet."""
-    refused_at: float | None = None
-    """When it said that it can use neither this node nor another; None: it has not."""
-    words: str = ""
-    """What it said last in this start, also of another node; empty: nothing."""
-    refusals: int = 0
-    """How often it has found no node for this pod."""
-    asked_twice: bool = False
-    """Whether it was asked again after a refusal: by then it knew all that Muster knows."""
+    node: str = ""  # the node that is planned for it
+    shown_at: float | None = None  # since when the scheduler could use that node; None: it cannot yet
+    refused_at: float | None = None  # when it said that it can use no node at all; None: it has not
+    words: str = ""  # what it said last in this start, also of another node; empty: nothing
+    refusals: int = 0  # how often it has found no node for this pod
+    asked_twice: bool = False  # it was asked again after a refusal: by then it knew all that Muster knows
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
     """The history of a group's starts."""
 
-    admitted_at: float | None = None
-    """When the start under way was admitted; None: no start is under way."""
-    failures: int = 0
-    """The number of starts that failed in a row."""
-    retry_at: float = 0.0
-    """The group is not tried again before this moment."""
-    failure: str = ""
-    """Why the last start failed, for people."""
-    released_at: float | None = None
-    """When the scheduler could first begin with a member in the start under way; None: not yet."""
-    admitted: bool = False
-    """Whether it was admitted and has not waited since; stays true once all needed members are on nodes."""
-    rotation: int | None = None
-    """The rotation of its queue in which it has its turn; None: it has not been given one."""
-    claims_since: float | None = None
-    """When room was first kept for it, within its share; None: not since it last stood whole."""
-    places_since: float | None = None
-    """Since when it could start but for places in the window; None: that is not what it waits for."""
-    reservation: Reservation | None = None
-    """The nodes reserved for it, once it has waited too long."""
-    reclaim: Reclaim | None = None
-    """The room that is being taken back for it; None: none is."""
+    admitted_at: float | None = None  # when the start under way was admitted; None: no start is under way
+    failures: int = 0  # the number of starts that failed in a row
+    retry_at: float = 0.0  # the group is not tried again before this moment
+    failure: str = ""  # why the last start failed, for people
+    released_at: float | None = None  # when the scheduler could first begin with a member; None: not yet
+    admitted: bool = False  # it was admitted and has not waited since; stays once all needed are on nodes
+    rotation: int | None = None  # the rotation of its queue in which it has its turn; None: none is given
+    claims_since: float | None = None  # since when room is kept for it, within its share; None: none is kept
+    places_since: float | None = None  # since when it lacks only places in the window; None: it lacks more
+    reservation: Reservation | None = None  # the nodes reserved for it, once it has waited too long
+    reclaim: Reclaim | None = None  # the room that is being taken back for it; None: none is
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     """What a group's PodGroup says, or what is taken for it where there is none."""
 
-    recorded: bool
-    """Whether it has a PodGroup."""
-    fault: str
-    """What is wrong with its specification, for people; empty if nothing is."""
-    held: bool
-    """Whether its owner keeps it back."""
-    min_resources: Resources
-    """What its needed members ask for together, according to its PodGroup."""
-    run_time: float | None
-    """How long it will run, in seconds, as its owner declared."""
-    preemptable: bool
-    """Whether its members may be evicted for others, as far as its PodGroup says."""
-    series: str
-    """What it came from, which is the same for the runs of one job."""
-    submitter: str
-    """The user who made it; empty if that is not known."""
-    reported_phase: str
-    """The phase in the status of its PodGroup now."""
-    goes_whole: bool = False
-    """Whether its members are evicted only all together."""
+    recorded: bool  # whether it has a PodGroup
+    fault: str  # what is wrong with its specification, for people; empty if nothing is
+    held: bool  # whether its owner keeps it back
+    min_resources: Resources  # what its needed members ask for together, according to its PodGroup
+    run_time: float | None  # how long it will run, in seconds, as its owner declared
+    preemptable: bool  # whether its members may be evicted for others, as far as its PodGroup says
+    series: str  # what it came from, which is the same for the runs of one job
+    submitter: str  # the user who made it; empty if that is not known
+    reported_phase: str  # the phase in the status of its PodGroup now
+    goes_whole: bool = False  # whether its members are evicted only all together
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):
     """The job, of any kind, that makes a group's pods."""
 
-    managed: bool
-    """Whether a managed job makes its pods: they go by suspending it, and only all together."""
-    let_go: bool
-    """Whether that job is not suspended any more, because Muster has let it go."""
-    outcome: Outcome | None
-    """How the job ended that made its pods, which may be gone by now; None: it has not ended."""
-    least: int
-    """With how few members its job may start, where fewer than it needs find room; 0: with no fewer."""
-    crowded_out: bool
-    """Whether jobs of its namespace wait for as many pods as they may without this one."""
-    start_timeouts: int
-    """How often its job did not get going in time."""
+    managed: bool  # a managed job makes its pods: they go by suspending it, all together
+    let_go: bool  # that job is not suspended any more: Muster has let it go
+    outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
+    least: int  # with how few members its job may start, where not all find room; 0: only with all
+    crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one
+    start_timeouts: int  # how often its job did not get going in time
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
     """What the ledger remembers of a group, as long as any of its members is left."""
 
-    entitled: bool
-    """Whether it was created while its queue was open."""
-    accepted_by: str
-    """The UID of the queue that takes it in; empty while none does."""
-    stood_with: Needs | None
-    """What it needed when it last stood whole, as far as it still does: members lost of these are replaced.
-    None: it never stood whole."""
-    resumes: bool
-    """Whether members on nodes belong to a start that Muster admitted before its last restart."""
-    took_from: Mapping[GroupKey, float]
-    """By group: when room was last taken from it for this one."""
+    entitled: bool  # whether it was created while its queue was open
+    accepted_by: str  # the UID of the queue that takes it in; empty while none does
+    stood_with: Needs | None  # what it needed when it stood whole: lost ones are replaced; None: it never did
+    resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
+    took_from: Mapping[GroupKey, float]  # by group: when room was last taken from it for this one
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A group with its members, sorted by how far each has come."""
 
-    key: GroupKey
-    """Its PodGroup, or the pod that is a group of its own."""
-    exists: bool
-    """Whether the group exists: it has a PodGroup, or consists of pods that need none."""
-    queue: str
-    """The name of its queue, whether that queue exists or not."""
-    local_queue: LocalQueueRecord | None
-    """The LocalQueue by which it comes into its queue, whether that exists or not; None: it needs none."""
-    namespace_allowed: bool
-    """Whether its queue takes groups of its namespace."""
-    priority: int
-    """Within a queue, groups with a higher one go first."""
-    preempts: bool
-    """Whether it may take the room of others."""
-    created: str
-    """When its PodGroup, or its first pod, was created: RFC 3339."""
-    min_member: int
-    """How many members it needs to start."""
-    min_task_member: Mapping[str, int]
-    """How many members of each role it needs."""
-    run_limit: float | None
-    """The seconds after which Kubernetes ends its members; None: it does not."""
-    aborted: bool
-    """Whether its owner is suspended, or the queue that took it in is gone."""
+    key: GroupKey  # its PodGroup, or the pod that is a group of its own
+    exists: bool  # whether the group exists: it has a PodGroup, or consists of pods that need none
+    queue: str  # the name of its queue, whether that queue exists or not
+    local_queue: LocalQueueRecord | None  # its way into its queue, existing or not; None: it needs none
+    namespace_allowed: bool  # whether its queue takes groups of its namespace
+    priority: int  # within a queue, groups with a higher one go first
+    preempts: bool  # whether it may take the room of others
+    created: str  # when its PodGroup, or its first pod, was created: RFC 3339
+    min_member: int  # how many members it needs to start
+    min_task_member: Mapping[str, int]  # how many members of each role it needs
+    run_limit: float | None  # the seconds after which Kubernetes ends its members; None: it does not
+    aborted: bool  # whether its owner is suspended, or the queue that took it in is gone
     spec: GroupSpec
     job: JobState
     history: GroupHistory
     start: Start
-    """The history of its starts."""
 
     # Its members: pods by where they are, and what is known of each.
 
-    placed: tuple[PodRecord, ...]
-    """Members that are on a node and not being deleted, or have succeeded."""
-    pinned: tuple[tuple[PodRecord, str], ...]
-    """Members whose node Muster has given to the scheduler: no plan may move their claim."""
-    waiting: tuple[PodRecord, ...]
-    """Members without a node that may be planned."""
-    departing: tuple[PodRecord, ...]
-    """Members on a node that are being deleted."""
-    held_back: int
-    """Members that other parties' scheduling gates hold back."""
-    planned: Mapping[Uid, str]
-    """The nodes planned for waiting members."""
-    attempts: Mapping[Uid, Attempt]
-    """What came of the planned nodes of waiting members."""
-    bound_since: Mapping[Uid, float]
-    """Since when members have been on their nodes, as far as the watch has shown."""
-    running: int
-    """Members whose phase is Running."""
-    succeeded: int
-    """Members whose phase is Succeeded."""
-    failed: int
-    """Members whose phase is Failed."""
-    running_since: str
-    """When the first of its members on nodes began to run: RFC 3339; empty if that is not known."""
-    stands: bool
-    """Whether the placed members make it whole now."""
-    stands_as_before: bool
-    """Whether it stood whole and as many members are placed as then: further needs are growth."""
+    placed: tuple[PodRecord, ...]  # members that are on a node and not being deleted, or have succeeded
+    pinned: tuple[tuple[PodRecord, str], ...]  # their node is given to the scheduler: no plan may move them
+    waiting: tuple[PodRecord, ...]  # members without a node that may be planned
+    departing: tuple[PodRecord, ...]  # members on a node that are being deleted
+    held_back: int  # members that other parties' scheduling gates hold back
+    planned: Mapping[Uid, str]  # the nodes planned for waiting members
+    attempts: Mapping[Uid, Attempt]  # what came of the planned nodes of waiting members
+    bound_since: Mapping[Uid, float]  # since when members have been on their nodes, as the watch has shown
+    running: int  # members whose phase is Running
+    succeeded: int  # members whose phase is Succeeded
+    failed: int  # members whose phase is Failed
+    running_since: str  # when the first member on a node began to run: RFC 3339; empty if not known
+    stands: bool  # whether the placed members make it whole now
+    stands_as_before: bool  # it stood whole and as many are placed as then: further needs are growth
 
     # What they hold and ask for.
 
-    allocated: Resources
-    """What members on nodes and pinned members ask for together."""
-    pending: Resources
-    """What waiting members ask for together."""
-    by_flavor: Mapping[str, Resources] = {}
-    """Of what is allocated, the amounts on each flavor of its queue, by the labels of the nodes."""
+    allocated: Resources  # what members on nodes and pinned members ask for together
+    pending: Resources  # what waiting members ask for together
+    by_flavor: Mapping[str, Resources] = {}  # what of it is on each flavor of its queue, by node labels
 
     @property
     def needs(self) -> Needs:

@@ -21,23 +21,17 @@ _FAILED, _SPENT = "Failed", ("BookingExpired", "CapacityRevoked")
 class PodSet(msgspec.Struct, frozen=True):
     """Members of one shape."""
 
-    like: PodRecord
-    """The member whose specification is the template."""
-    count: int
-    """How many there are, at least 1."""
+    like: PodRecord  # the member whose specification is the template
+    count: int  # how many there are, at least 1
 
 
 class NodesWanted(msgspec.Struct, frozen=True):
     """A ProvisioningRequest as it should be."""
 
-    name: str
-    """Of the object; in the group's namespace."""
-    class_name: str
-    """The autoscaler's class."""
-    parameters: Mapping[str, str]
-    """What that class takes."""
-    pod_sets: tuple[PodSet, ...]
-    """1 to MOST_POD_SETS."""
+    name: str  # of the object, in the group's namespace
+    class_name: str  # the autoscaler's class
+    parameters: Mapping[str, str]  # what that class takes
+    pod_sets: tuple[PodSet, ...]  # 1 to MOST_POD_SETS
 
 
 def wanted_request(

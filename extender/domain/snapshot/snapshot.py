@@ -26,12 +26,9 @@ class Attention(msgspec.Struct, frozen=True):
 
     Moments of the ledger's clock, in seconds."""
 
-    leading_since: float | None = -inf
-    """Since when this replica leads; None: it does not."""
-    asked_since: float = -inf
-    """When the scheduler began to ask about pods, after a pause or for the first time."""
-    asked_at: float = -inf
-    """When it last asked about any pod, or reported on one."""
+    leading_since: float | None = -inf  # since when this replica leads; None: it does not
+    asked_since: float = -inf  # when the scheduler began to ask about pods, at first or after a pause
+    asked_at: float = -inf  # when it last asked about any pod, or reported on one
 
     def asked(self, now: float, pause: float) -> "Attention":
         """The scheduler asks; after more than `pause` seconds without, `asked_since` starts again."""
@@ -64,12 +61,9 @@ OF_OTHERS = GroupKey("")  # pods that are not ours, nodes, queues
 class Freed(msgspec.Struct, frozen=True):
     """Moments of the ledger's clock, in seconds."""
 
-    at: float = -inf
-    """When something last became free."""
-    by: GroupKey = OF_OTHERS
-    """The group that it had belonged to."""
-    before: float = -inf
-    """When something last became free that had not belonged to that group."""
+    at: float = -inf  # when something last became free
+    by: GroupKey = OF_OTHERS  # the group that it had belonged to
+    before: float = -inf  # when something last became free that had not belonged to that group
 
     def noted(self, now: float, by: GroupKey) -> "Freed":
         return Freed(now, by, self.before if by == self.by else self.at)
@@ -82,53 +76,29 @@ class Freed(msgspec.Struct, frozen=True):
 class Limits(msgspec.Struct, frozen=True):
     """The limits that policy works with. Times in seconds, sizes in pods."""
 
-    oversell: float = 1.0
-    """So many times the capability of a queue may be admitted, at least 1, where the queue does not say."""
-    window: int = 1000
-    """How many members may be on their way through the scheduler at once."""
-    start_deadline: float = 120.0
-    """The longest time that a start may take, and that a bind call may be held."""
-    start_deadline_base: float = 60.0
-    """How long any start may take, however few members it has."""
-    start_deadline_per_member: float = 0.1
-    """How much longer a start may take for each member."""
-    refusal_grace: float = 2.0
-    """How long a planned node is kept after a refusal, since the scheduler's view may lag behind Muster's."""
-    arrival_grace: float = 15.0
-    """How long the scheduler may leave a planned node unused without refusing it."""
-    arrival_grace_per_pod: float = 0.05
-    """How much longer for each pod that it still has to schedule for Muster."""
-    stall_grace: float = 10.0
-    """How long a start with held members may lack a plan for the others."""
-    whole_grace: float = 30.0
-    """How long members must be on their nodes without failing before the group counts as having stood
-    whole."""
-    asking_pause: float = 10.0
-    """A scheduler that asks for nothing this long may be gone; once it asks again, graces count from then."""
-    room_kept: float = 600.0
-    """How long room is kept for a group within its share that lacks some, before it is lent for as long."""
-    reclaim_deadline: float = 300.0
-    """How long victims may take to leave before a reclaim is given up."""
-    reclaim_memory: float = 3600.0
-    """How long a group that gave room back is not a victim of the same group again."""
-    spared: float = 60.0
-    """How long a pod whose eviction was refused is no victim."""
-    reclaims: int = 8
-    """For how many groups room may be taken back at the same time."""
-    reservations: int = 8
-    """How many groups that have waited too long may have nodes reserved at the same time."""
-    drain: int = 100
-    """How many pods of a queue that is drained may be on their way out at once."""
-    expected_pods: int = 50_000
-    """For how many pods that are not made yet the jobs of one namespace may wait."""
-    start_timeouts: int = 3
-    """How often in a row a job may fail to get going in time before it is held."""
-    refusal_memory: float = 60.0
-    """How long a node's refusal of a shape is remembered."""
-    backoff: float = 5.0
-    """The pause after the first failed start; it doubles with each further one."""
-    backoff_max: float = 300.0
-    """The longest such pause."""
+    oversell: float = 1.0  # as a multiple of a queue's capability, 1 or more, where the queue is silent
+    window: int = 1000  # how many members may be on their way through the scheduler at once
+    start_deadline: float = 120.0  # the longest time that a start may take, and that a bind call may be held
+    start_deadline_base: float = 60.0  # how long any start may take, however few members it has
+    start_deadline_per_member: float = 0.1  # how much longer a start may take for each member
+    refusal_grace: float = 2.0  # how long a refused node stays planned: the scheduler may know less yet
+    arrival_grace: float = 15.0  # how long the scheduler may leave a planned node unused without refusing it
+    arrival_grace_per_pod: float = 0.05  # more for each pod that it still has to schedule for Muster
+    stall_grace: float = 10.0  # how long a start with held members may lack a plan for the others
+    whole_grace: float = 30.0  # how long members are on nodes without failing until their group stood whole
+    asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces begin once it asks again
+    room_kept: float = 600.0  # how long room is kept for a group within its share, then lent for as long
+    reclaim_deadline: float = 300.0  # how long victims may take to leave before a reclaim is given up
+    reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
+    spared: float = 60.0  # how long a pod whose eviction was refused is no victim
+    reclaims: int = 8  # for how many groups room may be taken back at the same time
+    reservations: int = 8  # how many groups that waited too long may have nodes reserved at a time
+    drain: int = 100  # how many pods of a queue that is drained may be on their way out at once
+    expected_pods: int = 50_000  # for how many pods that are not made yet the jobs of one namespace may wait
+    start_timeouts: int = 3  # how often in a row a job may fail to get going in time before it is held
+    refusal_memory: float = 60.0  # how long a node's refusal of a shape is remembered
+    backoff: float = 5.0  # the pause after the first failed start; it doubles with each further one
+    backoff_max: float = 300.0  # the longest such pause
 
     def deadline(self, members: int) -> float:
         """How long a start of that many members may take: longer for more, up to the bind deadline."""
@@ -141,16 +111,11 @@ class Limits(msgspec.Struct, frozen=True):
 class Occupancy(msgspec.Struct, frozen=True, eq=False):
     """What is in use on nodes besides amounts: host ports, and pods that (anti-)affinity terms concern."""
 
-    ports: Mapping[str, Mapping[HostPort, int]] = {}
-    """By node: how many pods use a host port."""
-    selected: Mapping[Term, Mapping[str, int]] = {}
-    """For each term in use, by node: how many pods it selects."""
-    carried: Mapping[Term, Mapping[str, int]] = {}
-    """For each term in use, by node: how many pods have it as an anti-affinity term."""
-    terms: TermIndex = TermIndex()
-    """All terms in use, by the labels that they select; never changed."""
-    namespaces: int = 0
-    """In how many namespaces pods of groups have terms."""
+    ports: Mapping[str, Mapping[HostPort, int]] = {}  # by node: how many pods use a host port
+    selected: Mapping[Term, Mapping[str, int]] = {}  # by term in use and node: how many pods it selects
+    carried: Mapping[Term, Mapping[str, int]] = {}  # the same for pods that have it as an anti-affinity term
+    terms: TermIndex = TermIndex()  # all terms in use, by the labels that they select; never changed
+    namespaces: int = 0  # in how many namespaces pods of groups have terms
 
     def is_alike(self, other: "Occupancy") -> bool:
         own = self.ports, self.selected, self.carried
@@ -168,53 +133,29 @@ def moment_of(timestamp: str, epoch: float) -> float:
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Never changed. Views of unchanged groups are the same objects as in the previous snapshot."""
 
-    version: int
-    """The ledger's version, which grows with every change, except of time, that may change a decision."""
-    now: float
-    """The ledger's clock, in seconds."""
-    epoch: float
-    """What is to be added to the ledger's clock for the seconds since 1970."""
+    version: int  # of the ledger: grows with each change, but of time, that may change a decision
+    now: float  # the ledger's clock, in seconds
+    epoch: float  # what is to be added to the ledger's clock for the seconds since 1970
     limits: Limits
-    """The limits that policy works with."""
-    dimensions: tuple[str, ...]
-    """The names of the resources in the columns of `room` and `allocatable`."""
-    nodes: NodeTable
-    """The nodes in the rows of both."""
-    room: AmountRows
-    """What all pinned claims leave free; planned claims are not subtracted."""
-    allocatable: AmountRows
-    """What nodes offer."""
-    occupancy: Occupancy
-    """What pinned claims use besides amounts."""
-    refused: Mapping[Shape, frozenset[int]]
-    """Rows where the scheduler refuses a shape."""
-    queues: Mapping[str, QueueView]
-    """All queues of the API, `default`, and those that groups name, by name."""
+    dimensions: tuple[str, ...]  # the names of the resources in the columns of `room` and `allocatable`
+    nodes: NodeTable  # the nodes in the rows of both
+    room: AmountRows  # what all pinned claims leave free; planned claims are not subtracted
+    allocatable: AmountRows  # what nodes offer
+    occupancy: Occupancy  # what pinned claims use besides amounts
+    refused: Mapping[Shape, frozenset[int]]  # rows where the scheduler refuses a shape
+    queues: Mapping[str, QueueView]  # all queues of the API, `default`, and those that groups name, by name
     groups: Mapping[GroupKey, GroupView]
-    """All groups."""
-    expires_at: float | None = None
-    """When the next entry expires that the ledger holds only for a while: a refusal, or an answer that no
-    bind call followed."""
-    orphans: tuple[Orphan, ...] = ()
-    """Groups whose queue is gone for good."""
-    touched: Set[GroupKey] = frozenset()
-    """Groups of which anything changed since decisions were last published."""
-    history: RunHistory = RunHistory()
-    """How long groups ran that have ended."""
-    others: OtherPods = OtherPods()
-    """Pods on nodes that are not ours."""
-    spared: Mapping[Uid, float] = {}
-    """Pods whose eviction was refused: until when they are no victims."""
-    disruption_budgets: BudgetsByNamespace = {}
-    """The PodDisruptionBudgets, by namespace; the same object as long as none changes."""
-    attention: Attention = Attention()
-    """Whether this replica leads and the scheduler asks."""
-    freed: Freed = Freed()
-    """When something last became free."""
-    changed_at: float = 0.0
-    """When the version last grew."""
-    moments: Mapping[str, float] = {}
-    """When timestamps were that have been read before: no step of the wall clock shifts them."""
+    expires_at: float | None = None  # when the next refusal or unused answer in the ledger expires
+    orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone for good
+    touched: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
+    history: RunHistory = RunHistory()  # how long groups ran that have ended
+    others: OtherPods = OtherPods()  # pods on nodes that are not ours
+    spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims
+    disruption_budgets: BudgetsByNamespace = {}  # the same object as long as none of them changes
+    attention: Attention = Attention()  # whether this replica leads and the scheduler asks
+    freed: Freed = Freed()  # when something last became free
+    changed_at: float = 0.0  # when the version last grew
+    moments: Mapping[str, float] = {}  # of timestamps read before: no step of the wall clock shifts them
 
     def moment(self, timestamp: str) -> float:
         """An object's timestamp on the ledger's clock; now if unreadable or in the future."""
