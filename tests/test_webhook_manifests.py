@@ -51,7 +51,7 @@ def test_the_system_does_not_wait_for_muster(webhook: Json) -> None:
 
 def test_every_path_is_called_and_every_call_has_a_path() -> None:
     called = {each["clientConfig"]["service"]["path"] for each in WEBHOOKS}
-    assert called == Desk().reviewer.paths
+    assert called == Desk().reviewer.paths.keys()
 
 
 @pytest.mark.parametrize("path", ["/jobs/validate", "/pods/validate", "/pods/mutate"])

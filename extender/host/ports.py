@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from extender.api.configuration import Configuration, InvalidConfiguration
-from extender.api.keys import DEFAULT_SCHEDULER, VIEW_KUBECONFIG
+from extender.api.keys import VIEW_KUBECONFIG
 from extender.api.setting_kinds import Address
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import Bypasses
@@ -34,9 +34,9 @@ from extender.view.upstream import Upstream
 from extender.web.health import Check
 from extender.web.listen import Identity
 from extender.web.side import WebhookServer
-from extender.webhooks import rules
 from extender.webhooks.latest import Latest, LookUps, Sources
 from extender.webhooks.reviews import Reviewer
+from extender.webhooks.rules import AdmissionRules, access_reviews
 
 _SERVER = "http://kube-apiserver.muster/"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -162,15 +162,9 @@ class Webhooks:
             )
         schedulers = frozenset(configuration.scheduler_names)
         sources = Sources(LookUps(api.queue).find, LookUps(api.local_queue).find, LookUps(api.namespace).find)
-        latest, access = partial(Latest, ledger, sources), rules.AccessReviews(api)
-
-        def entry() -> rules.EntryRules:
-            return rules.EntryRules(ledger, latest(), access)
-
-        queues = rules.QueueRules(ledger, latest, configuration.max_queue_depth)
-        groups = rules.GroupRules(ledger, entry)
-        work = rules.WorkRules(ledger, entry, schedulers, marked=DEFAULT_SCHEDULER in schedulers)
-        self._reviewer = Reviewer(rules.paths(queues, rules.LocalQueueRules(entry), groups, work), synced)
+        latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
+        rules = AdmissionRules(ledger, latest, access_reviews(api), schedulers, depth)
+        self._reviewer = Reviewer(rules.paths(), synced)
         self._server: WebhookServer | None = None
 
     def start(self, listener: socket.socket) -> None:

@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Protocol
 
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.token_bucket import TokenBucket
 from extender.domain.snapshot.decisions import Decisions
+from extender.ports.connection import Caller
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -80,13 +80,6 @@ class Signal:
                 await self._given.wait()
 
 
-class BindCaller(Protocol):
-    """The caller of a bind call, waiting for the answer."""
-
-    def gone(self) -> bool:
-        """Whether it has hung up."""
-
-
 class Hold:
     """`deadline` is monotonic, in seconds. `token` marks the claim that this call made firm: it releases no
     other. `may_be_bound`: a binding was sent, and its outcome is unknown. `done` is called once, when there
@@ -96,7 +89,7 @@ class Hold:
         self,
         pod: PodRecord,
         node: str,
-        caller: BindCaller,
+        caller: Caller,
         deadline: float,
         done: Callable[[], object] = lambda: None,
     ) -> None:
@@ -163,7 +156,7 @@ class Barrier:
         self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
         self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
 
-    async def pass_through(self, pod: PodRecord, node: str, caller: BindCaller) -> str:
+    async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
         """Hold a bind call until it is posted or given up. Returns the error, empty when the pod is bound.
 
         To be cancelled when the caller hangs up: a call that waits then gives its claim back."""

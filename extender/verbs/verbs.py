@@ -24,9 +24,10 @@ from extender.domain.model.reasons import refusal
 from extender.domain.model.records import Uid
 from extender.kube.calls import ApiClient
 from extender.kube.errors import ApiError, NotFound, Unreachable
+from extender.ports.connection import Caller
 from extender.telemetry import metrics
 from extender.verbs import barrier as held
-from extender.verbs.barrier import Barrier, BindCaller
+from extender.verbs.barrier import Barrier
 
 _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
@@ -87,7 +88,7 @@ class SchedulerVerbs:
         fullness = self._ledger.assumed.fullness(Uid(args.pod.metadata.uid), nodes)
         return [protocol.HostPriority(node, round(part * _LARGEST_SCORE)) for node, part in fullness.items()]
 
-    async def bind(self, args: protocol.BindingArgs, caller: BindCaller) -> protocol.BindingResult:
+    async def bind(self, args: protocol.BindingArgs, caller: Caller) -> protocol.BindingResult:
         self._ledger.note_asked()
         error = await self._bind(args, caller)
         if error:
@@ -113,7 +114,7 @@ class SchedulerVerbs:
         clear = self._ledger.preemptions.may_clear(uid, uids, exists)
         return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in clear})
 
-    async def _bind(self, args: protocol.BindingArgs, caller: BindCaller) -> str:
+    async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:
         pod = self._ledger.pods.get(Uid(args.pod_uid))
         if pod is None:
             return await self._why_unknown(args)

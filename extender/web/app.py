@@ -8,7 +8,7 @@ is in the log. Calls that no scheduler makes, above all malformed ones, get the 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
@@ -18,6 +18,7 @@ from extender.ports.connection import Caller
 from extender.ports.refusals import FAILED
 from extender.telemetry import metrics
 from extender.telemetry.logs import about, logger
+from extender.verbs.verbs import SchedulerVerbs
 
 LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
 
@@ -25,15 +26,6 @@ LARGEST_BODY = 16 * 1024 * 1024  # the port enforces it
 MALFORMED = (protocol.MalformedRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 log = logger(__name__)
-
-
-class Verbs(Protocol):
-    """The answers to the scheduler, all given in one event loop: filter and prioritize must not block."""
-
-    def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult: ...
-    def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]: ...
-    async def bind(self, args: protocol.BindingArgs, caller: Caller) -> protocol.BindingResult: ...
-    async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult: ...
 
 
 class Verb(NamedTuple):
@@ -48,7 +40,7 @@ class Verb(NamedTuple):
 class App:
     """The application of the verbs' port, under /v1/. A call is cancelled when its caller hangs up."""
 
-    def __init__(self, verbs: Verbs) -> None:
+    def __init__(self, verbs: SchedulerVerbs) -> None:
         self._table = {f"/v1/{verb.name}": verb for verb in _table(verbs)}
 
     async def __call__(self, method: str, path: str, body: bytes, caller: Caller) -> bytes:
@@ -80,7 +72,7 @@ class App:
                     return protocol.encode(verb.failed)
 
 
-def _table(verbs: Verbs) -> tuple[Verb, ...]:
+def _table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
     async def filter_nodes(args: protocol.ExtenderArgs, _: Caller) -> protocol.FilterResult:
         return verbs.filter(args)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote_to_bytes
 from wsgiref.types import WSGIApplication
 
@@ -27,7 +27,7 @@ from extender.ports.connections import ConnectionLimits
 from extender.ports.port import Secure, ServedPort
 from extender.telemetry.logs import logger
 from extender.web.listen import Identity
-from extender.webhooks.reviews import Malformed
+from extender.webhooks.reviews import Malformed, Reviewer
 
 LIMITS = ConnectionLimits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
 _THREADS = 4
@@ -143,14 +143,6 @@ def _latin(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
-class Reviews(Protocol):
-    @property
-    def paths(self) -> frozenset[str]: ...
-
-    def answer(self, path: str, body: bytes) -> bytes:
-        """The answer as JSON. Raises Malformed."""
-
-
 class WebhookServer(SideServer):
     """AdmissionReviews over TLS; connections before the first certificate are closed.
 
@@ -161,7 +153,7 @@ class WebhookServer(SideServer):
     def __init__(
         self,
         listener: socket.socket,
-        reviews: Reviews,
+        reviews: Reviewer,
         identity: Identity,
         limits: ConnectionLimits = REVIEW_LIMITS,
     ) -> None:

@@ -64,12 +64,8 @@ class Reviewer:
     """`answer(path, body)`, from any thread."""
 
     def __init__(self, paths: Mapping[str, Path], synced: Callable[[], bool]) -> None:
-        self._paths = paths
+        self.paths = paths
         self._synced = synced
-
-    @property
-    def paths(self) -> frozenset[str]:
-        return frozenset(self._paths)
 
     def answer(self, path: str, body: bytes) -> bytes:
         """The AdmissionReview that answers `body`. Raises Malformed, and KeyError for an unknown path."""
@@ -80,7 +76,7 @@ class Reviewer:
                 call.outcome = "malformed"
                 raise Malformed(str(fault)) from fault
             call.outcome = "failed"
-            outcome = self._judge(self._paths[path], review)
+            outcome = self._judge(self.paths[path], review)
             response = admission.ReviewResponse(
                 uid=review.request.uid,
                 allowed=not outcome.faults,

@@ -1,15 +1,14 @@
-"""The table of paths, and the rules for queues, LocalQueues, PodGroups, Jobs and pods: their defaults,
+"""The rules of each path, for queues, LocalQueues, PodGroups, Jobs and pods: their defaults,
 whether their queue takes them, and who may use it.
 """
 
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from cachetools import TTLCache, cachedmethod
+from cachetools import TTLCache, cached
 from msgspec.structs import replace
 
 from extender.api.admission import (
@@ -24,6 +23,7 @@ from extender.api.admission import (
     ReviewRequest,
     VolcanoJob,
 )
+from extender.api.keys import DEFAULT_SCHEDULER
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import (
     Subject,
@@ -66,41 +66,34 @@ _VOLCANO = "batch.volcano.sh"
 
 D = TypeVar("D", Destination, Destination | None)
 Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
+# Whether RBAC grants a subject the verb `use` on a queue; takes so many seconds at most, and raises NotKnown.
+MayUse = Callable[[Subject, str, float], bool]
 
 
-class AccessReviews:
-    """The right to use a restricted queue, as the API server's authorizer says; kept for seconds."""
+def access_reviews(api: AdmissionApi) -> MayUse:
+    """The answers of the API server's authorizer, kept for seconds."""
 
-    def __init__(self, api: AdmissionApi) -> None:
-        self._api = api
-        self._known: TTLCache[tuple[Subject, str], bool] = TTLCache(_MOST, _REMEMBERED)
-        self._lock = Lock()
-
-    @cachedmethod(
-        cache=attrgetter("_known"),
-        key=lambda _self, subject, queue, timeout: (subject, queue),  # however much time is left
-        lock=attrgetter("_lock"),
+    @cached(
+        TTLCache(_MOST, _REMEMBERED),
+        key=lambda subject, queue, timeout: (subject, queue),  # however much time is left
+        lock=Lock(),
     )
-    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
-        """Whether RBAC grants the verb `use` on the queue. Raises NotKnown."""
+    def may_use(subject: Subject, queue: str, timeout: float) -> bool:
         try:
-            return self._api.may_use(subject, queue, timeout)
+            return api.may_use(subject, queue, timeout)
         except ApiError as fault:
             raise NotKnown(str(fault)) from fault
 
-
-class Access(Protocol):
-    def may_use(self, subject: Subject, queue: str, timeout: float) -> bool:
-        """Raises NotKnown."""
+    return may_use
 
 
 class EntryRules:
     """Whether a queue takes new work, and whose, for one review: each queue is read at most once."""
 
-    def __init__(self, ledger: Ledger, latest: Latest, access: Access) -> None:
+    def __init__(self, ledger: Ledger, latest: Latest, may_use: MayUse) -> None:
         self._ledger = ledger
         self.latest = latest
-        self._access = access
+        self._may_use = may_use
 
     def destination(self, find: Callable[[QueueLookup], D]) -> D:
         """What `find` finds in the ledger, or in what the API server has now where a LocalQueue is not
@@ -119,7 +112,7 @@ class EntryRules:
         if not self.is_restricted(to):
             return []
         try:
-            may = any(self._access.may_use(user, to.queue, self.latest.left()) for user in subjects)
+            may = any(self._may_use(user, to.queue, self.latest.left()) for user in subjects)
         except NotKnown as fault:
             return [not_known(to, str(fault))]
         return [] if may else [not_granted(to, subjects)]
@@ -131,19 +124,45 @@ class EntryRules:
         return view is not None and view.record.restricted
 
 
-class QueueRules:
-    """`latest`: reads queues as they are now, for one review. `max_depth`: the levels allowed below root."""
+class AdmissionRules:
+    """The rules by path. `latest`: reads queues as they are now, for one review. `max_depth`: the levels of
+    queues that are allowed below root."""
 
-    def __init__(self, ledger: Ledger, latest: Callable[[], Latest], max_depth: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        latest: Callable[[], Latest],
+        may_use: MayUse,
+        schedulers: frozenset[str],
+        max_depth: int,
+    ) -> None:
         self._ledger = ledger
         self._latest = latest
+        self._may_use = may_use
+        self._schedulers = schedulers
         self._max_depth = max_depth
 
-    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
+    def paths(self) -> dict[str, Path]:
+        return {
+            "/queues/mutate": Path(self.fill_in_queue, (CREATE,), needs_sync=False),
+            "/queues/validate": Path(self.judge_queue, (CREATE, UPDATE, DELETE)),
+            "/localqueues/validate": Path(self.judge_local_queue, (CREATE, UPDATE)),
+            "/podgroups/mutate": Path(self.fill_in_group, (CREATE,), needs_sync=False),
+            "/podgroups/validate": Path(self.judge_group, (CREATE, UPDATE)),
+            "/other-podgroups/validate": Path(self.judge_other_group, (CREATE, UPDATE), optional=True),
+            "/jobs/validate": Path(self.judge_job, (CREATE, UPDATE), optional=True),
+            "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
+            "/pods/validate": Path(self.judge_pod, (CREATE, UPDATE), optional=True),
+        }
+
+    def _entry(self) -> EntryRules:
+        return EntryRules(self._ledger, self._latest(), self._may_use)
+
+    def fill_in_queue(self, request: ReviewRequest) -> ReviewOutcome:
         has_weight = "weight" in (read(request.object, dict[str, Any]).get("spec") or {})
         return ReviewOutcome(patch=queue_defaults(read(request.object, Queue), has_weight))
 
-    def judge(self, request: ReviewRequest) -> ReviewOutcome:
+    def judge_queue(self, request: ReviewRequest) -> ReviewOutcome:
         before = read_if_there(request.old_object, Queue)
         tree = self._ledger.queues.tree()
         if request.operation == DELETE:  # if a whole collection is deleted, only the object has the name
@@ -156,36 +175,22 @@ class QueueRules:
             faults = judge_queue(queue, before, newest, self._max_depth)
         return ReviewOutcome(faults)
 
-
-class LocalQueueRules:
-    """Whoever leads a namespace into a restricted queue must be allowed to use that queue: what is in the
-    LocalQueue already would enter with it. `entry`: makes the rules of queues for one review."""
-
-    def __init__(self, entry: Callable[[], EntryRules]) -> None:
-        self._entry = entry
-
-    def judge(self, request: ReviewRequest) -> ReviewOutcome:
+    def judge_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
+        """Whoever leads a namespace into a restricted queue must be allowed to use that queue: what is in the
+        LocalQueue already would enter with it."""
         local, before = read(request.object, LocalQueue), read_if_there(request.old_object, LocalQueue)
         if before is not None and before.spec.queue == local.spec.queue:
             return ReviewOutcome()
         to = Destination(local.spec.queue, "spec.queue")
         return ReviewOutcome(self._entry().judge_use(to, subject(request.user_info)))
 
-
-class GroupRules:
-    """PodGroups of all three APIs. `entry`: makes the rules of queues for one review."""
-
-    def __init__(self, ledger: Ledger, entry: Callable[[], EntryRules]) -> None:
-        self._ledger = ledger
-        self._entry = entry
-
-    def fill_in(self, request: ReviewRequest) -> ReviewOutcome:
+    def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, NewPodGroup)
         user, namespace = request.user_info.username, request.namespace or group.metadata.namespace
         maker = "" if user.startswith(_OURS) else user
         return ReviewOutcome(patch=group_defaults(group, namespace, maker, self._ledger.queues))
 
-    def judge(self, request: ReviewRequest) -> ReviewOutcome:
+    def judge_group(self, request: ReviewRequest) -> ReviewOutcome:
         """An update is judged if it names another queue, or another LocalQueue."""
         group, is_update = read(request.object, NewPodGroup), request.operation == UPDATE
         meta, namespace = group.metadata, request.namespace or group.metadata.namespace
@@ -208,7 +213,7 @@ class GroupRules:
                 faults = [pods_not_judged(to, names)]
         return ReviewOutcome([*faults, *topologies])
 
-    def judge_other(self, request: ReviewRequest) -> ReviewOutcome:
+    def judge_other_group(self, request: ReviewRequest) -> ReviewOutcome:
         """A PodGroup of scheduler-plugins or of Kubernetes: Muster judges only its queue."""
         entry = self._entry()
 
@@ -224,19 +229,6 @@ class GroupRules:
             if before is not None and before.queue == to.queue:
                 return ReviewOutcome()
         return ReviewOutcome(entry.judge(to, judge_entry, subject(request.user_info)))
-
-
-class WorkRules:
-    """Jobs and pods. `entry`: makes the rules of queues for one review. `marked`: pods get the marks that the
-    install with the cluster's own scheduler needs."""
-
-    def __init__(
-        self, ledger: Ledger, entry: Callable[[], EntryRules], schedulers: frozenset[str], marked: bool
-    ) -> None:
-        self._ledger = ledger
-        self._entry = entry
-        self._schedulers = schedulers
-        self._marked = marked
 
     def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
         """Of Volcano's Jobs only new ones: their queue cannot change, and Volcano judges all else."""
@@ -266,7 +258,8 @@ class WorkRules:
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
             return ReviewOutcome()
-        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), self._marked))
+        marked = DEFAULT_SCHEDULER in self._schedulers
+        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), marked))
 
     def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _placed(read(request.object, NewPod), request)
@@ -303,19 +296,3 @@ def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
     """The pod with the namespace that it will be in: a template does not name one."""
     namespace = request.namespace or pod.metadata.namespace
     return replace(pod, metadata=replace(pod.metadata, namespace=namespace))
-
-
-def paths(
-    queues: QueueRules, local_queues: LocalQueueRules, groups: GroupRules, work: WorkRules
-) -> dict[str, Path]:
-    return {
-        "/queues/mutate": Path(queues.fill_in, (CREATE,), needs_sync=False),
-        "/queues/validate": Path(queues.judge, (CREATE, UPDATE, DELETE)),
-        "/localqueues/validate": Path(local_queues.judge, (CREATE, UPDATE)),
-        "/podgroups/mutate": Path(groups.fill_in, (CREATE,), needs_sync=False),
-        "/podgroups/validate": Path(groups.judge, (CREATE, UPDATE)),
-        "/other-podgroups/validate": Path(groups.judge_other, (CREATE, UPDATE), optional=True),
-        "/jobs/validate": Path(work.judge_job, (CREATE, UPDATE), optional=True),
-        "/pods/mutate": Path(work.fill_in_pod, (CREATE,), needs_sync=False),
-        "/pods/validate": Path(work.judge_pod, (CREATE, UPDATE), optional=True),
-    }

@@ -20,6 +20,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.snapshot import Limits
+from extender.ports.connection import Caller
 from extender.verbs.barrier import Barrier, Hold
 from extender.verbs.verbs import SchedulerVerbs
 from tests.controllers.api import Api
@@ -30,10 +31,11 @@ LONG = 1000.0  # longer than any test may take
 PATIENCE = 10.0  # for what a thread does at once
 
 
-class Patient:
+class Patient(Caller):
     """A caller that waits until the test makes it hang up."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.left = False
 
     def gone(self) -> bool:

@@ -28,6 +28,7 @@ from extender.ports.connections import PATIENCE, Patience
 from extender.ports.port import Pulse
 from extender.telemetry import logs
 from extender.verbs.barrier import Signal
+from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import App
 from extender.web.debug import create_debug_app
 from extender.web.health import HealthApp
@@ -35,6 +36,7 @@ from extender.web.listen import Identity, listen
 from extender.web.server import serve
 from extender.web.side import LIMITS, REVIEW_LIMITS, SideServer, WebhookServer, pages
 from extender.webhooks.certificates import make_pair
+from extender.webhooks.reviews import Path, Reviewer, ReviewOutcome
 
 WINDOW = 100
 LONG = 1000.0  # seconds
@@ -42,7 +44,7 @@ STOPPED = "Muster stops"
 IMPATIENT = Patience(handshake=0.3, head=0.2, body=0.4, answer=1.0, discard=0.1)
 
 
-class Holding:
+class Holding(SchedulerVerbs):
     """Holds every bind call until the end, or until its caller hangs up."""
 
     def __init__(self) -> None:
@@ -97,8 +99,9 @@ class Holding:
         return {"gone": caller.gone(), "left": name in self._left}
 
 
-class Echo:
-    paths = frozenset({"/echo"})
+class Echo(Reviewer):
+    def __init__(self) -> None:
+        super().__init__({"/echo": Path(lambda request: ReviewOutcome(), ())}, lambda: True)
 
     def answer(self, path: str, body: bytes) -> bytes:
         return body

@@ -23,6 +23,7 @@ from extender.api.protocol import (
 from extender.ports.connection import Caller
 from extender.ports.refusals import FAILED
 from extender.telemetry import metrics
+from extender.verbs.verbs import SchedulerVerbs
 from extender.web.app import App
 
 POD = {"metadata": {"name": "p", "namespace": "n"}}
@@ -39,8 +40,11 @@ BODIES = {
 }
 
 
-class Agreeable:
+class Agreeable(SchedulerVerbs):
     """Answers every verb with its arguments."""
+
+    def __init__(self) -> None:
+        """It has no ledger."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         metrics.because("NoRoom")
@@ -64,8 +68,11 @@ class Holding(Agreeable):
         raise AssertionError
 
 
-class Broken:
+class Broken(SchedulerVerbs):
     """Raises in every verb, each time with a different message."""
+
+    def __init__(self) -> None:
+        """It has no ledger."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         raise RuntimeError(f"secret of {args.pod.metadata.name}")

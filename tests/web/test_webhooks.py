@@ -15,17 +15,18 @@ from extender.api.setting_kinds import Address
 from extender.web.listen import Identity, listen
 from extender.web.side import LARGEST_REVIEW, WebhookServer
 from extender.webhooks.certificates import Pair, make_pair
-from extender.webhooks.reviews import Malformed
+from extender.webhooks.reviews import Malformed, Reviewer, ReviewOutcome
+from extender.webhooks.reviews import Path as ReviewPath
 
 PATIENCE = 10
 
 
-class Echo:
+class Echo(Reviewer):
     """Answers with the request. `slow` waits until the test lets it go on, `broken` raises."""
 
-    paths = frozenset({"/echo", "/slow", "/broken"})
-
     def __init__(self) -> None:
+        nothing = ReviewPath(lambda request: ReviewOutcome(), ())
+        super().__init__(dict.fromkeys(("/echo", "/slow", "/broken"), nothing), lambda: True)
         self.begun, self.go_on = Event(), Event()
 
     def answer(self, path: str, body: bytes) -> bytes:

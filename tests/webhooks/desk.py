@@ -13,7 +13,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.webhooks.latest import Latest, Sources
 from extender.webhooks.reviews import NotKnown, Reviewer
-from extender.webhooks.rules import EntryRules, GroupRules, LocalQueueRules, QueueRules, WorkRules, paths
+from extender.webhooks.rules import AdmissionRules
 from tests.domain.builders import NAMESPACE, SCHEDULER, queue
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ class Roles:
 
 
 class Desk:
-    def __init__(self, schedulers: Iterable[str] = (SCHEDULER,), marked: bool = False) -> None:
+    def __init__(self, schedulers: Iterable[str] = (SCHEDULER,)) -> None:
         names = frozenset(schedulers)
         self.ledger = Ledger(Ownership(names))
         self.roles = Roles()
@@ -55,13 +55,8 @@ class Desk:
         self.now = 0.0
         sources = Sources(self._look_up, self._look_up_local_queue, self._look_up_namespace)
         latest = partial(Latest, self.ledger, sources, lambda: self.now)
-
-        def entry() -> EntryRules:
-            return EntryRules(self.ledger, latest(), self.roles)
-
-        groups, work = GroupRules(self.ledger, entry), WorkRules(self.ledger, entry, names, marked)
-        queues = QueueRules(self.ledger, latest, 5)
-        self.reviewer = Reviewer(paths(queues, LocalQueueRules(entry), groups, work), lambda: self.synced)
+        rules = AdmissionRules(self.ledger, latest, self.roles.may_use, names, 5)
+        self.reviewer = Reviewer(rules.paths(), lambda: self.synced)
 
     def _look_up(self, name: str, timeout: float) -> Queue | None:
         self.looked_up.append(name)

@@ -6,7 +6,7 @@ from extender.domain.admission.access import Subject
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import Unreachable
 from extender.webhooks.reviews import NotKnown
-from extender.webhooks.rules import AccessReviews
+from extender.webhooks.rules import access_reviews
 
 ALICE, BOB = Subject("alice"), Subject("bob")
 
@@ -25,27 +25,27 @@ class Api(AdmissionApi):
 
 def test_an_answer_is_remembered_for_who_and_what() -> None:
     api = Api()
-    reviews = AccessReviews(api)
+    may_use = access_reviews(api)
     for _ in range(3):
-        assert reviews.may_use(ALICE, "a", 1)
-        assert not reviews.may_use(BOB, "a", 1)
-    assert reviews.may_use(ALICE, "b", 1)
+        assert may_use(ALICE, "a", 1)
+        assert not may_use(BOB, "a", 1)
+    assert may_use(ALICE, "b", 1)
     assert api.asked == [("alice", "a"), ("bob", "a"), ("alice", "b")]
 
 
 def test_other_groups_make_another_subject() -> None:
     api = Api()
-    reviews = AccessReviews(api)
-    reviews.may_use(Subject("carol", groups=("dev",)), "a", 1)
-    reviews.may_use(Subject("carol"), "a", 1)
+    may_use = access_reviews(api)
+    may_use(Subject("carol", groups=("dev",)), "a", 1)
+    may_use(Subject("carol"), "a", 1)
     assert len(api.asked) == 2
 
 
 def test_what_could_not_be_asked_is_not_remembered() -> None:
     api = Api()
-    reviews = AccessReviews(api)
+    may_use = access_reviews(api)
     api.away = True
     with pytest.raises(NotKnown, match="away"):
-        reviews.may_use(ALICE, "a", 1)
+        may_use(ALICE, "a", 1)
     api.away = False
-    assert reviews.may_use(ALICE, "a", 1)
+    assert may_use(ALICE, "a", 1)

@@ -103,7 +103,7 @@ def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
 
 
 def test_marks_leave_what_is_asked_for() -> None:
-    desk = Desk(("default-scheduler",), marked=True)
+    desk = Desk(("default-scheduler",))
     assert desk.patch("/pods/mutate", pod(scheduler="default-scheduler")) == []
     _, marked = desk.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
     assert marked == {

@@ -13,12 +13,11 @@ from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import Queue
-from extender.domain.admission.access import Subject
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.webhooks.latest import Latest, Sources
 from extender.webhooks.reviews import Reviewer
-from extender.webhooks.rules import EntryRules, GroupRules, LocalQueueRules, QueueRules, WorkRules, paths
+from extender.webhooks.rules import AdmissionRules
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import SOMEWHERE
@@ -28,11 +27,6 @@ Json = dict[str, Any]
 _SCHEDULERS = frozenset({"volcano"})
 _BATCH = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job"}
 _DEPTH = 5
-
-
-class _Everybody:
-    def may_use(self, who: Subject, queue: str, timeout: float) -> bool:
-        return True
 
 
 def check_queue(case: Case) -> Iterator[str]:
@@ -122,13 +116,8 @@ def _reviewer(case: Case) -> Reviewer:
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
     latest = partial(Latest, ledger, Sources(*[lambda name, timeout: None] * 3))
-
-    def entry() -> EntryRules:
-        return EntryRules(ledger, latest(), _Everybody())
-
-    work = WorkRules(ledger, entry, _SCHEDULERS, marked=False)
-    rules = paths(QueueRules(ledger, latest, depth), LocalQueueRules(entry), GroupRules(ledger, entry), work)
-    return Reviewer(rules, synced=lambda: True)
+    rules = AdmissionRules(ledger, latest, lambda subject, queue, timeout: True, _SCHEDULERS, depth)
+    return Reviewer(rules.paths(), synced=lambda: True)
 
 
 def _put(ledger: Ledger, given: Mapping[str, Any]) -> None:
