@@ -1,7 +1,4 @@
-"""The command line, `muster`. Installed as kubectl-muster too, it is a plugin of kubectl.
-
-Nothing heavy is imported before a command needs it: `muster --help` answers at once.
-"""
+"""The command line, `muster`, also a plugin of kubectl. What is heavy is imported when a command needs it."""
 
 import click
 

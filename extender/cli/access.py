@@ -1,8 +1,5 @@
-"""Which cluster and which namespace a command is about: kubectl's flags, the kubeconfig, and what goes wrong.
-
-A cluster that does not answer ends the command with status 1 and a sentence; a flag or a kubeconfig that
-names nothing, with status 2.
-"""
+"""Which cluster and namespace a command is about: kubectl's flags and the kubeconfig. A cluster that does not
+answer ends the command with status 1; a flag or a kubeconfig that names nothing, with 2."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
-"""Completion in shells: for `muster` by a script, for `kubectl muster` by a program that kubectl calls.
-
-Names are offered while they are typed: those that the cluster has.
-"""
+"""Completion in shells, of names in the cluster too: for `muster` by a script, for `kubectl muster` by a
+program that kubectl calls."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence

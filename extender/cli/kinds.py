@@ -1,9 +1,5 @@
-"""What a person asks about, NAME or KIND/NAME, and the kinds of objects that own pods.
-
-Kinds go by all names that kubectl knows them by: those of the table of workloads, those whose pods only a
-cluster knows, and those of --config. Job kinds are those that can wait as a whole, suspended. Which version
-of a kind a cluster serves, it says itself: operators are of many releases.
-"""
+"""What a person asks about, NAME or KIND/NAME, and the kinds of objects that own pods, by all names that
+kubectl knows them by. Job kinds are those that can wait as a whole, suspended."""
 
 from pathlib import Path
 from typing import NamedTuple

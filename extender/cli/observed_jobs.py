@@ -1,6 +1,4 @@
-"""Jobs as the API server has them, each with its PodGroup: what commands read off them, and how they are
-found.
-"""
+"""Jobs as the API server has them, each with its PodGroup, and how they are found."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -152,11 +150,8 @@ def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> Obs
 
 
 def jobs_of(place: ClusterAccess) -> list[ObservedJob]:
-    """All for which PodGroups stand, of the namespace or of all, in the order of namespaces and names.
-
-    Each kind is listed once, and only if a PodGroup names one of it. What may not be read is said on stderr,
-    and such a job is shown as far as its PodGroup tells. A PodGroup whose job is gone is left out.
-    """
+    """All for which PodGroups stand, of the namespace or of all, by namespace and name. What may not be read
+    is said on stderr, and such a job is shown as far as its PodGroup tells."""
     by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = defaultdict(list)
     for obj in fetched(place.reader, POD_GROUPS, place.namespace, ()):
         unit = msgspec.convert(obj, ObservedGroup)

@@ -1,8 +1,4 @@
-"""What commands print: objects as JSON, YAML or names, text for people; and the flags that say how.
-
-Colours reach terminals only, and no terminal where NO_COLOR is set. Text is folded to the terminal, or to 80
-columns where there is none.
-"""
+"""What commands print: objects as JSON, YAML or names, text for people; and the flags that say how."""
 
 import os
 import re

@@ -1,7 +1,4 @@
-"""`muster podgroup`: what groups there are, which of them wait, and everything about one of them.
-
-`muster hold` and `resume` keep groups back, by the annotation kube-muster.io/hold.
-"""
+"""`muster podgroup`: the groups, and all about one of them. `muster hold` and `resume` keep groups back."""
 
 import copy
 from typing import Any

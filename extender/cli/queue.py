@@ -1,8 +1,5 @@
-"""`muster queue`: what queues there are, what each holds and deserves, and changing them.
-
-kubectl's conventions hold: NAME is an argument, -n is a namespace. vcctl's long flags (--name, --weight,
---state, --action) work as well.
-"""
+"""`muster queue`: the queues, what each holds and deserves, and changing them. vcctl's long flags (--name,
+--weight, --state, --action) work beside kubectl's conventions."""
 
 import copy
 from typing import Any

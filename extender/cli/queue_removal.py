@@ -1,7 +1,4 @@
-"""Waiting until a queue is as it was asked to be, and the steps of taking one away.
-
-Progress goes to stderr: what a command did is all that it prints on stdout.
-"""
+"""Waiting until a queue is as it was asked to be, and the steps of taking one away; progress is on stderr."""
 
 import time
 from collections.abc import Callable
@@ -110,11 +107,8 @@ def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
 
 
 class Removal:
-    """The steps of taking a queue away.
-
-    Muster's admission refuses the deletion of a queue that is not Closed. The same is looked at here first,
-    so that the refusal says what is left, and so that --cascade does not empty a queue that cannot go anyway.
-    """
+    """The steps of taking a queue away. Admission refuses the deletion of one that is not Closed; the same is
+    looked at here first, so that the refusal says what is left, and --cascade empties no queue in vain."""
 
     def __init__(self, place: ClusterAccess, name: str, timeout: Timeout, dry_run: str) -> None:
         self._place = place

@@ -1,10 +1,8 @@
-"""`muster queue create` and `update`: the flags that say what a queue is, and the spec that they make.
+"""`muster queue create` and `update`: the flags that say what a queue is, and the spec that they make. Only
+what a value alone shows is judged here; the rest is for the API server and Muster's admission.
 
-Only what can be read from a value alone is judged here, so that a mistake is reported with its flag. All the
-rest is for the API server and Muster's admission to say.
-
-`spec.state` opens and closes a queue. Volcano's own CRD has no such field, and the API server drops what it
-does not know, as its answer shows. Then a Command of bus.volcano.sh is made, as vcctl does: Muster obeys it.
+Volcano's own CRD has no `spec.state`, and the API server drops what it does not know, as its answer shows.
+Then a Command of bus.volcano.sh is made, as vcctl does: Muster obeys it.
 """
 
 from collections.abc import Callable, Mapping

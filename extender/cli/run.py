@@ -1,7 +1,5 @@
-"""`muster run`: the embedded cluster on the terminal.
-
-What it shows comes from extender.sim, which is imported only when the command runs.
-"""
+"""`muster run`: the embedded cluster of extender.sim, imported only when the command runs, on the
+terminal."""
 
 import shlex
 import shutil

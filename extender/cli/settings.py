@@ -1,8 +1,5 @@
-"""`muster serve`, and where its settings come from: flags, environment variables, a file, in this order.
-
-Every value is kept as it was written, with the name under which it was written, so that a fault can be
-reported in terms of its source. All faults are reported at once.
-"""
+"""`muster serve`, and where its settings come from: flags, environment variables, a file, in this order. All
+faults are reported at once, each with the name under which the value was written."""
 
 import os
 from collections.abc import Mapping

@@ -34,9 +34,8 @@ PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay 
 
 class Controllers:
     """Controllers that move pods write through `writers`, the others through separate, patient ones; both
-    write only while this replica `leads`. `volcano_namespace`: the namespace of Volcano's scheduler.
-    `conditions`: what waiting pods say. `job_table`: all kinds of jobs that are known. `max_queue_depth`: how
-    many levels of queues quotas may make."""
+    only while this replica `leads`. `conditions`: what waiting pods say. `job_table`: all kinds of jobs
+    known."""
 
     def __init__(
         self,

@@ -1,9 +1,5 @@
-"""The watches that feed the ledger, one reflector for each resource.
-
-Pods are read last: whether they are ours, and in which queue they wait, depends on namespaces and groups.
-Nothing waits long for kinds that a cluster may lack. If one is missing, or may not be read, Muster works
-without it.
-"""
+"""The watches that feed the ledger, one reflector for each resource. Pods are read last: whether they are
+ours, and in which queue they wait, depends on namespaces and groups."""
 
 import time
 from collections import defaultdict
@@ -57,9 +53,8 @@ _QUOTAS: dict[cluster.QuotaKind, tuple[Resource, type[Any]]] = {
 
 class OptionalWatches:
     """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
-
-    `granted_apart`: for some kinds a component of the manifests grants the rights; they are not tried without
-    the verb that is named. Of several watches of one kind, the first that may be started is enough."""
+    `granted_apart`: the verb without which a kind is not tried, since a component of the manifests grants it.
+    Of several watches of one kind, the first that may be started is enough."""
 
     def __init__(
         self,
@@ -125,10 +120,8 @@ class OptionalWatches:
 
 
 class Feed:
-    """`reflectors` are all watches. Nothing waits long for those of kinds that a cluster may lack. Without
-    `auto_groups`, the owners of pods are not read. `job_kinds`: those that may be changed where the rights
-    are granted; `maker_kinds`: those that say how many of their pods start together. `quota_sources`: the
-    kinds of quotas that are read."""
+    """Without `auto_groups`, the owners of pods are not read. `job_kinds`: those that may be changed where
+    the rights are granted; `maker_kinds`: those that say how many of their pods start together."""
 
     def __init__(
         self,

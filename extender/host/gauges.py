@@ -1,6 +1,5 @@
-"""Metrics that are collected at intervals: gauges, and counts of parts that have no metrics of their own;
-and a warning about the one mistake that nothing else shows, a scheduler that was never configured to call
-Muster."""
+"""Metrics that are collected at intervals, and a warning about a scheduler that was never configured to
+call."""
 
 import time
 from collections import Counter

@@ -1,7 +1,4 @@
-"""What becomes of the objects that watches report.
-
-They go to the ledger, and to the controllers that work with the objects themselves.
-"""
+"""What becomes of the objects that watches report: the ledger and some controllers get them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -123,8 +120,7 @@ class Sinks:
     def makers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""
         return _Callbacks[AnyJob](
-            lambda job: self._notice(self._intake.set_maker(kind, job)),
-            partial(self._drop_maker, kind),
+            lambda job: self._notice(self._intake.set_maker(kind, job)), partial(self._drop_maker, kind)
         )
 
     def _drop_maker(self, kind: JobKind, gone: Removed) -> None:

@@ -1,8 +1,5 @@
-"""TLS from files that another program renews, such as cert-manager, and the verbs' port with it: only for
-callers with a client certificate.
-
-The files are read again when they change. Until certificate and key match, the old ones are served.
-"""
+"""TLS from files that another program renews, such as cert-manager, and the verbs' port with it. The files
+are read again when they change; until certificate and key match, the old ones are served."""
 
 import ssl
 from collections.abc import Callable, Sequence
@@ -20,8 +17,8 @@ log = logger(__name__)
 
 
 class CertificateFiles(Poller):
-    """`serve` gets the contents of the files `names`, by default the certificate and the key; it raises
-    ValueError or OSError if it cannot serve them. `whose` is for the log."""
+    """`serve` gets the contents of the files `names`; it raises ValueError or OSError if it cannot serve
+    them."""
 
     def __init__(
         self,

@@ -1,9 +1,5 @@
-"""One stream of log lines, on standard error: text for people, JSON for machines.
-
-Everything goes through the standard library's root logger, so lines of gunicorn and urllib3 and Python's
-warnings have the same form. Code that works on a pod, a group or a queue names it once, with `about`; every
-line that is logged inside carries these names, whichever module logs it.
-"""
+"""One stream of log lines on standard error: text for people, JSON for machines. All go through the standard
+library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have the same form."""
 
 import logging
 import sys

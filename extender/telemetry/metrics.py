@@ -1,9 +1,5 @@
-"""What Muster counts, for Prometheus; /metrics on the health port shows it.
-
-Every label has few values, known beforehand: verbs, outcomes, reason codes, kinds of object; and queues,
-which administrators make, up to MOST_QUEUES. Names of pods, groups and nodes are never labels; they are in
-the logs and under /debug/.
-"""
+"""What Muster counts, for Prometheus. Labels have few values, known beforehand: verbs, outcomes, reason
+codes, kinds of object, and up to MOST_QUEUES queues; never names of pods, groups or nodes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,16 +28,9 @@ verb_seconds = Histogram(
     ["verb"],
     buckets=(*_FROM_HALF_A_MILLISECOND, *_TO_MINUTES),
 )
-verb_calls = Counter(
-    "muster_verb_calls_total",
-    "Calls of the scheduler.",
-    ["verb", "outcome", "reason"],
-)
+verb_calls = Counter("muster_verb_calls_total", "Calls of the scheduler.", ["verb", "outcome", "reason"])
 last_verb_call = Gauge("muster_last_verb_call_timestamp_seconds", "When the scheduler last called; 0 before.")
-scheduler_never_called = Gauge(
-    "muster_scheduler_never_called",
-    "1 until the scheduler's first call.",
-)
+scheduler_never_called = Gauge("muster_scheduler_never_called", "1 until the scheduler's first call.")
 scheduler_never_called.set(1)
 
 first_call = Event()  # set once the scheduler has called any verb
@@ -53,9 +42,7 @@ barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given 
 # ---- decisions
 
 decision_seconds = Histogram(
-    "muster_decision_seconds",
-    "Time of one decision.",
-    buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5),
+    "muster_decision_seconds", "Time of one decision.", buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5)
 )
 decisions = Counter("muster_decisions_total", "Decisions made.")
 groups = Gauge("muster_groups", "Groups by verdict and reason.", ["verdict", "reason"])
@@ -68,11 +55,7 @@ queue_deserved = Gauge("muster_queue_deserved", "Deserved cores, bytes, devices.
 queue_allocated = Gauge(
     "muster_queue_allocated", "Cores, bytes, devices that pods hold.", ["queue", "resource"]
 )
-queue_share = Gauge(
-    "muster_queue_share",
-    "Held divided by deserved, in the dominant resource.",
-    ["queue"],
-)
+queue_share = Gauge("muster_queue_share", "Held divided by deserved, in the dominant resource.", ["queue"])
 queue_groups = Gauge("muster_queue_groups", "Groups by column of the status.", ["queue", "column"])
 queue_waited = Histogram(
     "muster_queue_waited_seconds",
@@ -89,9 +72,7 @@ groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted with the
 build_info = Gauge("muster_build_info", "1; the labels say what runs.", ["version", "python"])
 build_info.labels(__version__, python_version()).set(1)
 certificate_expiry = Gauge(
-    "muster_certificate_expiry_timestamp_seconds",
-    "When a port's certificate expires.",
-    ["port"],
+    "muster_certificate_expiry_timestamp_seconds", "When a port's certificate expires.", ["port"]
 )
 
 cache_age = Gauge("muster_cache_age_seconds", "Time since the watch was last alive.", ["resource"])
@@ -120,18 +101,11 @@ view_connections = Gauge("muster_view_connections", "Connections to the view.")
 view_streams = Gauge("muster_view_streams", "Watches through the view.")
 view_requests = Counter("muster_view_requests_total", "Requests to the view.", ["outcome"])
 view_unreadable_pods = Counter(
-    "muster_view_unreadable_pods_total",
-    "Unreadable pods that the view passed on.",
+    "muster_view_unreadable_pods_total", "Unreadable pods that the view passed on."
 )
 view_readers = Gauge("muster_view_pod_watches", "Watches of pods through the view.")
-view_since_event = Gauge(
-    "muster_view_silence_seconds",
-    "Longest time without an event on a watch of pods.",
-)
-view_bypasses = Counter(
-    "muster_view_detours_total",
-    "Calls about pods that the view has not shown.",
-)
+view_since_event = Gauge("muster_view_silence_seconds", "Longest time without an event on a watch of pods.")
+view_bypasses = Counter("muster_view_detours_total", "Calls about pods that the view has not shown.")
 view_dials = Counter("muster_view_dials_total", "Connections opened to the API server.")
 
 
@@ -157,7 +131,7 @@ _calls_of = cache(verb_calls.labels)
 
 @contextmanager
 def counted(verb: str) -> Iterator[Call]:
-    """Time and count one call of `verb`. The block may set the outcome, and through `because` the reason."""
+    """Time and count one call of `verb`. The block may set the outcome, and through `refused` the reason."""
     last_verb_call.set_to_current_time()
     if not first_call.is_set():
         scheduler_never_called.set(0)
@@ -183,13 +157,8 @@ def counted_review(path: str) -> Iterator[Call]:
         reviews.labels(path, call.outcome).inc()
 
 
-def refused() -> None:
-    """Record that the call which is being answered is refused, without a reason of the closed list."""
-    because("")
-
-
-def because(reason: str) -> None:
-    """Record that the call which is being answered is refused for `reason`, a code of the closed list."""
+def refused(reason: str = "") -> None:
+    """Record that the call being answered is refused; `reason`: a code of the closed list, if any."""
     if call := _call.get():
         call.outcome, call.reason = "refused", reason
 

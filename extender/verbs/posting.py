@@ -1,12 +1,6 @@
-"""Posting bindings: a bounded pool of threads that share one client.
-
-If the outcome of a binding is unknown, the pod is read to find out; a binding that failed for a transient
-reason is tried again until its deadline; nothing is posted for a caller that hung up.
-
-A request that was cut off may have taken effect, so the claim of a pod that may have been bound stays. If no
-watch confirms it, the pod is read until the outcome is known, by one thread and one pod after the other:
-while no API server answers, no other pod can be bound into that room either.
-"""
+"""Posting bindings, in a bounded pool of threads. A request that was cut off may have taken effect, so the
+claim of a pod that may be bound stays. If no watch confirms it, the pod is read until the outcome is known,
+one pod after the other: while no API server answers, no other pod can be bound into that room either."""
 
 import threading
 import time

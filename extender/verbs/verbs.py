@@ -1,13 +1,9 @@
-"""The four verbs of the extender, as the stock scheduler calls them.
+"""The four verbs of the extender. Filter and prioritize answer from memory, at once; bind and preempt may
+wait.
 
 Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
-left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one that waits.
-
-A request alone is no proof that a pod exists: until the watch has shown the pod, it waits. Then it is decided
-on, and the scheduler is made to ask again.
-
-Filter and prioritize answer from memory, at once. Bind and preempt are coroutines: one waits for the rest of
-a gang, and both may have to read a pod.
+left out, which the scheduler reads as "unresolvable", so that it preempts no pods for one that waits. A
+request alone is no proof that a pod exists: until the watch has shown the pod, it waits.
 """
 
 import asyncio
@@ -77,7 +73,7 @@ class SchedulerVerbs:
         answer = self._ledger.assumed.assume(Uid(args.pod.metadata.uid), nodes)
         if isinstance(answer, list):
             return protocol.FilterResult(node_names=answer)
-        metrics.because(answer)
+        metrics.refused(answer)
         return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:

@@ -1,9 +1,8 @@
 """The calls of the scheduler: four verbs, raw bytes in and out.
 
-kube-scheduler reads only answers with status 200 and discards the body of any other. So a verb that fails
-internally still answers 200, with the protocol's own Error field, and always with the same message: a message
-that changes makes the scheduler patch the pod, which makes it try the pod again, which fails again. The cause
-is in the log. Calls that no scheduler makes, above all malformed ones, get the HTTP status for their fault.
+kube-scheduler reads only answers with status 200. So a verb that fails internally still answers 200, with the
+protocol's own Error field, and always with the same message: one that changes makes the scheduler patch the
+pod, and try it again. Calls that no scheduler makes get the HTTP status for their fault.
 """
 
 import asyncio

@@ -1,8 +1,5 @@
-"""What Muster knows and why it decided so, for administrators: JSON, read-only, on a port of its own.
-
-The table below is the whole router. The views come from the owner of the state; each returns data that
-msgspec can encode, or None for something that does not exist.
-"""
+"""What Muster knows and why it decided so, for administrators: JSON, read-only, on a port of its own. Each
+view returns data that msgspec can encode, or None for something that does not exist."""
 
 import re
 import sys

@@ -1,8 +1,5 @@
-"""Probes and metrics, like those of Kubernetes' own components.
-
-`/livez` says whether this process still works; it never depends on the API server, whose faults a restart of
-Muster would not cure. `/readyz` says whether it should be called. Both take `?verbose` and `?exclude=NAME`.
-"""
+"""Probes and metrics, like those of Kubernetes' own components: /livez says whether this process still works,
+whatever the API server does, /readyz whether it should be called. Both take ?verbose and ?exclude=NAME."""
 
 from collections.abc import Callable, Mapping
 

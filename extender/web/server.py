@@ -1,15 +1,11 @@
-"""Serves the scheduler's calls in one worker process of gunicorn's.
+"""Serves the scheduler's calls in one worker process of gunicorn's: gangs are assembled in its memory.
+gunicorn forks, watches the worker and passes signals on; its own parser and a thread for each call took most
+of a call's processor time, so connections are handled by port.py.
 
-One process, because gangs are assembled in its memory. gunicorn is embedded, not configured by hand: each
-setting below departs from a default that was measured to break something. It forks, watches the worker and
-passes signals on; its own parser and a thread for each call took most of a
-call's processor time, so connections are handled by port.py.
-
-How it ends. A stock worker that is told to stop waits for its calls and then cuts them; calls held for the
-rest of their gang would all be cut. So every signal that ends the process first triggers `on_stop`, which
-has to answer them. It runs in a thread that was started beforehand, because a signal handler interrupts the
-main thread anywhere and must not take a lock. Once everything is answered, the process exits without waiting
-for threads that still hang on a slow client.
+How it ends. A stock worker that is told to stop would cut the calls that are held. So every signal that ends
+the process first triggers `on_stop`, which has to answer them, in a thread that was started beforehand: a
+signal handler interrupts the main thread anywhere and must not take a lock. Then the process exits without
+waiting for threads that still hang on a slow client.
 """
 
 import asyncio
@@ -64,9 +60,8 @@ def serve(
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
 
-    All three callables run in the worker process: `app` and `on_start` once before the first call is served,
-    `on_stop` once when a signal to stop arrives. It has to answer every held call. `pulse` shows whether the
-    calls can be answered. With `secure`, the port uses TLS.
+    `app` and `on_start` are called in the worker process before the first call is served, `on_stop` once when
+    a signal to stop arrives: it has to answer every held call. With `secure`, the port uses TLS.
     """
     # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -216,11 +211,8 @@ class _Ending:
 
 
 def _every_end_is_graceful(arbiter: Arbiter) -> None:
-    """Ctrl-C and a closed terminal end the parent as SIGTERM does; signals that change its workers are
-    ignored.
-
-    By default gunicorn cuts all calls on SIGINT and SIGQUIT, and on SIGHUP starts a second worker.
-    """
+    """Ctrl-C and a closed terminal end the parent as SIGTERM does, where gunicorn would cut all calls, or
+    start a second worker; signals that change its workers are ignored."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, lambda _number, frame: arbiter.signal(signal.SIGTERM, frame))
     for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2):

@@ -1,9 +1,5 @@
-"""The ports beside the verbs': health, debug, webhooks. Each has an event loop and threads of its own.
-
-They must answer when the verbs' port cannot: while its loop is stuck, while it starts, while it stops. So
-they share nothing with it but the policy of connections. The loop reads and writes; the answers come from
-threads, because they may have to wait: for the API server, or for a lock.
-"""
+"""The ports beside the verbs': health, debug, webhooks. They must answer when the verbs' port cannot, so each
+has an event loop, which reads and writes, and threads of its own, in which answers may wait."""
 
 import asyncio
 import io
@@ -144,11 +140,9 @@ def _latin(text: str) -> str:
 
 
 class WebhookServer(SideServer):
-    """AdmissionReviews over TLS; connections before the first certificate are closed.
-
-    The API server keeps its connections open and sends thousands of small reviews over them, and a user's
-    request waits for each of these, which may wait for the API server in turn. So this port has more threads
-    than others. Reviews are counted but not logged."""
+    """AdmissionReviews over TLS; connections before the first certificate are closed. The API server sends
+    thousands of small reviews over few connections, and each may wait for the API server in turn: so there
+    are more threads than on other ports."""
 
     def __init__(
         self,

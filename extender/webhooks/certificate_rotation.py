@@ -1,8 +1,7 @@
 """Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
 
-Every replica does this, whether it leads or not: the API server calls any of them, even before there is a
-leader. They agree through the Secret: the first replica to create or change it wins, and the others read the
-result. A step is written on the version that was read, so a second replica's step is refused as a conflict.
+Every replica does this, whether it leads or not. They agree through the Secret: a step is written on the
+version that was read, so a second replica's step is refused as a conflict.
 """
 
 import time

@@ -1,8 +1,5 @@
-"""Certificates that Muster makes for itself.
-
-Each serving certificate has a CA of its own, whose key is discarded once it has signed: what is stored can
-serve, but cannot sign other certificates.
-"""
+"""Certificates that Muster makes for itself. Each has a CA of its own, whose key is discarded once it has
+signed: what is stored can serve, but cannot sign other certificates."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

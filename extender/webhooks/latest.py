@@ -1,8 +1,7 @@
-"""Queues, LocalQueues and namespaces as the API server has them at this moment, because the watch may lag
-behind it.
+"""Queues, LocalQueues and namespaces as the API server has them now: the watch may lag behind it.
 
 A user who applies a queue and its groups from one file writes both within milliseconds. So before an object
-is refused because of its queue, that queue is read from the API server. Objects that pass cost no request.
+is refused because of its queue, that queue is read. Objects that pass cost no request.
 """
 
 import time
@@ -37,13 +36,11 @@ T = TypeVar("T")
 class LookUps(Generic[T]):
     """Look-ups of objects of one kind by name, however many reviews ask at the same time.
 
-    A tenant may write thousands of groups for a queue that does not exist, and each is looked up before it is
-    refused. A cached answer would refuse a group whose queue was created a moment ago, so each review gets a
-    look-up that began after the review asked. But reviews share a look-up that has not begun yet, one name is
-    looked up at most ten times a second, and only a few names at the same time. A flood for one name waits
-    for that; reviews for other names do not.
-
-    `read`: one object by name, within seconds; raises ApiError."""
+    A tenant may write thousands of groups for a queue that does not exist. A cached answer would refuse a
+    group whose queue was created a moment ago, so each review gets a look-up that began after it asked. But
+    reviews share one that has not begun yet, one name is looked up at most ten times a second, and only a few
+    names at the same time. `read`: one object by name, within seconds; raises ApiError.
+    """
 
     def __init__(
         self,
@@ -105,10 +102,8 @@ class Sources(NamedTuple):
 
 
 class Latest:
-    """The ledger's queues, read again for one review: each at most once, and all within its budget.
-
-    Raises NotKnown if the API server does not answer in time.
-    """
+    """The ledger's queues, read again for one review: each at most once, and all within its budget. Raises
+    NotKnown if the API server does not answer in time."""
 
     def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger

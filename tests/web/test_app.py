@@ -47,7 +47,7 @@ class Agreeable(SchedulerVerbs):
         """It has no ledger."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
-        metrics.because("NoRoom")
+        metrics.refused("NoRoom")
         return FilterResult(node_names=args.node_names, failed_nodes={"c": "full"})
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:

@@ -1,9 +1,5 @@
-"""`muster check`: whether an installation is in order, looked at from outside.
-
-It asks only the API server, with the rights of an administrator, so it works from wherever kubectl
-does. What Muster says of itself it reads through the API server's proxy to the pods, where they listen to
-more than loopback.
-"""
+"""`muster check`: whether an installation is in order, as an administrator sees it through the API server.
+What Muster says of itself is read through the proxy to its pods, where they listen to more than loopback."""
 
 import sys
 from typing import Any

@@ -1,8 +1,4 @@
-"""Who else starts, schedules or writes the same: Kubernetes' own groups, Kueue and Volcano next to Muster.
-
-A label `kueue.x-k8s.io/queue-name` that names no LocalQueue of Muster is Kueue's own where the cluster has
-that. Volcano might schedule the same pods, or write the same status.
-"""
+"""Who else starts, schedules or writes the same: Kubernetes' own groups, Kueue and Volcano."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,4 @@
-"""The scheduler's view: whether the scheduler next to Muster reads its pods through it.
-
-Where neither of the two uses it, there is nothing to say.
-"""
+"""The scheduler's view: whether the scheduler next to Muster reads its pods through it, if either uses it."""
 
 import re
 from collections.abc import Iterator

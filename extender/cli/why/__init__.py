@@ -1,8 +1,5 @@
-"""`muster why`: what a pod, a group, a queue or a workload waits for, in a sentence, with the numbers.
-
-It reads objects of the API server and nothing else, with the rights of its user; so it works from
-anywhere, and also while Muster is down: then it tells what was written last.
-"""
+"""`muster why`: what something waits for, in a sentence, with the numbers. It reads only objects of the API
+server, with its user's rights: while Muster is down, it tells what was written last."""
 
 from typing import Any
 

@@ -1,8 +1,5 @@
 """What objects of the API server show of why something waits, each kind read once and only when asked for.
-
-A submitter may read pods and PodGroups of a namespace; queues, namespaces and the groups of others perhaps.
-What may not be read is noted, with what is missing for it, and the rest is shown all the same.
-"""
+What its user may not read is noted, and the rest is shown all the same."""
 
 from collections.abc import Callable
 from functools import cached_property

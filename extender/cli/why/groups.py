@@ -1,9 +1,5 @@
-"""Why a group waits, or how it stands: its condition as a sentence, with what members and queues add.
-
-Pods that were meant for the group and are no members of it are found, each with the cause: a pod counts if it
-names the group by the annotation, is in the group's namespace, is Muster's by its schedulerName, and is not
-held back by the gates of others.
-"""
+"""Why a group waits, or how it stands: its condition as a sentence, with what members and queues add, and
+pods that were meant for it and do not count."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

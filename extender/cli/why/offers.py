@@ -1,8 +1,5 @@
-"""Commands that are offered to help what waits: what each is for, and the right that it takes.
-
-They are the same for every user: the API server says what a person may run; the rest is for an administrator.
-Settings of Muster have no commands: they belong in the files of the install, and a change in the cluster
-alone would be undone by the next `kubectl apply`.
+"""Commands that are offered to help what waits: what each is for, and the right that it takes. Settings of
+Muster have none: the next `kubectl apply` of the install would undo a change in the cluster.
 
 What tenants write reaches a shell here: texts that may be anything (annotations, spec.queue, conditions)
 enter a command only as names that an object may have.

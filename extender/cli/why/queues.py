@@ -1,6 +1,5 @@
-"""How a queue stands, and who stands in the way of a group that waits: other groups, and queues above their
-share. Whom to look for follows from the reason.
-"""
+"""How a queue stands, and who stands in the way of a group that waits: other groups, and queues above
+share."""
 
 from collections.abc import Iterable, Iterator
 

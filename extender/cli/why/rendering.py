@@ -125,9 +125,8 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
 
 
 def bars(queue: QueueFigures) -> list[str]:
-    """A line for each resource: `cpu  ████████░░░░  4 of 6, at most 8`. None without a terminal: in a pipe,
-    numbers in columns say the same. What is used beyond what is deserved is lent: the bar is full then, and
-    says so by its colour."""
+    """A line for each resource: `cpu ████████░░░░ 4 of 6, at most 8`; on a terminal only. What is used beyond
+    what is deserved is lent: the bar is full then, and of another colour."""
     if not sys.stdout.isatty():
         return []
     names = _resources_of(queue)

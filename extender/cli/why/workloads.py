@@ -44,9 +44,8 @@ class Workloads:
         self._known: dict[str, frozenset[tuple[OwnerKind | None, str]]] = {}
 
     def explain(self, kind: OwnerKind, name: str) -> list[Explanation]:
-        """An answer for each of its groups, and for pods without one; none where there is no such workload.
-        A job that is suspended waits as a whole, whatever its last pods do. What has ended is left out while
-        something of it has not."""
+        """An answer for each of its groups, and for pods without one; none where there is no such workload. A
+        suspended job waits as a whole; what has ended is left out while something has not."""
         job = job_of_kind(self._evidence, kind, name) if kind in job_kinds() else None
         if job and (waiting := explain_job(self._evidence, job)):
             return [waiting]
@@ -83,9 +82,8 @@ class Workloads:
         return (kind, name) in self._known[meta.uid]
 
     def _above(self, meta: Meta, height: int = 0) -> Iterator[OwnerReference]:
-        """Its owners, their owners, and so on up to what a person made, the nearest first. A pod of a
-        Deployment is a ReplicaSet's; one of a JobSet is a Job's; an executor of Spark is its driver's. Each
-        kind of owner is listed once, and only if something belongs to one of it."""
+        """Its owners, their owners, and so on up to what a person made, the nearest first: a pod of a JobSet
+        is a Job's, an executor of Spark its driver's. Each kind of owner is listed once, when one is met."""
         for owner in meta.owner_references or ():
             yield owner
             if owner.kind == "Pod":
