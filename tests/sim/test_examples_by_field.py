@@ -1,93 +1,19 @@
 """What a workload comes to is the same in `muster run` and `muster simulate`: each kind, by what it says."""
 
-from collections.abc import Iterator
-from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from extender.api.workloads.children import kind_of
-from extender.api.workloads.pod_sets import annotation_paths
 from extender.sim.embedded import Embedded
 from extender.sim.files.manifests import load
 from extender.sim.session import Session
 from extender.sim.show.frames import View
 from extender.sim.virtual.runner import SimulationOptions, simulate
+from tests.sim.examples_by_field import NOT_ASKED, QUEUES, STARTED, Example, examples
 
-Json = dict[str, Any]
-HERE = Path(__file__).parent
-KINDS = (
-    *("cronjob", "deployment", "indexed-job", "job", "jobset", "leaderworkerset", "mpijob-v1"),
-    *("pytorchjob", "raycluster", "rayjob", "replicaset", "statefulset", "tfjob"),
-)
 ROOM = ("64", "256Gi")
 NODES = 40
-QUEUES = """\
-apiVersion: scheduling.volcano.sh/v1beta1
-kind: Queue
-metadata: {name: research}
----
-apiVersion: scheduling.volcano.sh/v1beta1
-kind: Queue
-metadata: {name: shut}
-spec: {state: Closed}
-"""
-LOCAL = (
-    "apiVersion: kube-muster.io/v1alpha1\nkind: LocalQueue\nmetadata: {name: team}\nspec: {queue: research}\n"
-)
-STARTED, NOT_ASKED = "Started", "NotAsked"
-
-
-class Example(NamedTuple):
-    name: str
-    namespace: str
-    objects: list[Json]
-    outcome: str
-
-
-def examples() -> Iterator[Example]:
-    variants = yaml.safe_load((HERE / "examples_by_field.yaml").read_text())
-    for path in (HERE / "workloads" / f"{kind}.yaml" for kind in KINDS):
-        for number, variant in enumerate(variants):
-            (base,) = yaml.safe_load_all(path.read_text())
-            row = kind_of(base)
-            assert row is not None
-            if variant.get("suspended") and not row.manageable:
-                continue
-            namespace = f"{path.stem}-{number}"
-            local = {**yaml.safe_load(LOCAL), "metadata": {"name": "team", "namespace": namespace}}
-            objects = [local, _varied(base, variant, namespace)]
-            yield Example(f"{path.stem} {variant['what']}", namespace, objects, variant["outcome"])
-
-
-def _varied(base: Json, variant: Json, namespace: str) -> Json:
-    obj = deepcopy(base)
-    row = kind_of(obj)
-    assert row is not None
-    meta = obj["metadata"]
-    meta["namespace"] = namespace
-    for field in ("labels", "annotations"):
-        meta[field] = {**(meta.get(field) or {}), **variant.get(field, {})}
-    if variant.get("suspended"):
-        _at(obj, row.suspend[:-1])[row.suspend[-1]] = True
-    for path in annotation_paths(row, obj):
-        spec = _at(obj, (*path[:-2], "spec"))
-        spec.pop("schedulerName", None)
-        if "scheduler" in variant:
-            spec["schedulerName"] = variant["scheduler"]
-        for container in spec.get("containers") or ():
-            container["resources"] = {"requests": {"cpu": variant.get("cpu", "100m")}}
-    return obj
-
-
-def _at(obj: Any, path: Any) -> Any:
-    for name in path:
-        obj = obj[int(name)] if isinstance(obj, list) else obj.setdefault(name, {})
-    return obj
-
-
 EXAMPLES = list(examples())
 
 

@@ -1,0 +1,107 @@
+"""What a workload comes to on a real control plane is what `muster run` and `muster simulate` make of it: the
+kinds whose controllers are here, by what they say."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
+
+import pytest
+import yaml
+
+from extender.sim.show.cluster_state import ShownObjects, observe
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import User
+from tests.e2e.harness.cleanup import clean
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.jobset import JOB_SETS
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import (
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+)
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.sim.examples_by_field import (
+    NOT_ASKED,
+    STARTED,
+    Json,
+    examples,
+)
+from tests.sim.examples_by_field import (
+    QUEUES as QUEUES_OF_EXAMPLES,
+)
+
+pytestmark = [pytest.mark.jobset, pytest.mark.usefixtures("job_rights")]
+
+KINDS = ("deployment", "indexed-job", "job", "jobset", "replicaset", "statefulset")
+EXAMPLES = list(examples(KINDS))
+
+
+@pytest.fixture
+def rights(cluster: ControlPlane) -> Iterator[None]:
+    """Before Muster looks for them."""
+    with manifests.applied(cluster.admin, "jobs/jobset/rbac.yaml"):
+        yield
+
+
+@pytest.fixture
+def muster(stage: Stage, rights: None, muster_user: User) -> Iterator[Muster]:
+    """With the sidecar's scheduler and the controllers of the examples, each of which is in its namespace."""
+    stage.nodes(40, cpu="64", memory="256Gi", pods="110")
+    stage.start_controller_manager()
+    stage.start_jobset_controller()
+    for queue in yaml.safe_load_all(QUEUES_OF_EXAMPLES):
+        stage.api.create(QUEUES, queue)
+    muster = stage.start_muster(user=muster_user)
+    stage.start_sidecar(muster, user=muster_user)
+    for example in EXAMPLES:
+        stage.api.create(NAMESPACES, objects.namespace(example.namespace))
+        for body in example.objects:
+            resource = manifests.resource_of(stage.api, body)
+            stage.api.create(resource, without_volumes(body))
+    yield muster
+    for example in EXAMPLES:  # JobSets first: their controller makes missing Jobs again
+        stage.api.delete_all(JOB_SETS, example.namespace)
+        clean(stage.api, example.namespace)
+
+
+def without_volumes(body: Json) -> Json:
+    """There is no storage here."""
+    body = deepcopy(body)
+    if body["spec"].pop("volumeClaimTemplates", None):
+        for container in body["spec"]["template"]["spec"]["containers"]:
+            container.pop("volumeMounts", None)
+    return body
+
+
+def outcomes(stage: Stage, muster: Muster) -> dict[str, set[str]]:
+    """By namespace: of its groups whether they started or why they wait; of what has none, that Muster was
+    not asked, if nothing of it runs."""
+    shown = ShownObjects(
+        queues=stage.api.items(QUEUES),
+        groups=stage.api.items(POD_GROUPS),
+        pods=stage.api.items(PODS),
+        nodes=stage.api.items(NODES),
+        namespaces=stage.api.items(NAMESPACES),
+        local_queues=stage.api.items(LOCAL_QUEUES),
+    )
+    state = observe(shown, lambda page: muster.debug(f"/debug/{page}"))
+    found = defaultdict[str, set[str]](set)
+    for gang in state.gangs:
+        found[gang.summary.namespace].add(STARTED if gang.has_started else gang.summary.reason)
+    for pod in state.loose:
+        found[pod.namespace].add("runs without Muster" if pod.has_started else NOT_ASKED)
+    return {each.namespace: found[each.namespace] or {NOT_ASKED} for each in EXAMPLES}
+
+
+def test_examples_come_to_what_run_and_simulate_say(stage: Stage, muster: Muster) -> None:
+    assert len(EXAMPLES) >= 50
+    expected = {example.namespace: {example.outcome} for example in EXAMPLES}
+    with suppress(TimeoutError):
+        wait_for(lambda: outcomes(stage, muster) == expected, what="the outcomes")
+    assert outcomes(stage, muster) == expected

@@ -1,0 +1,84 @@
+"""Workloads of each kind that Kueue's and Volcano's documentation has, by what they say, and what becomes of
+them.
+
+The variants are in examples_by_field.yaml; each comes in a namespace of its own, beside the queues QUEUES.
+"""
+
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from extender.api.workloads.children import kind_of
+from extender.api.workloads.pod_sets import annotation_paths
+
+Json = dict[str, Any]
+HERE = Path(__file__).parent
+KINDS = (
+    *("cronjob", "deployment", "indexed-job", "job", "jobset", "leaderworkerset", "mpijob-v1"),
+    *("pytorchjob", "raycluster", "rayjob", "replicaset", "statefulset", "tfjob"),
+)
+QUEUES = """\
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: research}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: shut}
+spec: {state: Closed}
+"""
+LOCAL = (
+    "apiVersion: kube-muster.io/v1alpha1\nkind: LocalQueue\nmetadata: {name: team}\nspec: {queue: research}\n"
+)
+STARTED, NOT_ASKED = "Started", "NotAsked"
+
+
+class Example(NamedTuple):
+    name: str
+    namespace: str
+    objects: list[Json]
+    outcome: str
+
+
+def examples(kinds: Iterable[str] = KINDS) -> Iterator[Example]:
+    variants = yaml.safe_load((HERE / "examples_by_field.yaml").read_text())
+    for path in (HERE / "workloads" / f"{kind}.yaml" for kind in kinds):
+        for number, variant in enumerate(variants):
+            (base,) = yaml.safe_load_all(path.read_text())
+            row = kind_of(base)
+            assert row is not None
+            if variant.get("suspended") and not row.manageable:
+                continue
+            namespace = f"{path.stem}-{number}"
+            local = {**yaml.safe_load(LOCAL), "metadata": {"name": "team", "namespace": namespace}}
+            objects = [local, _varied(base, variant, namespace)]
+            yield Example(f"{path.stem} {variant['what']}", namespace, objects, variant["outcome"])
+
+
+def _varied(base: Json, variant: Json, namespace: str) -> Json:
+    obj = deepcopy(base)
+    row = kind_of(obj)
+    assert row is not None
+    meta = obj["metadata"]
+    meta["namespace"] = namespace
+    for field in ("labels", "annotations"):
+        meta[field] = {**(meta.get(field) or {}), **variant.get(field, {})}
+    if variant.get("suspended"):
+        _at(obj, row.suspend[:-1])[row.suspend[-1]] = True
+    for path in annotation_paths(row, obj):
+        spec = _at(obj, (*path[:-2], "spec"))
+        spec.pop("schedulerName", None)
+        if "scheduler" in variant:
+            spec["schedulerName"] = variant["scheduler"]
+        for container in spec.get("containers") or ():
+            container["resources"] = {"requests": {"cpu": variant.get("cpu", "100m")}}
+    return obj
+
+
+def _at(obj: Any, path: Any) -> Any:
+    for name in path:
+        obj = obj[int(name)] if isinstance(obj, list) else obj.setdefault(name, {})
+    return obj
