@@ -23,18 +23,12 @@ _ANNOTATIONS = ("metadata", "annotations")
 
 
 class JobPodSet(msgspec.Struct, frozen=True):
-    """Pods that differ in nothing but name and index.
+    """Pods that differ in nothing but name and index."""
 
-    role: the operator's name of them, in lower case; empty where a kind has one set only.
-    count: 1 or more.
-    template: metadata (labels and annotations) and spec of the first of them, as the operator makes it.
-    later: whether they are made only after pods of other sets have ended, and need no room until then.
-    """
-
-    role: str
-    count: int
-    template: Json
-    later: bool = False
+    role: str  # the operator's name of them, in lower case; empty where a kind has one set only
+    count: int  # 1 or more
+    template: Json  # metadata (labels and annotations) and spec of the first, as the operator makes it
+    later: bool = False  # made only after pods of other sets have ended: they need no room until then
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:

@@ -54,58 +54,34 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
-    """One sort of object that a controller makes.
+    """One sort of object that a controller makes."""
 
-    made: the kind of it.
-    name: the pattern of its name; one that ends in a hyphen gets random letters.
-    prefix: the pattern of a generateName that stands beside a whole name.
-    each: a list or mapping in the object, of whose items it is made; empty: it is made of the object itself.
-    roles: of the keys of that mapping only these, in lower case.
-    when: made only where each of these paths has one of its values; None stands for nothing.
-    template: in the part, its metadata and spec.
-    optional: whether the template need not be there; `complete` puts it in.
-    spec: instead of a template, its spec, or by field what its spec is made of.
-    annotated: where the part has annotations of its pods, if not in the template.
-    role: what these pods are called as a set; empty: as the part, or else as what makes this object.
-    later: where the part says that it is made only after others have ended.
-    count: how many for each part.
-    first: where the number is at which {index} begins; it is 0 where there is none.
-    owner: the kind and the pattern of the name of its owner; empty: the object.
-    labels, annotations: the patterns of what the controller puts on.
-    inherits: whether it has the annotations of the object.
-    on_pods: whether they are put on the pod template of what is made, too.
-    """
-
-    made: KindName
-    name: str
-    prefix: str = ""
-    each: Path = ()
-    roles: tuple[str, ...] = ()
-    when: Mapping[Path, tuple[Any, ...]] = {}
-    template: Path = ()
-    optional: bool = False
-    spec: Path | Mapping[str, Path] = ()
-    annotated: Path = ()
-    role: str = ""
-    later: Path = ()
-    count: Count = Count()
-    first: Path = ()
-    owner: tuple[KindName, str] | None = None
-    labels: Mapping[str, str] = {}
+    made: KindName  # the kind of it
+    name: str  # the pattern of its name; one that ends in a hyphen gets random letters
+    prefix: str = ""  # the pattern of a generateName that stands beside a whole name
+    each: Path = ()  # the list or mapping of whose items it is made; empty: it is made of the object itself
+    roles: tuple[str, ...] = ()  # of the keys of that mapping only these, in lower case
+    when: Mapping[Path, tuple[Any, ...]] = {}  # each path has one of its values; None stands for nothing
+    template: Path = ()  # in the part, its metadata and spec
+    optional: bool = False  # the template need not be there; `complete` puts it in
+    spec: Path | Mapping[str, Path] = ()  # instead of a template, its spec, or what that is made of by field
+    annotated: Path = ()  # where the part has annotations of its pods, if not in the template
+    role: str = ""  # of these pods as a set; empty: as the part, or else as what makes this object
+    later: Path = ()  # where the part says that it is made only after others have ended
+    count: Count = Count()  # how many for each part
+    first: Path = ()  # where the number is at which {index} begins; it is 0 where there is none
+    owner: tuple[KindName, str] | None = None  # its kind and the pattern of its name; None: the object
+    labels: Mapping[str, str] = {}  # the patterns of what the controller puts on
     annotations: Mapping[str, str] = {}
-    inherits: bool = False
-    on_pods: bool = False
+    inherits: bool = False  # it has the annotations of the object
+    on_pods: bool = False  # labels and annotations are put on the pod template of what is made, too
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object shows once something is so.
+    """What an object shows once something is so."""
 
-    condition: the type of a condition in its status that is True.
-    fields: instead of that, the values of which one is at each of these paths.
-    """
-
-    condition: str = ""
-    fields: Mapping[Path, tuple[str, ...]] = {}
+    condition: str = ""  # the type of a condition in its status that is True
+    fields: Mapping[Path, tuple[str, ...]] = {}  # instead of that, the values of which one is at each path
 
 
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,69 +102,45 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeKind(ApiKind, frozen=True, kw_only=True):
-    """A kind of objects that have the templates of jobs of another kind.
+    """A kind of objects that have the templates of jobs of another kind."""
 
-    namespaced: whether a job finds them in its own namespace.
-    """
-
-    namespaced: bool
+    namespaced: bool  # a job finds them in its own namespace
 
 
 class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
-    """How an object names the one that has its templates.
-
-    group, kind, name: where these are in the object.
-    kinds: what may be named so; the first is meant where group or kind are missing.
-    """
+    """How an object names the one that has its templates: where group, kind and name are."""
 
     group: Path
     kind: Path
     name: Path
-    kinds: tuple[RuntimeKind, ...]
+    kinds: tuple[RuntimeKind, ...]  # what may be named so; the first where group or kind are missing
 
 
 class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     """A kind whose controller makes pods.
 
-    short: the names by which kubectl knows it, too.
-    offspring: what is made, in this order.
-    runtime: how it names the object that has its templates, if it has none itself; `complete` finds what that
-        says as `spec.runtime`.
-    annotate: for such a kind, the fields of its spec, as they have to be, for all its pods to have an
-        annotation of this name and text; none where they have it. They may change only while it is suspended.
-    templates: where further pod templates are, from which `complete` makes those of the offspring.
-    counts: where further numbers are, 0 or more.
-    together: whether its pods work together, so that no part of them is of use.
-    at_once: how many of its pods are made before any of them runs; a gang of more would never come together.
-    suspend: where the field is that keeps the controller from making anything.
-    manageable: whether it is a job that can wait suspended: its controller makes nothing while that field is
-        true, removes what it made when the field becomes true, and begins anew when it becomes false.
-    parallelism: where the number of its pods stands, if it may be started with fewer of them.
-    completions: where the number of pods stands that have to succeed, if it makes more once some have ended.
-    succeeded, failed: any of these shows that it has ended so, and makes no more pods.
-    complete: puts in what the kind's own admission would, and brings odd forms into one that paths can read.
-    counted: the same for whoever only counts pods: without those that have ended and are not made again, and
-        with parts that are alike put together.
-    remark: what of the object is not done as in a real cluster; empty: nothing.
-    """
+    A `manageable` one can wait suspended: its controller makes nothing while `suspend` is true, removes what
+    it made when that becomes true, and begins anew when it becomes false. `annotate` returns the fields that
+    the spec has to have for all pods to have an annotation of this name and text, none where they have it
+    already; these may change only while the object is suspended."""
 
-    short: tuple[str, ...] = ()
-    offspring: tuple[Offspring, ...]
-    runtime: RuntimeReference | None = None
-    annotate: Annotate = lambda *_: {}
-    templates: tuple[Path, ...] = ()
-    counts: tuple[Path, ...] = ()
-    together: Callable[[Json], bool] = lambda _: False
-    at_once: Callable[[Json, Counts], int] = lambda _, counts: sum(counts.values())
-    suspend: Path = ("spec", "suspend")
-    manageable: bool = False
-    parallelism: Path = ()
-    completions: Path = ()
-    succeeded: tuple[Sign, ...] = ()
+    short: tuple[str, ...] = ()  # names by which kubectl knows it, too
+    offspring: tuple[Offspring, ...]  # what is made, in this order
+    runtime: RuntimeReference | None = None  # what has its templates: `complete` finds it as `spec.runtime`
+    annotate: Annotate = lambda *_: {}  # where another object has the templates
+    templates: tuple[Path, ...] = ()  # further pod templates, from which `complete` makes others
+    counts: tuple[Path, ...] = ()  # where further numbers are, 0 or more
+    together: Callable[[Json], bool] = lambda _: False  # its pods work together: no part of them is of use
+    at_once: Callable[[Json, Counts], int] = lambda _, counts: sum(counts.values())  # made before any runs
+    suspend: Path = ("spec", "suspend")  # the field that keeps the controller from making anything
+    manageable: bool = False  # it is a job that can wait suspended
+    parallelism: Path = ()  # the number of its pods, if it may be started with fewer of them
+    completions: Path = ()  # how many pods have to succeed, if it makes more once some have ended
+    succeeded: tuple[Sign, ...] = ()  # any shows that it has ended so, and makes no more pods
     failed: tuple[Sign, ...] = ()
-    complete: Complete = lambda obj: obj
-    counted: Complete | None = None
-    remark: Remark = lambda _: ""
+    complete: Complete = lambda obj: obj  # with what the kind's admission puts in, in a form paths can read
+    counted: Complete | None = None  # the same to count pods: none that ended for good, like parts together
+    remark: Remark = lambda _: ""  # what is not done as in a real cluster; empty: nothing
 
     @property
     def key(self) -> KindName:
