@@ -1,8 +1,7 @@
-"""AdmissionReview v1, the API server's request to a webhook with the fields of the answer that it reads; and
-the objects under review, with the fields that matter only when they are written.
+"""AdmissionReview v1, the API server's request to a webhook, with the answer's fields; and the objects under
+review, with fields that matter only when they are written and that watches need not keep.
 
-The objects stay undecoded until the rules for their kind have been looked up. The watches keep a hundred
-thousand objects; fields that only admission reads are not kept with them.
+The objects stay undecoded until the rules for their kind have been looked up.
 """
 
 import msgspec

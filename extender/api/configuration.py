@@ -1,8 +1,7 @@
 """What an administrator can set, in one table.
 
-Each field of `Configuration` carries what it allows, and has its meaning in the text above. The flags of
-`muster serve`, the environment variables, the keys of the file and docs/configuration.md are all made from
-them, so they cannot drift apart. Nothing is read here; extender/cli/settings.py does that.
+Flags of `muster serve`, environment variables, keys of the file and docs/configuration.md are all made from
+the fields of `Configuration` and their meanings. Nothing is read here; extender/cli/settings.py does that.
 """
 
 from collections.abc import Iterator

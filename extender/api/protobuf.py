@@ -26,8 +26,7 @@ Fields = Mapping[str, tuple[int, str]]
 
 
 def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
-    """The class of each message in `tables`, by its name there. As in Go, the last of a text counts, messages
-    are merged and lists are joined."""
+    """The class of each message in `tables`, by name. As in Go, texts replace and the rest is merged."""
     # With this edition a text has to be one, and what is set is written, even if it is empty.
     file = FileDescriptorProto(
         name="kubernetes", package="kubernetes", syntax="editions", edition=EDITION_2023

@@ -1,9 +1,8 @@
 """The extender protocol, kube-scheduler/extender/v1, exactly as Go writes it.
 
-The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Go reads
-keys of any capitalisation and skips unknown ones, and so does Muster, which always writes the canonical form.
-Node names stay undecoded (`msgspec.Raw`) until they are needed: pods that are not ours pass through without
-that cost.
+The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Keys are
+read in any capitalisation, unknown ones skipped. Node names stay undecoded (`msgspec.Raw`) until they are
+needed.
 """
 
 from collections.abc import Iterator, Sequence

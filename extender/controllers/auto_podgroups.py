@@ -1,8 +1,7 @@
 """Creates PodGroups for pods that name none, and writes the name of its group on each such pod.
 
-The ledger knows the group of such a pod from the pod alone, so nothing waits for these writes. Watches say
-which groups are due, and `next_step` says what to do. A PodGroup that the API server refuses, or that was
-deleted, is created again after a while.
+The ledger knows the group from the pod alone, so nothing waits for these writes. A PodGroup that the API
+server refuses, or that was deleted, is created again after a while.
 """
 
 import threading

@@ -124,10 +124,9 @@ class Controller(Generic[K]):
         attempts: int | None = None,
         first: bool = False,
     ) -> None:
-        """Have `job` write something for `key`, which is due again if that fails. `of`: what is written, if
-        one key has several objects; of several writes to the same, only the newest is made. `undone` is
-        called if it was not written. `attempts`: how often the writers try it, if not their default. `first`:
-        before all that wait to be written."""
+        """Have `job` write something for `key`, which is due again, after `undone`, if that fails. `of`: what
+        is written, if one key has several objects; only the newest write to the same is made. `attempts`: how
+        often the writers try it, if not their default. `first`: before all that wait to be written."""
         self._submitted = True
 
         def guarded() -> None:
@@ -164,9 +163,8 @@ class PacedController(Controller[K]):
     """Writes numbers: a change of an object's course is written at once, mere numbers share a budget.
 
     One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 is for courses; keys
-    in the other lanes are taken only while the budget has a token and the writers are not busy. A key whose
-    numbers wait is parked: it is not looked at again before its turn, unless its course changes. The budgets
-    of all such controllers together limit the PATCHes per second that a cluster gets for numbers.
+    in other lanes are taken while the budget has a token and the writers are not busy. A key whose numbers
+    wait is parked: it is not looked at again before its turn, unless its course changes.
     """
 
     lanes = 2

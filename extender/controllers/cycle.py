@@ -124,10 +124,8 @@ class Cycle:
             self._changed.wait(min(max(due, 0.0), _HEARTBEAT))
 
     def once(self) -> None:
-        """Decide if anything changed or is due, and call the listeners.
-
-        The cycle counts as alive as long as decisions succeed. A listener that raises is counted and logged,
-        and the others are still called: a restart would meet the same object again.
+        """Decide if anything changed or is due, and call all listeners, even if one raises: a restart would
+        meet the same object again. The cycle counts as alive as long as decisions succeed.
         """
         self._changed.clear()
         alive = self._guard.run("decide", self._decide_if_due)

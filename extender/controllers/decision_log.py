@@ -1,8 +1,6 @@
-"""The decision log: a line for every change of a group's verdict or reason, and the latest ones for /debug;
-and how long groups waited until they started.
+"""The decision log: a line for every change of a group's verdict or reason; and how long groups waited.
 
-A changed plan or number is not logged: with a thousand groups waiting, one other pod changes all their
-numbers.
+A changed plan or number is not logged: one other pod changes all numbers of a thousand waiting groups.
 """
 
 import time
@@ -67,9 +65,8 @@ class DecisionLog:
 
 
 class QueueWaits:
-    """How long groups waited until they started, by queue, for the metrics.
-
-    Listens to the cycle. A group that waited before a restart counts from the restart on."""
+    """How long groups waited until they started, by queue; one that waited before a restart counts from that.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,12 +1,11 @@
 """Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
 
 There is one Event for each object and reason: when it is recorded again, its count grows and its message is
-replaced. Events beyond the allowance of an object, or of all objects together, are dropped: the conditions
-and /debug have everything. Events are of the core API group, because kubectl shows the counts of those best.
+replaced. Those beyond the allowance of an object, or of all together, are dropped: the conditions and /debug
+have everything. Events are of the core API group, because kubectl shows the counts of those best.
 
-A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on its job and
-on the first few waiting members, since people describe those. A state is recorded only once it has lasted, so
-that a smooth start costs one Event; that a single pod was bound, the scheduler reports itself.
+A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on its job and on
+the first few waiting members, since people describe those. A state is recorded only once it has lasted.
 """
 
 import threading
@@ -147,12 +146,9 @@ def _identity(about: Reference) -> str:
 
 
 class StartChanges:
-    """What would start each group that waits, as conditions and events say it.
-
-    It is worked out once for what is said of the group otherwise, only for groups that are due to be written,
-    and within a small budget. On clusters that are too large for that it is left to /debug/why.
-
-    `work`: what the rounds for one group may go through, as `work_of` counts it."""
+    """What would start each group that waits, as conditions and events say it: worked out once, only for
+    groups that are due to be written, and within `work`, counted as by `work_of`. On large clusters it is
+    left to /debug/why."""
 
     def __init__(self, work: int = _WORK) -> None:
         self._work = work

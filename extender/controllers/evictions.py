@@ -1,10 +1,8 @@
-"""Evicts what has to go: the bound members of a start that failed for good, and pods that give their room
-back.
+"""Evicts bound members of a start that failed for good, and pods that give their room back.
 
 The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. The members of a
-failed start are asked for again, after ever longer pauses, for as long as the decision stands; of pods that
-give room back others are chosen. It never delays the removal of a gate: it shares its writers with statuses,
-and evicts only so many pods per second.
+failed start are asked for again as long as the decision stands; of pods that give room back others are
+chosen. Evictions share their writers with statuses, and never delay the removal of a gate.
 """
 
 from collections.abc import Iterable, Mapping

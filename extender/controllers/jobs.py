@@ -1,5 +1,4 @@
-"""Brings managed jobs in line with the decisions on their groups: makes their PodGroups, unsuspends jobs, and
-suspends them again.
+"""Brings managed jobs in line with decisions: makes their PodGroups, unsuspends and suspends them.
 
     decisions, watches ──► next_step ──► a PodGroup, or a change of the job as it is at that moment
 
@@ -44,11 +43,10 @@ class KnownVersion(NamedTuple):
 
 
 class JobVersions(dict[GroupKey, KnownVersion]):
-    """The versions of jobs that wait, as the watch has shown them: a job can be unsuspended without being
-    read first. Safe to use from any thread.
+    """The versions of jobs that wait, by which they are unsuspended without being read. Safe from any thread.
 
-    Only for objects in which no list is on the way to a template, since those take a merge patch. A version
-    is used once: if it is outdated, the API server says so, and the job is read."""
+    Only where no list is on the way to a template, since those take a merge patch. A version is used once: if
+    it is outdated, the API server says so, and the job is read."""
 
     def __init__(self, table: Kinds) -> None:
         super().__init__()
@@ -56,8 +54,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
 
     def note(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
-        """The newest version of a job; it is forgotten if it does not wait, and if it cannot be read: then it
-        never starts."""
+        """Its newest version; forgotten if it does not wait, or cannot be read: then it never starts."""
         obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
         if is_suspended(row, obj) and may_change_templates(obj) and not changes_its_count(row, obj):

@@ -1,8 +1,7 @@
 """Leadership follows the scheduler: the replica in the pod of the scheduler that holds the Lease leads.
 
-Only that replica receives calls. The holder's identity begins with its host name, which a sidecar shares. If
-the Lease is not renewed, no replica leads: once it has not been seen to change for the renew deadline, all
-writes stop, whatever the clocks say.
+Only that one receives calls. The holder's identity begins with its host name, which a sidecar shares. Once
+the Lease has not been seen to change for the renew deadline, nobody leads, whatever the clocks say.
 """
 
 import time

@@ -1,8 +1,7 @@
 """Writes to LocalQueues whether they lead anywhere, how many groups they have, and what those hold.
 
-The ledger says which of them something has happened to, so nothing is compared for the others. A condition
-that changes is written at once; numbers share a budget, as those of queues do. A write is valid only for the
-version that Muster has seen.
+The ledger says which of them something has happened to. A condition that changes is written at once; numbers
+share a budget. A write is valid only for the version that Muster has seen.
 """
 
 from collections.abc import Iterator

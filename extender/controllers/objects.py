@@ -1,9 +1,8 @@
-"""The newest copies of objects as the API server has them, for the controllers that write to them; how
-objects name others; and conditions with the time of their last transition.
+"""The newest copies of objects, for the controllers that write to them; how objects name others; and
+conditions with the time of their last transition.
 
-The ledger keeps what decisions need, not the objects themselves. The stores keep what patches are made from:
-versions, conditions of other controllers, amounts that have to be removed. Watches put objects in; listeners
-get the key of each object that is new, has changed or is gone.
+The stores keep what patches are made from: versions, conditions of other controllers, amounts that have to be
+removed. Listeners get the key of each object that is new, has changed or is gone.
 """
 
 import threading

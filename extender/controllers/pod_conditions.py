@@ -1,9 +1,8 @@
 """Writes to waiting pods why they wait: their condition PodScheduled, which people and autoscalers read.
 
-A reason is written once it has lasted, once for each pod and turn, and never again while it lasts: if
-somebody else overwrites it, theirs stays. All writes share a budget: ten thousand pods may begin to wait at
-the same moment. Groups are written one after the other, so that autoscalers see all members of one together.
-When a pod starts nothing is written: its binding says so.
+A reason is written once it has lasted, once for each pod and turn: if somebody else overwrites it, theirs
+stays. All writes share a budget, since ten thousand pods may begin to wait at the same moment, and groups are
+written one after the other, so that autoscalers see all members of one together.
 """
 
 import threading
@@ -59,8 +58,7 @@ class PodConditionsController(PacedController[GroupKey]):
             self._written.clear()
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Nothing is due at once: a new reason, or a change of members, has to last first. Groups that are
-        about to be written anyway keep their place."""
+        """Nothing at once: a new reason has to last first. What is about to be written keeps its place."""
         for key in (*self._changed_groups.of(decisions), *self._queue_turns.groups(decisions)):
             decision = decisions.groups.get(key)
             if decision is None or (reason := spoken_reason(decision)) is None:
@@ -98,8 +96,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
-        """As many as the budget allows; whether that was all. Of pods that have their condition already it is
-        noted that they do, whoever wrote it."""
+        """As many as the budget allows; whether that was all. Who wrote a condition does not matter."""
         wanted = [
             (pod, condition)
             for pod in self._ledger.groups.members(key)

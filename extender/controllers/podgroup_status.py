@@ -1,15 +1,12 @@
-"""Writes to PodGroups what was decided: phase, conditions, numbers of members, and durably that they stood
-whole and which queue took them in.
+"""Writes to PodGroups what was decided: phase, conditions, numbers of members, and durable marks.
 
-Statuses are written only when they change, in three lanes. A change of a group's course is written at once.
-Numbers of members that run or have ended wait for their turn, and after them messages in which only numbers
-changed: one other pod may change those of ten thousand groups. All of these share a budget, and a group that
-waits for it is not looked at again before its turn. A group whose members are still being created waits too:
-most are complete before it is worth reporting that they are not.
+There are three lanes. A change of a group's course is written at once; then numbers of members that run or
+have ended; and then messages in which only numbers changed: one other pod may change those of ten thousand
+groups. All numbers share a budget. A group whose members are still being created waits, too: most are
+complete before it is worth reporting that they are not.
 
-Conditions of other controllers stay as they are. A patch is valid for only one version of its group, so that
-it never overwrites what was written meanwhile: a write on an outdated copy is refused by the API server and
-made again on the new one.
+Conditions of other controllers stay as they are. A patch is valid for only one version of its group: a write
+on an outdated copy is refused by the API server and made again on the new one.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -171,9 +168,8 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
 class WriteBackoff:
     """Growing pauses between writes of the same value. `clock` is monotonic, in seconds.
 
-    If another controller overwrites a value, it is corrected at once. But a controller that keeps overwriting
-    it writes the same field, as Volcano's scheduler does on every PodGroup that it sees; without pauses, both
-    would write it once a second, endlessly.
+    A value that another controller overwrites is corrected at once. But one that keeps overwriting it, as
+    Volcano's scheduler does on every PodGroup that it sees, would be answered once a second, endlessly.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -255,8 +251,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._left.clear()
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
-        """Everything of a decision but its detail, cheaply: a group that waits to have its detail written is
-        looked at again if anything else changes."""
+        """All of a decision but its detail: what waits to have that written is looked at if this changes."""
         return (decision.verdict, decision.reason, decision.life, *self._ledger.groups.history(key))
 
     def reconcile(self, key: GroupKey) -> None:

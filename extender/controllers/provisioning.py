@@ -1,8 +1,7 @@
 """Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue says so.
 
-A request is made once the group has lacked room for a while. It is deleted when the group starts, is gone,
-waits for something else, or needs other nodes. One that failed stays, since the autoscaler has given up, and
-the group says so; whoever deletes it has a new one made.
+A request is made once the group has lacked room for a while, and deleted when the group needs it no more. One
+that failed stays, and the group says so; whoever deletes it has a new one made.
 """
 
 import threading
@@ -82,9 +81,8 @@ class ProvisioningRequests:
 
 
 class ProvisioningQueues:
-    """Which queues have nodes asked for by ProvisioningRequests, rather than by the conditions of their pods.
-
-    Safe to use from any thread. `served`: whether the cluster has that kind, and Muster may watch it."""
+    """Which queues have nodes asked for by ProvisioningRequests rather than by pods' conditions, from any
+    thread. `served`: whether the cluster has that kind, and Muster may watch it."""
 
     def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
         self.queues = queues
@@ -206,8 +204,7 @@ class ProvisioningController(PacedController[GroupKey]):
         return wanted_request(group, provisioning, self._ledger.groups.members(key)) if provisioning else None
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
-        """A request that is there already was made by an earlier leader, which may have ended before all
-        templates were there: they are made again."""
+        """An earlier leader may have ended before all templates were there: they are made again."""
         now = self._clock()
         name, since = self._turns.get(key, ("", now))
         if name != wanted.name:
@@ -244,9 +241,8 @@ class ProvisioningController(PacedController[GroupKey]):
 
 
 def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """The template of the pod set with this number, like `pod`, an object as the API server has it. It goes
-    away with the request, whose UID is `uid`. Nothing is left of where this pod is, and of what holds it
-    back."""
+    """The template of the pod set with this number, like `pod`, an object as the API server has it, without
+    where that is and what holds it back. It goes away with the request, whose UID is `uid`."""
     owner = {**_KIND, "name": wanted.name, "uid": uid, "controller": True}
     described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
     spec = {key: value for key, value in pod["spec"].items() if key not in _NOT_OF_A_TEMPLATE}

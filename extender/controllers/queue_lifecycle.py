@@ -1,6 +1,4 @@
-"""The life of queues: `root` and `default` exist, Commands open and close queues, and the PodGroups of a
-deleted queue are deleted.
-"""
+"""The life of queues: `root` and `default` exist, Commands open and close, groups of deleted ones go."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -64,10 +62,8 @@ class DefaultQueuesController(Controller[str]):
 
 
 class BusCommandsController(RecordingController[str]):
-    """Executes Commands: spec.state of the queue is set, and only then the Command is removed.
-
-    Its keys are the names of queues with Commands. This is also the sink of the watch on Commands, which is
-    empty if the cluster has no such kind."""
+    """Executes Commands: spec.state of the queue is set, and only then the Command is removed. Its keys are
+    names of queues. It is also the sink of the watch on Commands, which is empty without that kind."""
 
     name = "bus-commands"
 
@@ -137,11 +133,10 @@ class BusCommandsController(RecordingController[str]):
 
 
 class OrphanedPodGroupsController(Controller[str]):
-    """Deletes the PodGroups of a queue that was deleted although it still had some; their pods stay.
+    """Deletes the PodGroups, by UID, of a queue that was deleted although it still had some; their pods stay.
 
-    Its keys are the UIDs of groups. The ledger's queues may be older than its groups, above all after a
-    start. So before anything is deleted, the queues are read from the API server; a UID that is missing there
-    never comes back."""
+    The ledger's queues may be older than its groups, above all after a start. So before anything is deleted,
+    the queues are read from the API server; a UID that is missing there never comes back."""
 
     name = "orphaned-podgroups"
 

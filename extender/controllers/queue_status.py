@@ -1,10 +1,9 @@
 """Writes to Queues what was decided: state, what they hold and deserve, and numbers of groups.
 
-A queue is written if that differs from what the API has, and at most once a second; queues of which only
-numbers changed share a budget, so that in a cluster of a thousand queues not all are written every second.
-The mark of a queue that its parent keeps closed is written before its state: without it, it would not be
-known after a restart that the queue was open. Each write is valid only for the version that Muster has seen;
-if it is refused, it is made again on the next version.
+A queue is written if that differs from what the API has, and at most once a second; those of which only
+numbers changed share a budget. The mark of a queue that its parent keeps closed is written before its state:
+without it, it would not be known after a restart that the queue was open. A write is valid only for the
+version that Muster has seen; if it is refused, it is made again on the next one.
 
 While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
 and Muster none of its, and each would correct the other once a second.

@@ -79,10 +79,8 @@ def _asked(quota: ElasticQuotaTree | ElasticQuota | ResourceQuota) -> tuple[obje
 
 
 class QuotaObjects:
-    """Quotas as the watches show them, and the plan that follows from all of them.
-
-    `max_depth`: how many levels of queues there may be below root. Whatever changes is planned at the next
-    `refresh`, since thousands of objects come at once when a watch begins."""
+    """Quotas as the watches show them, and the plan that follows from all of them: made at the next
+    `refresh`, since thousands of objects come at once. `max_depth`: of levels of queues below root."""
 
     def __init__(self, ledger: Ledger, max_depth: int) -> None:
         self._ledger = ledger
@@ -212,8 +210,7 @@ class QuotaQueuesController(RecordingController[str]):
                     self.write(name, partial(self._delete, copy.queue))
 
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
-        """It waits while the queue above is not there yet or made by others, and for a moment after it was
-        changed back: another controller may want it differently."""
+        """It waits for the queue above, and a moment after a change: others may want it differently."""
         name, step = wanted.name, self._step(wanted.name)
         above_is_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
         has_to_wait = above_is_missing or self._clock() - self._changed_at.get(name, -_AGAIN) < _AGAIN

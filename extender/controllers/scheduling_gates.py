@@ -1,10 +1,8 @@
-"""Removes scheduling gates from planned pods: the planned node is nominated, then the gate is removed. Pods
-without a gate are nudged. Where the scheduler reads its pods through Muster, it is shown planned pods there,
-and nothing is written to the API.
+"""Removes scheduling gates from planned pods: the planned node is nominated, then the gate is removed. Where
+the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written.
 
-The nomination makes the scheduler try that node first, and no other if the pod fits; it is written before
-the gate is removed and never after. A pod without our gate that the scheduler has parked as unschedulable is
-nudged by a change of an annotation, once for every plan made for it.
+The scheduler tries a nominated node first, and no other if the pod fits. A pod without our gate that it has
+parked as unschedulable is nudged by a change of an annotation, once for every plan.
 """
 
 import threading

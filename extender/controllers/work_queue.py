@@ -1,8 +1,6 @@
 """Keys that are due, as in the work queues of Kubernetes controllers: each key once, however often its object
-changed; with a delay if it has to wait, a growing one if it fails; and in lanes, the most urgent first.
-
-It never holds more keys than there are objects, because its owner forgets or settles keys whose objects are
-gone.
+changed; after a growing pause if it fails; and in lanes, the most urgent first. It never holds more keys than
+there are objects, because its owner forgets or settles keys whose objects are gone.
 """
 
 import heapq
@@ -70,8 +68,7 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
 
     def take(self, least_urgent: int | None = None) -> K | None:
-        """Take out a key that is due: from the most urgent lane, the one that has been due for longest. None
-        if none is due in the lanes up to `least_urgent`."""
+        """The key that is due for longest in the most urgent lane, `least_urgent` at most; None: no key."""
         with self._lock:
             now = self._clock()
             for lane in self._lanes[: None if least_urgent is None else least_urgent + 1]:

@@ -1,8 +1,7 @@
 """The writes and single reads that Muster makes, one small request each. All raise ApiError.
 
-A request that names a pod or a group also names its UID: if the object was deleted and created again under
-the same name, the request raises Conflict instead of changing the new object. Most answers to writes are not
-decoded: the watch brings the results.
+A request that names a pod or a group also names its UID, and raises Conflict for a new object of that name.
+Most answers to writes are not decoded: the watch brings the results.
 """
 
 import msgspec
@@ -48,10 +47,8 @@ class ApiClient(Requests):
         self._post(resources.PODS.path(namespace, name, "binding"), binding, timeout)
 
     def evict(self, namespace: str, name: str, uid: str) -> None:
-        """Request a pod's eviction. Raises TooManyRequests while a disruption budget forbids it.
-
-        The UID is compared here first, because the server tries an eviction whose precondition fails twenty
-        times, for ten seconds, before it refuses it.
+        """Raises TooManyRequests while a disruption budget forbids it. The UID is compared here first: the
+        server tries an eviction whose precondition fails twenty times, for ten seconds, before it refuses it.
         """
         if self.pod(namespace, name).metadata.uid != uid:
             raise Conflict(409, "Conflict", f"{namespace}/{name} is a different pod now")
@@ -111,10 +108,8 @@ class ApiClient(Requests):
         self._patch(resources.QUEUES.path(name=name, subresource="status"), patch)
 
     def set_queue_status_state(self, name: str, uid: str, state: str, version: str | None = None) -> str:
-        """Write status.state; returns the queue's new resourceVersion.
-
-        The state is applied under the name of Volcano's queue controller as the field manager. Otherwise
-        Muster would own the field, and that controller could never change it again.
+        """Write status.state; returns the queue's new resourceVersion. The field manager is Volcano's queue
+        controller, which could never change the field again if it were Muster's.
         """
         meta = {"name": name, "uid": uid, **({"resourceVersion": version} if version else {})}
         kind = {"apiVersion": resources.QUEUES.version, "kind": "Queue"}
@@ -128,10 +123,8 @@ class ApiClient(Requests):
         self._patch(resources.LOCAL_QUEUES.path(namespace, name, "status"), patch)
 
     def set_queue_state(self, name: str, uid: str, state: str, command: str) -> None:
-        """Write spec.state, and with it the UID of the Command that asked for it.
-
-        If the CRD drops spec.state, status.state is written instead, and first: once the UID is noted, the
-        Command counts as executed.
+        """Write spec.state and the UID of the Command that asked for it. If the CRD drops spec.state,
+        status.state is written, and first: once the UID is noted, the Command counts as executed.
         """
         if not self.keeps_queue_state(name, uid, state):
             self.set_queue_status_state(name, uid, _IN_STATUS.get(state, state))

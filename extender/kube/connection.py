@@ -1,14 +1,12 @@
 """Requests to one API server over a few persistent HTTP/1.1 connections, shared by all threads.
 
-Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is retried and nothing is redirected
-here: only the sender knows whether a request may be sent twice. To make that question rare, an idle
-connection is reused only for a short time and while the server has sent nothing: if a request crosses with
-the server's closing of the connection, it is unknown whether the request took effect.
+Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is retried or redirected here: only the
+sender knows whether a request may be sent twice. To make that question rare, an idle connection is reused
+only for a short time and while the server has sent nothing.
 
-Muster writes three times for every pod of a gang, in bursts, while a filter call must be answered within
-milliseconds under the same interpreter lock. urllib3 and http.client spend most of a request on parsing
-headers as e-mail: in the bench case `wire`, a small write costs http.client three times the processor time
-of this module, and urllib3 eight times.
+Muster writes three times for every pod of a gang, while a filter call must be answered within milliseconds
+under the same interpreter lock. In the bench case `wire`, a small write costs http.client three times the
+processor time of this module, and urllib3 eight times: they parse headers as e-mail.
 """
 
 import select

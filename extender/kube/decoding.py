@@ -1,13 +1,11 @@
 """Answers to lists and watches, decoded as late and as little as possible.
 
-A page of 500 objects is decoded into Structs at once; only if one of them is bad are its objects decoded one
-by one. A watch event is decoded in two steps, since its type decides what its object is.
+A page of 500 objects is decoded at once, and one by one only if one of them is bad; a watch event in two
+steps, since its type decides what its object is.
 
-msgspec learns what a struct consists of when it is first decoded, and keeps that on the class before it is
-complete. If another thread decodes the same class in that moment, it follows a null pointer, and the process
-ends with SIGSEGV (seen with msgspec 0.22: two reviews at once, just after a start). So structs are learnt
-before there are threads, and the decoders of generic ones, which are learnt anew for each kind, are made one
-at a time.
+msgspec keeps what it learns of a struct on the class before that is complete: a second thread that decodes it
+then follows a null pointer, and the process ends with SIGSEGV (seen with msgspec 0.22: two reviews just after
+a start). So structs are learnt before there are threads, and decoders of generic ones made one at a time.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,8 @@
 """The address of the API server, the credentials for it, and the proxy on the way to it, as the `kubernetes`
-client reads them from its many sources.
+client reads them: kubeconfig files and their merging, service accounts, exec plugins, rotating tokens.
 
-That library is used for nothing else, and imported only here: kubeconfig files and their merging, the service
-account of a pod, exec plugins, rotating tokens. It offers the current token through a hook that may run a
-program or read a file, so the hook is called every few seconds instead of before every request, and by one
-thread while the others continue with the token that they have.
+It offers the current token through a hook that may run a program or read a file. So that is called every few
+seconds by one thread, while the others continue with the token that they have.
 """
 
 import base64
@@ -133,8 +131,7 @@ class ApiEndpoint:
         return context
 
     def dial(self, timeout: float) -> socket.socket:
-        """A connected socket, through the proxy if there is one, with TLS if the server has it. http.client
-        tries every address of a name and can ask a proxy for a tunnel."""
+        """A connected socket, through the proxy and with TLS as set. http.client tries every address."""
         tls, proxy = self.tls(), self.proxy  # read again: certificates rotate, and dialling is rare
         host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
         dialer = http.client.HTTPConnection(host, port, timeout=timeout)
@@ -155,9 +152,8 @@ class ApiEndpoint:
 
 
 def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
-    """The cluster to use, found in the way of controllers. Raises NoConfiguration.
-
-    A named file, then $KUBECONFIG, then the service account of Muster's pod, then ~/.kube/config.
+    """The cluster to use: a named file, then $KUBECONFIG, then the service account of Muster's pod, then
+    ~/.kube/config. Raises NoConfiguration.
     """
     from kubernetes import config
     from kubernetes.client import Configuration

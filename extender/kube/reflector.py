@@ -4,11 +4,10 @@
       ▲                  │
       └──────────────────┘  the version is too old (410), or the watch cannot be trusted
 
-A watch that delivered an event is resumed from its last version. One that ended without any (not even the
-bookmark that is sent every minute) is not trusted: the next round lists again, which is always right, and
-cheap, since the sink gets only the differences. If the server cannot be reached, or asks clients to wait,
-the reflector waits. If it repeatedly answers a watch with faults of its own, it may have lost that version,
-so the resource is listed again.
+A watch that ended without any event, not even the bookmark that is sent every minute, is not trusted: the
+next round lists again, which is cheap, since the sink gets only the differences. If the server cannot be
+reached, or asks clients to wait, the reflector waits; if it repeatedly answers with faults of its own, it may
+have lost that version, and is listed again.
 """
 
 import random
@@ -236,8 +235,7 @@ class Reflector(Generic[T]):
         self._wait(self._backoff.delay())
 
     def _recover(self, fault: ApiError) -> None:
-        """Decide whether the next round may watch from the current version, and log the fault. A version that
-        is too old is normal, and a missing CRD is logged once."""
+        """Decide whether the next round may watch from this version; log the fault, a missing CRD once."""
         stuck = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if stuck else 0
         distrusted = isinstance(fault, Ambiguous) and not self._delivered

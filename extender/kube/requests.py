@@ -1,8 +1,4 @@
-"""The common form of requests for objects, and the reads and writes of commands.
-
-Four classes build on Requests, each with the requests of its callers: ApiClient (calls.py) for the server,
-AdmissionApi for the webhooks, Reader and Editor for commands.
-"""
+"""The common form of requests for objects, and the reads and writes of commands."""
 
 from typing import Any, TypeVar
 

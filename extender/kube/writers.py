@@ -1,12 +1,10 @@
 """The threads that write and look again: a pool for writes that no caller waits for, a poller, and the
 backoff of retries.
 
-Writes are keyed by what they write to. A newer one replaces an older one that has not begun, so a status
-that changes faster than the API server answers is written once, with its last value; two writes of one key
-never run at the same time, so the last value also arrives last. A write that failed for a transient reason
-waits outside the threads until it is tried again. Before every attempt the fence is checked: a former leader
-writes nothing more, and waiting writes are dropped, since the next leader decides again. A callback tells
-the submitter how a write ended.
+Writes are keyed by what they write to. A newer one replaces one that has not begun, so a status that changes
+fast is written once; two writes of one key never run at the same time, so the last value arrives last. A
+write that failed for a transient reason waits outside the threads. Before every attempt the fence is checked:
+a former leader writes nothing more, since the next leader decides again.
 """
 
 import heapq
@@ -186,11 +184,9 @@ class Writers:
 
 
 class Poller:
-    """A thread that looks at something at intervals, until it is stopped. A look that raises does not end it,
-    and is logged once until a look succeeds again.
-
-    `look` is called at once and then every `period` seconds, by one thread. If it returns a number, the
-    next call follows after that many seconds instead."""
+    """A thread that calls `look` at once and then every `period` seconds, or after the seconds that it
+    returned, until it is stopped. A look that raises does not end it, and is logged once until one succeeds
+    again."""
 
     def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
         self._thread_name = name

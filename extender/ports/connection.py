@@ -36,10 +36,8 @@ Refuse = Callable[[HTTPException, bool], web.Response]  # the answer, and whethe
 
 
 class Caller:
-    """The caller that waits for an answer, observed through its connection.
-
-    A scheduler that has given up (its httpTimeout passed, its lease was lost, its process ended) has closed
-    the connection, and counts the pod as not placed. Nothing may be bound for it any more.
+    """The caller that waits for an answer, observed through its connection: a scheduler that has given up has
+    closed it and counts the pod as not placed, so nothing may be bound for it any more.
     """
 
     def __init__(self, descriptor: int = -1) -> None:
@@ -224,8 +222,7 @@ class CallerConnection(RequestHandler):
         self.deadline = self._loop.time() + getattr(self._limits.patience, state)
 
     def _discard(self) -> None:
-        """Nothing more is read as a request; but a caller that still sends while the connection is closed
-        would never see the answer."""
+        """Read, but not as requests: a caller that still sends would else never see the answer."""
         self._refused = True
         self._connections.settle(self)
         self._wait("discard")

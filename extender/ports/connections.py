@@ -1,8 +1,7 @@
 """The policy of every port: how many connections, how long each may wait, and how many bytes may be unread.
 
-If there are too many connections, one that waits is closed: among those that never had an answer, or
-otherwise among all, the one that has waited longest. Well-behaved callers send their request at once, so a
-flood of silent connections closes only its own. A connection whose request is being answered does not wait.
+If there are too many, one is closed that waits for its request: the one that has waited longest among those
+that never had an answer, or else among all. So a flood of silent connections closes only its own.
 """
 
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
-"""A port: accepts connections in an event loop, and has their requests answered.
-
-aiohttp parses and writes. What it leaves open is in `connection` and `connections`: how many connections
-there may be, how long each part of a request may take, and how much memory unread bytes may occupy.
+"""A port: accepts connections in an event loop, and has their requests answered. aiohttp parses and writes;
+numbers of connections, times and memory are up to `connection` and `connections`.
 """
 
 import asyncio
@@ -68,14 +66,12 @@ class Newcomer:
     """A caller that was let in and has not asked anything yet: a member of `connections` until it is dropped,
     or `begin` is called with its socket, which no longer is its own then.
 
-    It costs a socket and no more: of thousands that come at once and say nothing, or half of it, none gets a
-    parser, a transport or a task. What arrives stays with the kernel, which is asked to wake us only for more
-    than is there already (SO_RCVLOWAT), until it is worth reading:
+    It costs a socket and no more: of thousands that come at once and say nothing, none gets a parser, a
+    transport or a task. What arrives stays with the kernel, which wakes us only for more than is there
+    already (SO_RCVLOWAT), until it is worth reading:
 
         handshake ──► the first record of TLS is there ───┐
-        idle ──► head ──► body ──► the request is there ──┴──► a connection of aiohttp's takes over
-
-    Nothing is decided about what is there: what is long, or no HTTP at all, is left to aiohttp as well."""
+        idle ──► head ──► body ──► the request is there ──┴──► a connection of aiohttp's takes over"""
 
     __slots__ = ("_begin", "_connections", "_loop", "_secure", "_seen", "_sock", "answered", "deadline",
                  "size", "state")  # fmt: skip

@@ -1,8 +1,7 @@
 """What is refused at every port, and how it is told: as {"error": …}.
 
-Requests of web pages are answered with 403. A request with an Origin comes from a page. On loopback, so does
-one whose Host is another name, because a page may give its own name the address 127.0.0.1. Over TLS the Host
-is not checked: a page cannot get past a certificate for another name.
+Requests of web pages get 403: those with an Origin and, on loopback, those whose Host is another name,
+because a page may give its own name the address 127.0.0.1. Over TLS a page cannot get past the certificate.
 """
 
 from functools import lru_cache

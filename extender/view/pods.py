@@ -45,8 +45,7 @@ class PodReader(NamedTuple):
 
 
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
-    """One line: who reads, since when, and how old that is; and whether a scheduler reads its pods
-    elsewhere."""
+    """One line: who reads, since when, how old that is; and whether a scheduler reads pods elsewhere."""
     texts = [
         f"{reader.name.partition(' ')[0] or 'somebody'} reads pods here for {rounded(int(reader.seconds))},"
         f" and got the last event {rounded(int(reader.silent))} ago"
@@ -61,8 +60,7 @@ def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
 
 
 class Sending:
-    """One watch of pods on its way to the client: a queue, and one writer. `put` from the event loop, `run`
-    until the end."""
+    """One watch of pods on its way to the client. `put` from the event loop, `run` until the end."""
 
     def __init__(
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodStream, codec: PodCodec
@@ -131,8 +129,7 @@ class Sending:
         await self._response.write_eof()
 
     def _check(self, writing: asyncio.Task[None]) -> None:
-        """If nothing can be written any more, nothing needs to be read: the end of the connection ends
-        that."""
+        """If nothing can be written any more, the connection ends, and with it what would be read."""
         if not writing.cancelled() and writing.exception():
             self.cut()
 

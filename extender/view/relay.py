@@ -184,11 +184,9 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 
 
 class StatusPatches:
-    """The handler of the scheduler's patches of the status of pods.
-
-    Those that end an attempt end here for pods of ours: what the scheduler has to say is read, and
-    PodScheduled is written by Muster (PatchPodStatus in pkg/scheduler/util/utils.go; the scheduler makes no
-    use of the answer's body). All others are the API server's.
+    """The scheduler's patches of the status of pods. Those that end an attempt of a pod of ours end here:
+    they are read, and Muster writes PodScheduled (PatchPodStatus in pkg/scheduler/util/utils.go; the
+    scheduler makes no use of the answer's body). All others are the API server's.
     """
 
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:

@@ -1,8 +1,7 @@
 """What a request to the view asks for, whether a kube-scheduler may ask it, and refusals as Status objects.
 
-The view adds Muster's credentials, so the API server cannot tell who asks. What is allowed is what a
-kube-scheduler does, and nothing that goes behind the barrier: the rules of the roles system:kube-scheduler
-and system:volume-scheduler, less what binds, deletes or enters pods.
+The view adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the roles
+system:kube-scheduler and system:volume-scheduler, less what binds, deletes or enters pods.
 
 Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and the API
 server refuses what its role does not have. Secrets are refused here, since Muster's own role may have one.
@@ -179,10 +178,8 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
 
 
 def gone(why: str) -> web.Response:
-    """The API server cannot be asked now.
-
-    client-go repeats the request, and its reflector keeps its version: for any other answer but a refused
-    connection it would read everything again (facts of client-go's reflector.go).
+    """The API server cannot be asked now: client-go repeats the request, and its reflector keeps its version,
+    while for any other answer but a refused connection it would read everything again (reflector.go).
     """
     return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
 

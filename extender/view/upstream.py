@@ -1,9 +1,8 @@
 """Requests to the API server on behalf of the scheduler, by aiohttp, and requests passed on as they are.
 
-A few connections are shared by all requests, however many arrive at once: a scheduler posts each Event in a
-goroutine of its own. Each class of requests has connections of its own, else an API server that is slow with
-Events, since a webhook for them hangs, would cost the scheduler its Lease. Small bodies are read whole,
-larger ones pass through in pieces.
+A few connections are shared by all requests: a scheduler posts each Event in a goroutine of its own. Each
+class of requests has its own, else an API server that is slow with Events, since a webhook for them hangs,
+would cost the scheduler its Lease. Small bodies are read whole, larger ones pass in pieces.
 """
 
 import asyncio

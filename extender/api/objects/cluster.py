@@ -1,9 +1,8 @@
-"""What a cluster has beside pods and queues: nodes, namespaces, priorities, disruption budgets, requests
-for nodes, leases, the owners of pods, and the quotas of other systems, from which queues are made.
+"""What a cluster has beside pods and queues, with the quotas of other systems, from which queues are made.
 
-Quotas are reduced to the fields that count: `ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue,
-koord-queue), `ElasticQuota` that of the Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own.
-Amounts are left as they are written, so that one that makes no sense costs its own node only.
+`ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue, koord-queue), `ElasticQuota` that of the
+Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts are left as they are written, so
+that one that makes no sense costs its own node only.
 """
 
 from datetime import datetime

@@ -1,6 +1,4 @@
-"""Kinds of jobs that a configuration adds to the table, as data. All faults of it are told, each with the
-place, the value and what is allowed there.
-"""
+"""Kinds of jobs that a configuration adds to the table. All faults are told, with what is allowed there."""
 
 import re
 from collections import Counter
@@ -99,16 +97,11 @@ class Written(NamedTuple):
 
 
 class FieldPath(NamedTuple):
-    """A path of fields as a configuration writes it.
-
-        path  = name, and further names after dots
-        name  = letters, digits, - and _
+    """A path of fields as a configuration writes it: names of letters, digits, - and _, with dots between
+    them.
 
     Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list, or
-    in each value of that mapping. spec.replicaSpecs[*].template is such a path.
-
-    `each`: the list or mapping whose items are meant; empty where there is no [*]. `path`: in the object,
-    or in each item."""
+    in each value of that mapping, which is `each`: spec.replicaSpecs[*].template."""
 
     each: Path
     path: Path

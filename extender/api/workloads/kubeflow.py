@@ -1,15 +1,12 @@
 """The kinds of Kubeflow: those of the training operator (kubeflow/trainer, v1), MPIJob v2beta1 of
 kubeflow/mpi-operator, and the TrainJob of Kubeflow Trainer (v2).
 
-A TrainJob is a JobSet, made of its runtime and of what it says itself of its nodes. The runtime is another
-object. `with_runtime` puts it in; without it there is what the TrainJob says itself. The field for what it
-changes of the JobSet has changed from release to release of Kubeflow Trainer:
+A TrainJob is a JobSet, made of its runtime, another object that `with_runtime` puts in, and of what it says
+itself of its nodes. What it changes of the JobSet stands in these fields, later ones on top:
 
     2.0  podSpecOverrides      of the pods of some Jobs, without their metadata
     2.1  podTemplateOverrides  the same with labels and annotations
     2.2  runtimePatches        of the whole JobSet, one for each manager
-
-Later ones come on top of earlier ones.
 """
 
 from collections.abc import Iterable

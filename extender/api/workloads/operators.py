@@ -1,13 +1,11 @@
-"""Kinds whose operators make PodGroups for Volcano: Volcano's own Job, the kinds of Ray, and
-SparkApplication.
+"""Kinds whose operators make PodGroups for Volcano: Volcano's own Job, those of Ray, and SparkApplication.
 
-What completes an object that asks for such a group puts what the operator says of it into `spec.gangs`, and
-has its pods name it. Names and labels of Ray's pods are those of controllers/ray/common/pod.go in
-ray-project/kuberay, its groups those of controllers/ray/batchscheduler/volcano/volcano_scheduler.go.
+An object that asks for such a group gets it in `spec.gangs`, and its pods name it. Names and labels of Ray's
+pods are those of controllers/ray/common/pod.go in ray-project/kuberay, its groups those of
+controllers/ray/batchscheduler/volcano/volcano_scheduler.go.
 
-A SparkApplication has no templates in the form of others: its pods follow from cores and memory. The sums are
-Spark's own (org.apache.spark.deploy.k8s): memory, and above that a tenth of it for the JVM or two fifths for
-Python and R, at least 384 MiB.
+A SparkApplication's pods follow from cores and memory, by Spark's own sums (org.apache.spark.deploy.k8s):
+memory, and above that a tenth of it for the JVM or two fifths for Python and R, at least 384 MiB.
 """
 
 import re

@@ -1,7 +1,5 @@
-"""The pods that a controller will make of an object, as sets of like pods; the fewer pods with which a job
-may start; and where its pods get annotations from.
-
-The cost is that of the object, never that of its counts. `children` makes the same pods one by one.
+"""The pods that a controller will make of an object, as sets of like pods; with how few a job may start; and
+where its pods get annotations from. The cost is that of the object, never that of its counts.
 """
 
 from collections import Counter
@@ -32,9 +30,7 @@ class JobPodSet(msgspec.Struct, frozen=True):
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
-    """Those that have not ended, in the order in which the controller makes them; sets without pods are left
-    out. That an object is suspended, or what it makes, changes nothing.
-
+    """Those with pods that have not ended, in the order in which the controller makes them, suspended or not.
     Raises MALFORMED for what cannot be read: counts, templates, amounts, or two sets of one role.
     """
     try:
@@ -143,9 +139,8 @@ def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
 
 
 def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
-    """Where in the object the annotations are that pods get from templates, or from what stands for these:
-    keys of mappings, and numbers of items in lists, as in a JSON pointer. The last two mappings of a path
-    need not be there. Raises MALFORMED."""
+    """Where the annotations are that pods get: keys of mappings and numbers of items, as in a JSON pointer.
+    The last two mappings of a path need not be there. Raises MALFORMED."""
     own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(at(obj, path), dict)]
     return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own]))
 

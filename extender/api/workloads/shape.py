@@ -1,5 +1,4 @@
-"""The form of the table of job kinds: what a row says about a kind, how its paths are read, and what an
-object says of itself by them.
+"""The form of the table of job kinds, and what an object says of itself by its paths.
 
 Patterns are texts with these places: {owner} and {uid} of the object, {role} of the part, {index} from
 `first` and {number} from 1 among those of one part, {count} of these, {place} and {total} over all parts,

@@ -1,5 +1,4 @@
-"""The table of all kinds whose controllers make pods, by apiVersion and kind: those of Kubernetes itself,
-Argo's Workflow, and the rows of the other modules.
+"""The table of all kinds whose controllers make pods; here, those of Kubernetes itself and Argo's Workflow.
 """
 
 from collections.abc import Iterator

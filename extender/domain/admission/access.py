@@ -36,9 +36,8 @@ def service_account(namespace: str, name: str) -> Subject:
 
 def asked_about_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """The subjects of which one must have the right. Empty for a pod that the cluster's own controllers
-    create for a Job, which was judged when it was created. Other owners were not judged: a user who may
-    create a Deployment can write any group into its template. Owner references count only if those
-    controllers wrote them, since any user can write them."""
+    create for a Job, which was judged when it was created; a user may write any group into a Deployment's
+    template. Owner references count only if those controllers wrote them, since any user can write them."""
     owner = pod.controller
     of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
     return () if of_job and _acts_for_all(user) else asked_about_template(pod, user)

@@ -52,10 +52,9 @@ def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLook
 
 
 def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
-    """Our gate on a new pod of ours and, if `marked`, the marks that make the scheduler send it to Muster.
-
-    Does what the admission policies do, for API servers without them; `pod` is the object as submitted. A pod
-    with a node bypasses the scheduler, and pods of a DaemonSet do not wait for one another.
+    """Our gate on a new pod of ours and, if `marked`, the marks that make the scheduler send it to Muster, as
+    the admission policies set them; `pod` is the object as submitted. A pod with a node bypasses the
+    scheduler, and pods of a DaemonSet do not wait for one another.
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
     of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)

@@ -1,7 +1,4 @@
-"""Faults of an object: a message for people and a code for programs.
-
-Every message names the field, the value, and what is allowed or what to do.
-"""
+"""Faults of an object: the field, the value, and what is allowed, for people, and a code for programs."""
 
 from collections.abc import Iterable
 from enum import StrEnum

@@ -1,6 +1,4 @@
-"""Whether a queue may be created, changed or deleted: judged by itself, and compared with the queues around
-it.
-"""
+"""Whether a queue may be created, changed or deleted, by itself and among the queues around it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -108,8 +106,7 @@ def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator
 
 
 def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
-    """Of guarantees and deserved amounts that are too much together: the code, the field, and for people
-    their sum and the limit."""
+    """Of guarantees or deserved amounts that are too much: the code, the field, the sum and the limit."""
     guarantees, deserved = [part.guarantee for part in parts], [part.deserved for part in parts]
     for code, field, amounts, limits in (
         (Code.CHILDREN_GUARANTEE_SUM, "spec.guarantee.resource", guarantees, most.guarantee),

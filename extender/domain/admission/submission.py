@@ -119,8 +119,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
 
 
 def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
-    """Faults unless the queue exists and takes new work of the namespace. What names a LocalQueue that does
-    not exist yet may come before it, and waits."""
+    """Faults unless the queue takes new work of the namespace. A LocalQueue may be made later."""
     if to.leads_nowhere:
         return []
     view = queues.view(to.queue)
@@ -141,10 +140,8 @@ def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
 
 
 def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
-    """As `judge_entry`; in addition, work goes only to queues without children.
-
-    A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
-    `default` is open.
+    """As `judge_entry`, and only to queues without children. A Job that names no queue is always taken
+    (Volcano's design of queue states), and its pods wait until `default` is open.
     """
     faults = judge_entry(to, queues) if to.named else []
     if faults or to.joined or not to.named:

@@ -9,8 +9,7 @@ from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, clashi
 
 
 class HostPorts:
-    """Host ports that claims take, counted by node: those of pinned and of planned claims. Few nodes have
-    any."""
+    """Host ports that pinned and planned claims take, counted by node. Few nodes have any."""
 
     def __init__(self) -> None:
         self._pinned: dict[str, Counter[HostPort]] = {}
@@ -40,11 +39,10 @@ class HostPorts:
 
 
 class PodsByLabels:
-    """Pods on nodes by namespace and labels: how many of them are on each node.
+    """How many pods are on each node, by namespace and labels: this tells which of them a new term selects.
 
-    This tells which pods a new (anti-)affinity term selects. Pods of one template share their labels, so
-    there are far fewer sets of labels than pods. Sets are indexed by label pairs only in namespaces in which
-    a term has selected pods before, because most namespaces never see a term."""
+    Pods of one template share their labels, so there are far fewer sets than pods. They are indexed by label
+    pairs only in namespaces in which a term has selected pods before: most never see a term."""
 
     def __init__(self) -> None:
         self._in: dict[str, _LabelSets] = {}
@@ -147,8 +145,7 @@ class Terms:
         self._carried = _Places()
 
     def has_room_for(self, pod: PodRecord) -> bool:
-        """Whether the terms of a pod of ours can be followed, too: those of one namespace make events and
-        decisions dearer for all."""
+        """Whether its terms can be followed, too: those of one namespace make events dearer for all."""
         more = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
         return not more or self._weight[pod.namespace] + more <= MOST_WEIGHT
 
@@ -236,8 +233,7 @@ def _weight(term: Term, namespace: str) -> int:
 
 
 class _TermsOfOthers:
-    """The anti-affinity terms of pods on nodes that are not ours. Those that have selected a pod of ours are
-    followed, as long as a pod has them."""
+    """Anti-affinity terms of pods that are not ours: followed once one has selected a pod of ours."""
 
     def __init__(self) -> None:
         self._index = TermIndex()

@@ -112,10 +112,8 @@ class AssumedPods:
         self._decided = decided
 
     def assume(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
-        """The offered `nodes` that a pod of ours may use; the claim moves with the answer.
-
-        A member of a gang gets its planned node or, if that is not offered, any other that fits; a group of
-        one gets every node that fits.
+        """The offered `nodes` that a pod of ours may use; the claim moves with the answer. A member of a gang
+        gets its planned node, else any other that fits; a group of one gets every node that fits.
         """
         with self._lock:
             pod = self._pods.get(uid)
@@ -146,8 +144,7 @@ class AssumedPods:
             return Reason.NO_ROOM
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """A bind call arrived for a pod: the pod's claim is now held by this call, which `token` identifies.
-        Returns a reason if the call must be refused."""
+        """A bind call, `token`, arrived for a pod and holds its claim. Returns why it must be refused."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is not None:
@@ -167,10 +164,9 @@ class AssumedPods:
             return None
 
     def confirm(self, key: GroupKey) -> Confirmation:
-        """Once bound and held members make a group whole: check every held node once more, and let the
-        members that still have theirs be posted, provided that they still make the group whole.
-
-        No member is posted before a decision that the group starts, made on its PodGroup as it is now."""
+        """Once bound and held members make a group whole: check every held node once more, and let members
+        that still have theirs be posted, if they still make it whole, and if a decision on its present
+        PodGroup starts it."""
         with self._lock:
             group, decisions = self._registry.groups.get(key), self._decided()
             decision = decisions.groups.get(key)
@@ -191,9 +187,8 @@ class AssumedPods:
             return Confirmation(posting, tuple(lost))
 
     def release(self, uid: Uid, token: int) -> None:
-        """A bind call for a pod ends without a binding: it was abandoned, refused or failed. The claim ends
-        with the last one: that of a newer call stays, and so does that of a binding which is on its way,
-        because it may still take effect."""
+        """A bind call for a pod ends without a binding. The claim ends with the last one: a newer call keeps
+        it, and so does a binding which is on its way, because it may still take effect."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is None or claim is None or token not in claim.calls:
@@ -243,8 +238,7 @@ class AssumedPods:
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
     def _same_flavor(self, claim: Claim, nodes: Sequence[str]) -> Sequence[str]:
-        """Those of `nodes` that belong to the same flavor of the queue as the claimed one; all of them where
-        the queue has no flavors."""
+        """Those of `nodes` in the flavor of the claimed one; all where the queue has no flavors."""
         flavors, labels = self._registry.flavors_of(claim.pod.group), self._claims.capacity.labels
         part = flavor_on(flavors, labels(claim.node) or {}) if flavors else None
         if not flavors:

@@ -80,8 +80,7 @@ class Posting(NamedTuple):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """From ANSWERED on it is pinned: filter has given the node to the scheduler, and no decision made on an
-    older snapshot may move it."""
+    """Pinned from ANSWERED on: filter has given the node away, and no older decision may move it."""
 
     pod: PodRecord  # the pod as it was when the claim was last put
     node: str  # the name of the node, which may be unknown so far

@@ -1,9 +1,8 @@
-"""Members that a job has still to make: they stand in its group and are planned like others, until the pods
-come.
+"""Members that a job has still to make, records without a pod, which are planned like others until pods come.
 
     suspended ──► expected ──planned──► let go ──► each pod that comes takes over the claim of an expected one
 
-An expected member is a record without a pod. Callers hold the ledger's lock.
+Callers hold the ledger's lock.
 """
 
 from collections import Counter, defaultdict
@@ -25,13 +24,12 @@ _LATE = -inf  # room is kept no more, until a pod comes
 
 class LaterPods:
     """Later pods of a job that runs: until as many have succeeded as it asks for, the room of one that ends
-    stays the job's own, for the next one.
+    stays the job's own, else it would queue anew for each of them, behind all others.
 
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
-    Otherwise a job of many completions would queue anew for each of them, behind all others. How long its
-    controller may take is bounded, since nothing else would end such a claim. `patience`: the seconds for
-    which room is kept while no pod comes. Callers hold the ledger's lock."""
+    `patience`: the seconds for which room is kept while no pod comes, since nothing else would end such a
+    claim. Callers hold the ledger's lock."""
 
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
         self._clock = clock
@@ -92,8 +90,7 @@ class ExpectedMembers:
         self.later = LaterPods(parts.clock, START_TIMEOUT)
 
     def settle(self) -> None:
-        """Bring the expected members of all groups that were touched in line with the jobs and the pods that
-        are there."""
+        """Bring the expected members of touched groups in line with their jobs and the pods there."""
         for key in dict.fromkeys((*self._registry.touched_jobs(), *self.later.late())):
             self._settle(self._registry.group(key), self._registry.jobs.get(key))
         # Those that were crowded out, in the order in which they came, as far as there is room again.

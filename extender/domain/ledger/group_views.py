@@ -32,8 +32,7 @@ class Used(msgspec.Struct):
 
 class Usage:
     """What the groups of each queue hold and ask for together, updated by differences. Only resources that
-    some node offers are added up: a queue cannot hold others, and no pod can make a queue's status longer
-    than the cluster's list of resources."""
+    some node offers are added up: no pod can make a queue's status longer than the cluster's list of them."""
 
     def __init__(self) -> None:
         self.of: dict[str, Used] = {}  # by queue that groups name
@@ -52,8 +51,7 @@ class Usage:
             self.count(view, 1)
 
     def count(self, view: GroupView, times: int) -> None:
-        """Add a group; with `times` -1, remove it. A group that is not entitled, is held, or is
-        kept out by its LocalQueue or namespace, asks for nothing."""
+        """Add a group, or remove it (-1). If not entitled, held or kept out, it asks for nothing."""
         used = self.of.setdefault(view.queue, Used())
         allocated = self._offered_of(view.allocated)
         tally(used.allocated, allocated, times)
@@ -80,12 +78,8 @@ class Usage:
 
 
 class GroupViews:
-    """The views of groups and queues that decide() sees.
-
-    A view is rebuilt only if something about its group changed; the sums of its queue are updated by the
-    difference.
-
-    Callers hold the ledger's lock."""
+    """The views of groups and queues that decide() sees, rebuilt only if something about a group changed; the
+    sums of its queue are updated by the difference. Callers hold the ledger's lock."""
 
     def __init__(self, registry: Registry, claims: Claims) -> None:
         self._registry = registry
@@ -94,8 +88,7 @@ class GroupViews:
         self._views: dict[GroupKey, GroupView] = {}
 
     def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
-        """The groups of which anything changed since the last call, and the views of all groups and queues,
-        rebuilt where necessary."""
+        """The groups that changed since the last call, and all views of groups and queues, up to date."""
         self.usage.sum_up(self._claims.capacity.columns.names, self._views.values())
         touched = self._registry.take_touched()
         if touched:

@@ -140,8 +140,7 @@ class Group(msgspec.Struct, eq=False):
         return self.attempts.get(uid, _NO_ATTEMPT)
 
     def note_planned(self, uid: Uid, node: str, is_new: bool) -> None:
-        """A decision has another node for a member, or one at last: then others of the group that wait for
-        places wait anew."""
+        """A member is planned on another node, or at last: then others that wait for places wait anew."""
         if is_new and self.start.places_since is not None:
             self.start = replace(self.start, places_since=None)
         known = self.attempt(uid)
@@ -219,8 +218,7 @@ class Group(msgspec.Struct, eq=False):
         return start
 
     def note_started(self, pod: PodRecord) -> None:
-        """Note that a member runs or has run. A group counts as having stood whole even if it did so only
-        between two decisions."""
+        """A member runs or has run: a group may stand whole for no longer than between two decisions."""
         if not (pod.placed and pod.started):
             self.started.pop(pod.uid, None)
             return
@@ -260,8 +258,7 @@ class Group(msgspec.Struct, eq=False):
             self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Whether the group is whole, and would still be without `lost`, a number of members for each role. A
-        group of one is not a gang, and can lose its member."""
+        """Whether it stays whole without `lost`, numbers by role. A group of one can lose its member."""
         if self.needs_no_barrier:
             return True
         left = Counter(self.standing.values())

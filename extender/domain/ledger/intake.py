@@ -1,7 +1,4 @@
-"""Intake from the watches of everything but pods: nodes, groups, queues and the objects that they refer to.
-
-An unchanged object costs only a comparison.
-"""
+"""Intake from the watches of everything but pods. An unchanged object costs only a comparison."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -82,8 +79,7 @@ class Intake:
         return self._put_owner(group_of_owner(workload.metadata.namespace, record.uid), record)
 
     def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> GroupKey | None:
-        """The same for a job, in what it says of pods that name no group. `known`: as `set_job` has read
-        it."""
+        """The same for a job, for pods that name no group. `known`: as `set_job` has read it."""
         record = owner_of_pods(kind, job, self._jobs.table, known)
         return self._put_owner(group_made_by(kind, job.metadata), record)
 
@@ -239,8 +235,7 @@ class Intake:
         return self._shown
 
     def trust_marks(self, kept: bool) -> None:
-        """Whether marks on PodGroups count: only if `kept`, that is, if the API server lets only Muster write
-        them."""
+        """Whether marks on PodGroups count: only if the API server lets nobody but Muster write them."""
         with self._lock:
             if self._registry.marks_count is not kept:
                 self._registry.marks_count = kept

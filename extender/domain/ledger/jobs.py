@@ -1,6 +1,4 @@
-"""The jobs that the API has, by the group of their pods and by namespace, and the objects that have their
-templates.
-"""
+"""The jobs that the API has, and the objects that have their templates."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -69,9 +67,7 @@ class Jobs:
 
 
 class Runtimes:
-    """The objects that have the templates of jobs, and the jobs that name each: a change of one touches only
-    those.
-
+    """The objects that have the templates of jobs, and the jobs that name each: a change touches only those.
     A job that is let go keeps what its runtime said at that time, as its pods do."""
 
     def __init__(self) -> None:

@@ -4,8 +4,7 @@
                                ├──►   claims   ─┤                    │
     verbs  ◄──► assumed ───────┘                └──◄ publish ◄───────┘
 
-One lock guards it, and nothing in here blocks. Durable facts are in the API: after a restart, the watches
-rebuild all of it.
+One lock guards it, and nothing in here blocks. After a restart, the watches rebuild all of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -177,8 +176,7 @@ class Ledger:
     # ---- decisions in
 
     def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. Claims that filter has pinned since the snapshot was taken are newer than
-        any decision made on it, and stay."""
+        """Turn plans into claims. What filter has pinned since the snapshot is newer, and stays."""
         with self._lock:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
@@ -281,8 +279,7 @@ class Ledger:
     # ---- reading
 
     def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
-        """Claims that are planned but not yet answered, so that the scheduler still has to look at their
-        pods: those of `groups`, None: of all groups."""
+        """Planned claims that are not answered yet, for the scheduler to look at; None: of all groups."""
         with self._lock:
             decided = self.decisions.groups
             return [

@@ -18,14 +18,11 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class NodeSums:
-    """What claims take of one node, by resource.
+    """What claims take of one node, by resource and without zeros: `pinned` and `planned` ones, and the room
+    `kept` for groups it is taken back for.
 
-    Python's integers have no limit, so whatever pods ask for, and however many there are, removing a claim
-    subtracts exactly what it added. The arrays that decide() works with are made from these sums, limited to
-    64 bits.
-
-    The sums of `pinned` and of `planned` claims, and of the room `kept` for groups it is taken back for;
-    without zeros."""
+    Python's integers have no limit, so removing a claim subtracts exactly what it added. The arrays that
+    decide() works with are made from these sums, limited to 64 bits."""
 
     __slots__ = ("kept", "pinned", "planned")
 
@@ -47,12 +44,11 @@ _LEAST = -(2**60)  # the lower limit of what is left: far below any real shortag
 
 
 class ResourceColumns:
-    """The arrays over all nodes: a row for each node, a column for each resource that any node offers. A
-    column is added with the first node that offers a resource and removed with the last one; pods never add
-    one.
+    """The arrays over all nodes: a row for each, zero if vacant, and a column for each resource that any node
+    offers, which pods never add.
 
     `names`: the columns' resources. `allocatable`: what nodes offer. `room`: what pinned claims leave of
-    that. `free`: what planned claims leave of that. Vacant rows are zero."""
+    that. `free`: what planned claims leave of that."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = _ALWAYS
@@ -68,8 +64,7 @@ class ResourceColumns:
             matrix[row] = 0
 
     def offer(self, before: Iterable[str], now: Iterable[str]) -> list[str] | None:
-        """A node that offered the resources `before` now offers `now`. Returns the new columns, which are
-        zero so far; None if all columns stay as they are."""
+        """A node offered `before`, and offers `now`. Returns new columns, still zero; None: all stay."""
         now, before = tuple(now), tuple(before)  # only names: a Counter would add the amounts of a mapping
         self._offering.update(now)
         self._offering.subtract(before)
@@ -209,8 +204,7 @@ class NodeCapacity:
     # ---- looking
 
     def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
-        """Whether `pod`, whose claim is `own`, fits on `node` net of all other claims, planned ones
-        included."""
+        """Whether `pod`, whose claim is `own`, fits on `node` net of all other claims, also planned ones."""
         if node not in self._row:
             return False
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
@@ -250,8 +244,7 @@ class NodeCapacity:
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
         """Whether pinned claims take more of a node than it offers, in any resource that `pod` asks for.
-        Other shortages (a device that vanished under running pods) neither come from the pod nor affect
-        it."""
+        Other shortages (a device that vanished under running pods) do not affect it."""
         if node not in self._row:
             return True
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
@@ -268,8 +261,7 @@ class NodeCapacity:
         return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
-        """From now on, count the pods that the terms of `pod` select, or that it keeps away if it is not
-        ours."""
+        """From now on, count the pods that the terms of `pod` select, or keep away if it is not ours."""
         if pod.group:
             self.terms.watch(pod)
             return
@@ -290,8 +282,7 @@ class NodeCapacity:
             self._write(row, amounts)
 
     def _offer(self, before: NodeRecord | None, now: NodeRecord | None) -> None:
-        """A node's resources may have changed, and with them the columns: new ones are filled for all
-        nodes."""
+        """A node's resources may have changed, and with them the columns: new ones are filled for all."""
         new = self.columns.offer(before.allocatable if before else (), now.allocatable if now else ())
         if new is None:
             return

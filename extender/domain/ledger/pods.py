@@ -1,7 +1,4 @@
-"""The pods that exist, as far as the watch has shown: whether they are ours, what they hold, and what the
-scheduler reports on them.
-
-An unchanged pod costs only a comparison.
+"""The pods that the watch has shown: whether they are ours, what they hold, and what the scheduler reports.
 """
 
 from itertools import islice
@@ -27,8 +24,7 @@ _CROWDED = (
 
 
 class Pods:
-    """`left`: the scheduler names whose pods are left to another scheduler for now. Single look-ups are made
-    without the lock: a dict's are atomic."""
+    """`left`: scheduler names whose pods are left to another scheduler. Single look-ups need no lock."""
 
     def __init__(self, parts: Parts, ownership: Ownership) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
@@ -121,8 +117,7 @@ class Pods:
     # ---- inside: callers hold the lock
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
-        """The pod, or one that waits, since its namespace has as many (anti-)affinity terms as are
-        followed."""
+        """The pod; one that waits if its namespace has as many (anti-)affinity terms as are followed."""
         self._crowded.pop(pod.uid, None)
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_room_for(pod):
             return pod

@@ -79,14 +79,12 @@ class GroupQueries:
             return self._registry.routes.label_of(group) if group is not None else None
 
     def may_be_left(self, key: GroupKey) -> bool:
-        """Whether a group has no members of ours, and may belong to another scheduler that pods are left
-        to."""
+        """Whether a group has no members of ours, and may belong to a scheduler that pods are left to."""
         return bool(self._pods.left) and not self.has_members(key)
 
     def history(self, key: GroupKey) -> tuple[int | None, str, bool]:
-        """What has to survive a restart: how many members a group needed when it stood whole, None if it
-        never did; the UID of the queue that takes it in; whether its start was admitted and is not whole
-        yet."""
+        """What has to survive a restart: how many members it needed when it stood whole, if it did; the UID
+        of the queue that takes it in; whether its start was admitted and is not whole yet."""
         group = self._registry.groups.get(key)
         view = group.view if group else None
         stood_with = group.stood_with.min_member if group and group.stood_with else None

@@ -113,9 +113,8 @@ _MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
 
 
 class Registry:
-    """Groups and their queues, and the objects that they refer to: owners, priorities, namespaces.
-
-    `queues`: as the API has them. A group is touched by every change that its view may depend on."""
+    """Groups, queues as the API has them, and what they refer to. A group is touched by all its view depends
+    on."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
@@ -187,8 +186,7 @@ class Registry:
         return bool(affected)
 
     def note_arrival(self, group: Group) -> None:
-        """A group whose queue is open when the group appears stays entitled, however soon the queue is
-        closed."""
+        """A group whose queue is open when it appears stays entitled, however soon the queue closes."""
         queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
             group.entitled_in = queue
@@ -260,8 +258,7 @@ class Registry:
         return queue.uid if queue is not None and accepts else ""
 
     def was_taken_in(self, group: Group) -> bool:
-        """Whether a mark proves that the group was created while its queue was open. Phase and reason, which
-        users may write, prove nothing."""
+        """Whether a mark proves that it came while its queue was open; phase and reason prove nothing."""
         queue, record = self.queues.get(self.routes.queue_of(group)), group.record
         if queue is None or record is None or not self.marks_count:
             return False

@@ -3,9 +3,8 @@
     planned ──release──► shown ──► held, posted, bound        the claim is pinned all the while
                            └──► taken back ──► leaving ──► released again
 
-A pod that was taken back may still be on its way through the scheduler, whose old attempt, when it ends,
-would undo what it assumed in a new one. So the pod is shown again only when the scheduler has reported the
-end of that attempt, or has had enough time for it.
+A pod that was taken back may still be on its way through the scheduler, where the end of the old attempt
+would undo a new one. It is shown again once that end is reported, or has had enough time.
 """
 
 from collections.abc import Callable, Mapping
@@ -134,8 +133,7 @@ class Releases:
             del self._named[pod.key]
 
     def note_stranger(self, uid: Uid, is_left: bool) -> None:
-        """A pod with the name of one of our schedulers is not ours: it appears as it is, unless it is left to
-        another scheduler of that name."""
+        """A pod for one of our schedulers that is not ours appears as it is, unless it is left to another."""
         if self.is_on and not is_left:
             self._met.add(uid)
         self._change(uid, None if is_left else AS_IT_IS)

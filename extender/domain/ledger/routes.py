@@ -96,8 +96,7 @@ class Routes:
     # ---- changes
 
     def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
-        """`min_member`: how many pods of a job start together, by its annotation. True if anything that
-        matters changed."""
+        """`min_member`: how many pods of a job start together. True if anything that matters changed."""
         named = self._named_queues.get(namespace, "")
         if (named, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
             return False
@@ -160,8 +159,7 @@ class Routes:
         return _label_of(group) if self.local_queue_of(group) is not None else None
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
-        """The LocalQueue by which a group comes into its queue, whether it exists or not; None if the group
-        names none, or names its queue itself."""
+        """What leads a group into its queue, existing or not; None: it names none, or its queue itself."""
         label = _label_of(group)
         if label is None or _named_by(group):
             return None

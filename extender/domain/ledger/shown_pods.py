@@ -1,6 +1,4 @@
-"""The ledger's side of the scheduler's view: planned pods are shown with their node, and what the scheduler
-reports about them is taken in.
-"""
+"""The ledger's side of the view: planned pods are shown, and what the scheduler reports is taken in."""
 
 from collections.abc import Sequence
 
@@ -58,8 +56,7 @@ class ShownPods(Appearances):
             return self._releases.take_changes()
 
     def note_left(self, node: str) -> None:
-        """The scheduler's watch may be behind Muster's: what it refused on this node until now, it refused
-        for a pod of which Muster knew that it is gone."""
+        """What was refused on this node until now may be due to a pod that the scheduler still saw there."""
         with self._lock:
             is_forgotten = self._refusals.forget(node)
             for claim in self._claims.on_node(node):
@@ -109,8 +106,7 @@ class ShownPods(Appearances):
             self._releases.note_planned(key)
 
     def release(self, key: GroupKey) -> None:
-        """Show the planned pods of a group to the scheduler, as many for each node as it handles well at
-        once; the group stays due for the others."""
+        """Show planned pods of a group, as many per node as the scheduler handles well; others stay due."""
         with self._lock:
             if (group := self._registry.groups.get(key)) and not self._release_group(group):
                 self._releases.note_planned(key)

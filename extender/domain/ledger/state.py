@@ -1,6 +1,4 @@
-"""What all parts of the ledger share: its version, lock and clock, the claims and how they move, and what the
-scheduler refused.
-"""
+"""What all parts of the ledger share: version, lock, clock, how claims move, and what was refused."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -17,10 +15,9 @@ from extender.domain.snapshot.snapshot import OF_OTHERS, Attention, Freed, momen
 
 
 class Changes:
-    """The ledger's version, which grows with every change that a decision may depend on.
-
-    `on_change` is called, under the ledger's lock, when a decision may change. `clock` is monotonic, in
-    seconds. `pause`: seconds without a question after which the scheduler counts as having started anew."""
+    """The ledger's version, which grows with every change that a decision may depend on; `on_change` is
+    called then, under the lock. `clock` is monotonic, in seconds. `pause`: seconds without a question after
+    which the scheduler counts as having started anew."""
 
     def __init__(self, on_change: Callable[[], None], clock: Callable[[], float], pause: float) -> None:
         self.version = 0
@@ -53,8 +50,7 @@ class Changes:
         self.freed = self.freed.noted(self._clock(), by)
 
     def note_asked(self) -> bool:
-        """The scheduler asks about a pod or reports on one, so it is running. True if it had paused
-        before."""
+        """The scheduler asks about a pod, or reports on one. True if it had paused before."""
         before = self.attention
         self.attention = before.asked(self._clock(), self._pause)
         return self.attention.asked_since != before.asked_since
@@ -107,8 +103,7 @@ _FEW_MOMENTS = 10_000
 
 class Moments:
     """When, on the ledger's clock, the timestamps of groups and their members were: each is read once, when
-    it is first seen. So a step of the wall clock shifts nothing that is known already; what comes later has
-    timestamps of the clock as it is then."""
+    it is first seen, so that a step of the wall clock shifts nothing that is known already."""
 
     def __init__(self, registry: Registry) -> None:
         self.known: dict[str, float] = {}
@@ -139,8 +134,7 @@ class Moments:
 
 
 class ClaimMoves:
-    """Everything that happens to a claim happens here, by the table of transitions, together with what
-    follows from it: sums, standing members, groups to look at again."""
+    """All that happens to a claim, by the table of transitions, and what follows: sums, standing, groups."""
 
     def __init__(
         self,
@@ -165,8 +159,7 @@ class ClaimMoves:
         token: int = 0,
         posting: tuple[Posting, ...] = (),
     ) -> None:
-        """Put a claim of ours on `node`, or advance it there. Raises KeyError if `event` is not allowed at
-        its stage."""
+        """Put a claim of ours on `node`, or advance it. Raises KeyError for an event out of place."""
         before = self._claims.get(pod.uid)
         stage = after(event, self._stage(pod.uid))
         assert stage is not None, event
@@ -190,8 +183,7 @@ class ClaimMoves:
             self._releases.follow(pod, claim, self._claims.get(pod.uid))
 
     def show(self, pod: PodRecord) -> None:
-        """The watch shows a pod, whether ours or not: on a node it holds room there, when finished none; a
-        waiting one keeps its claim."""
+        """The watch shows a pod: on a node it holds room, ended it holds none, waiting it keeps its claim."""
         before = self._claims.get(pod.uid)
         if pod.holds_room:
             self._claims.put(pod, pod.node, ClaimStage.BOUND)
@@ -221,8 +213,7 @@ class ClaimMoves:
             group.standing.pop(pod.uid, None)
 
     def moved_since(self, version: int) -> dict[GroupKey, int]:
-        """The groups whose claims moved since the last call; those that moved after `version` are returned
-        again next time."""
+        """Groups whose claims moved since the last call; those after `version` are returned again."""
         moved, self._moved = self._moved, {key: at for key, at in self._moved.items() if at > version}
         return moved
 

@@ -1,6 +1,4 @@
-"""Evictions: which pods have to go, why, and for whom; and how many of them their PodDisruptionBudgets let
-go.
-"""
+"""Evictions: which pods have to go, why, and for whom; and how many of them disruption budgets let go."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -57,8 +55,7 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reclaim(msgspec.Struct, frozen=True):
-    """Room that is being taken back for a group. It is decided once, and goes on until the group starts, no
-    longer needs the room, or the time is up."""
+    """Room taken back for a group: decided once, until it starts, needs it no more, or the time is up."""
 
     victims: tuple[ReclaimVictim, ...]  # who give it back; empty: pods that are leaving anyway are enough
     plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand

@@ -1,6 +1,4 @@
-"""Which pods are ours, which group each of them belongs to, and the PodGroup that follows from its owner.
-
-The names, and which annotations are inherited from owner and pod, are Volcano's.
+"""Which pods are ours, the group of each, and the PodGroup that follows from its owner, named as by Volcano.
 """
 
 import re
@@ -65,8 +63,7 @@ NAMED_MAKERS = (_MPI_JOB, _LEADER_WORKER_SET)  # of whose pods labels say the na
 
 
 def maker_of(pod: Pod) -> OwnerReference | None:
-    """What makes a pod and those of its group: its controller, or the job above that. `uid` is empty where
-    only its name is known."""
+    """What makes a pod and those of its group: its controller, or the job above, perhaps without UID."""
     controller, labels = controller_of(pod.metadata.owner_references), pod.metadata.labels or {}
     kind = (controller.api_version, controller.kind) if controller else None
     job_set, uid = (labels.get(key, "") for key in _JOB_SET)
@@ -94,8 +91,7 @@ def group_name_of(uid: str) -> str:
 
 
 def named_group(maker: OwnerReference) -> str:
-    """The name of the group of pods of which only the name of their maker is known; those of a
-    LeaderWorkerSet have one for each index, behind a dot."""
+    """The group of pods whose maker is known by name only; of a LeaderWorkerSet one for each index."""
     return f"{_PREFIX}{maker.kind.lower()}-{maker.name}"
 
 
@@ -115,8 +111,7 @@ class Ownership(msgspec.Struct, frozen=True):
     """Which pods are ours, and which group and queue a pod names. Nothing else reads this from pods.
 
     Pods are ours if they name one of our schedulers. Where that is the cluster's default scheduler, they must
-    also name a group, a queue or a LocalQueue, themselves or through their namespace. Kueue's label does not
-    make a pod of that scheduler ours."""
+    also name a group, a queue or a LocalQueue (not Kueue's), themselves or through their namespace."""
 
     schedulers: frozenset[str]  # values of spec.schedulerName
     auto_groups: bool = False  # whether pods of one controller that name no group form one
@@ -160,8 +155,7 @@ def own_queue(pod: Pod) -> str:
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
-    """The name of a pod's group, and whether the group is the one that follows from the pod's controller. A
-    pod that names exactly this group is treated as one that names none."""
+    """A pod's group, and whether that follows from its controller, also where the pod names just that."""
     named = group_name(pod)
     if not auto_groups:
         return named or f"pod:{pod.metadata.name}", False

@@ -108,9 +108,7 @@ def sentence(reason: Reason) -> str:
 
 
 def refusal(reason: Reason) -> str:
-    """The message of a refused filter call: constant for a reason.
-
-    A changed message makes the scheduler patch the pod, which makes it try the pod again: about 100 times a
-    second.
+    """The message of a refused filter call: constant for a reason, since a changed one makes the scheduler
+    patch the pod, which makes it try the pod again: about 100 times a second.
     """
     return f"{REFUSAL_PREFIX}{reason}: {_SENTENCES[reason]}"

@@ -1,6 +1,4 @@
-"""How long groups ran that have ended, as far as it is remembered: by what they came from and what they asked
-for. Bounded, and never changed: each end makes a new history.
-"""
+"""How long groups ran that have ended, by what they came from and asked for. Bounded, and never changed."""
 
 import re
 from collections.abc import Mapping

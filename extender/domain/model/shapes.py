@@ -1,8 +1,4 @@
-"""Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable for the
-planner.
-
-(Anti-)affinity terms are indexed by the labels that they require.
-"""
+"""Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -29,9 +25,8 @@ from extender.domain.model.selectors import Labels, NodePart, allows, selects, t
 
 
 class PodLabels(dict[str, str]):
-    """Labels of pods, kept once for all pods with the same ones: many pods have few different sets of labels.
-
-    A dict that is freed with the last pod that uses it. Never changed."""
+    """Labels of pods, kept once for all that have the same, and freed with the last of them. Never changed.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -198,8 +193,7 @@ def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
 
 
 class Shapes:
-    """Interns shapes and labels, so that equal pods share one object of each. Each is forgotten with the last
-    pod that has it."""
+    """Interns shapes and labels: equal pods share one of each, forgotten with the last pod that has it."""
 
     def __init__(self) -> None:
         self.labels = SharedLabels()
@@ -236,9 +230,8 @@ class Shapes:
         return known
 
     def of_others(self, spec: PodSpec, namespace: str) -> Shape:
-        """The shape of a pod that is not ours to place: only requests, host ports, and which pods it keeps
-        away. Its demands on nodes, which differ from pod to pod of a DaemonSet, are left out. Raises
-        BadQuantity."""
+        """That of a pod that is not ours to place: requests, host ports, and which pods it keeps away. Its
+        demands on nodes, which differ from pod to pod of a DaemonSet, are left out. Raises BadQuantity."""
         apart = _kept_away(spec, namespace)
         written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources, apart))
         shape = self._written.get(written)

@@ -1,6 +1,5 @@
-"""A token bucket: a burst at once, then a fixed rate per second.
-
-Time is passed in, in seconds of any clock that never goes back. Threads that share a bucket have to lock it.
+"""A token bucket: a burst at once, then a fixed rate per second of a clock that is passed in. Not
+thread-safe.
 """
 
 

@@ -1,6 +1,4 @@
-"""Records made from wire objects: what the ledger needs of pods and of the three kinds of PodGroups, and the
-marks that Muster leaves on a PodGroup.
-"""
+"""Records of pods and PodGroups, made from wire objects, and the marks that Muster leaves on a PodGroup."""
 
 from contextlib import suppress
 from sys import intern
@@ -87,8 +85,7 @@ _BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
 
 def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
     """A pod that is not ours: what it takes on which node, and the labels that terms may select it by. There
-    may be many more of these than of ours, so each is small and shares what many have in common. Raises
-    BadQuantity."""
+    may be many more of these than of ours, so each is small. Raises BadQuantity."""
     meta, spec = pod.metadata, pod.spec
     return PodRecord(
         uid=Uid(meta.uid),
@@ -173,8 +170,7 @@ def _started(pod: Pod) -> bool:
 
 
 def _unscheduled(pod: Pod) -> Unscheduled | None:
-    """Why the pod has no node, by its condition; None where that does not say. Nobody needs the messages of
-    other reasons, some of which change with every attempt."""
+    """Why the pod has no node; without messages of other reasons, which change with every attempt."""
     scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if scheduled is None or scheduled.status != "False":
         return None

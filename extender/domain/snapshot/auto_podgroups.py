@@ -41,8 +41,7 @@ class PodGroupStep(Enum):
 
 
 def next_step(group: AutoGroup) -> PodGroupStep:
-    """The PodGroup of an owner that wants no pods, such as an old revision, is deleted: the owner itself may
-    stay indefinitely, and would keep it."""
+    """An owner that wants no pods, such as an old revision, loses its PodGroup: it may stay indefinitely."""
     owner = group.owner
     if group.has_job:
         return PodGroupStep.NOTHING
@@ -68,8 +67,7 @@ def build(
     pod: Pod, owner: OwnerRecord | None, min_member: int, queue: str, label: LocalQueueLabel | None = None
 ) -> dict[str, Any]:
     """The PodGroup for a pod and its siblings, as it is created. `label`: of the LocalQueue by which they
-    come into their queue; the PodGroup has the label instead of the queue, which may become another. Raises
-    BadQuantity."""
+    come into their queue, which then is not named itself: it may become another. Raises BadQuantity."""
     meta, labels = pod.metadata, _chosen(pod.metadata.labels, _OF_POD_LABELS)
     # A disruption budget of the pod's replaces either kind of its owner's.
     own = _chosen(meta.annotations, _OF_POD)
@@ -104,9 +102,8 @@ def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict
 
 
 def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
-    """The job above them if it is known, else the pod's own owners if it has a controller, otherwise the pod.
-    None of the references blocks the owner's deletion: Muster would need the right to update the finalizers
-    of every such owner."""
+    """The job above them if it is known, else the pod's controller, else the pod. None of them blocks the
+    owner's deletion: Muster would need the right to update the finalizers of every such owner."""
     meta = pod.metadata
     if owner is not None and owner.reference is not None:
         owners = [owner.reference]

@@ -187,8 +187,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def is_in_queue(self) -> bool:
         """Whether its queue counts it: it has a PodGroup or, if it needs none, pods on nodes or pods created
-        while the queue was open. A queue can close despite waiting pods created after that, and despite
-        running pods whose PodGroup was deleted."""
+        while the queue was open. Pods created later do not keep a queue from closing."""
         return self.spec.recorded or (self.exists and (self.lives or self.history.entitled))
 
     @property

@@ -1,6 +1,4 @@
-"""Suspending and unsuspending jobs: what is to be done about a job that is managed, its PodGroup, and the
-patches.
-"""
+"""Suspending and unsuspending jobs: what is to be done about a managed job, its PodGroup, and the patches."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,8 +33,7 @@ def min_resources(job: JobRecord) -> dict[str, str]:
 
 
 def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
-    """As it is created. It belongs to the job, and ends with it. `members`: how many of its pods start
-    together."""
+    """As it is created: it belongs to the job, and ends with it. `members`: how many pods start together."""
     spec = {
         "minMember": members,
         "queue": unit_queue(job, queue),
@@ -201,8 +198,7 @@ def unsuspend(
 def unsuspend_unread(
     uid: str, version: str, suspend: Path, annotations: Iterable[Path], group: str, at_time: str
 ) -> dict[str, Any]:
-    """The same as `unsuspend` for an object without lists on the way to its templates. A merge patch makes
-    what is missing on the way, so the object need not be read for it."""
+    """The same without having read the object, if no list is on the way to a template: a merge patch."""
     started = {keys.STARTED: at_time}
     patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": started}}
     _put(patch, suspend, False)

@@ -70,9 +70,8 @@ def _counted_in(group: GroupView) -> str:
 
 
 def outcome_of(group: GroupView) -> Outcome | None:
-    """How a group without members on nodes or on the way to one ended; None if it has not.
-
-    A group of which enough members succeeded has ended, even while members that it can do without wait.
+    """How a group without members on nodes or on the way to one ended; None if it has not. Once enough
+    members succeeded it has, even while members that it can do without wait.
     """
     if group.lives or group.pinned:
         return None
@@ -136,9 +135,7 @@ def _lost(group: GroupView, plan: Collection[Uid]) -> bool:
 
 
 class State(Enum):
-    """The state of a group, on which rounds, phases and plans are based.
-
-    In the order in which they are tested: the first that applies counts."""
+    """The state of a group, on which rounds, phases and plans are based: the first that applies counts."""
 
     ENDED = auto()  # no member is left on a node or on the way to one
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them

@@ -37,8 +37,7 @@ class NodesWanted(msgspec.Struct, frozen=True):
 def wanted_request(
     group: GroupRecord, provisioning: Provisioning, members: Iterable[PodRecord]
 ) -> NodesWanted | None:
-    """For all members that wait; those with gates of others are not about to start. None: a request cannot
-    say it, because none is there or they have too many shapes."""
+    """For all members that wait, without gates of others. None: there is none, or of too many shapes."""
     waiting = [pod for pod in members if pod.waiting and not pod.foreign_gates]
     waiting.sort(key=attrgetter("order"))
     counts, first = Counter(pod.shape for pod in waiting), {pod.shape: pod for pod in reversed(waiting)}

@@ -1,6 +1,4 @@
-"""What decide() sees: a frozen copy of the ledger at one version and one moment, and the limits that policy
-works with.
-"""
+"""What decide() sees: the ledger, frozen at one version and one moment, and the limits of policy."""
 
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
@@ -20,11 +18,8 @@ from extender.domain.snapshot.other_pods import OtherPods
 
 
 class Attention(msgspec.Struct, frozen=True):
-    """Whether our decisions take effect: this replica leads, and the scheduler calls it.
-
-    Time in which no plan could take effect is no evidence against the plan.
-
-    Moments of the ledger's clock, in seconds."""
+    """Whether our decisions take effect: this replica leads, and the scheduler calls it. Time in which no
+    plan could take effect is no evidence against the plan. Moments of the ledger's clock, in seconds."""
 
     leading_since: float | None = -inf  # since when this replica leads; None: it does not
     asked_since: float = -inf  # when the scheduler began to ask about pods, at first or after a pause

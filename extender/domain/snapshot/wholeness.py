@@ -54,10 +54,7 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
 
 
 def missing(group: GroupView) -> Missing:
-    """The members to start next so that the group is whole: pinned ones first, then those with a plan.
-
-    A view never changes, so this is computed once and kept there.
-    """
+    """The members to start next so that the group is whole: pinned ones first, then those with a plan."""
     return group.once(missing_of)
 
 
@@ -145,9 +142,8 @@ def _whole_since(group: GroupView) -> float | None:
 
 
 def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:
-    """The moment from which a start's deadline counts; None: its clock does not run.
-
-    For a start that was admitted before a crash, and whose admission is not remembered, that is now.
+    """The moment from which a start's deadline counts; None: its clock does not run. For one admitted before
+    a crash, whose admission is not remembered, that is now.
     """
     attention = snapshot.attention
     released = () if group.start.released_at is None else (group.start.released_at,)
@@ -168,8 +164,7 @@ def partly_placed_since(group: GroupView, snapshot: Snapshot) -> float | None:
 
 
 def running_since(group: GroupView, moment: Callable[[str], float]) -> float | None:
-    """Since when a group runs, by its pods' status or, without that, by when the watch showed them on nodes;
-    None: it does not. `moment` reads timestamps."""
+    """By its pods' status, else since the watch showed them on nodes; None: it does not run."""
     if group.running_since:
         return moment(group.running_since)
     return min(group.bound_since.values(), default=None)
@@ -183,8 +178,7 @@ def ready_since(group: GroupView) -> str:
 
 
 def _depends_on_the_scheduler(group: GroupView) -> bool:
-    """Whether the start waits for a scheduler that has not shown yet that it is running: members' gates are
-    open, and the scheduler has neither taken nor refused one."""
+    """Whether gates are open, and a scheduler that may not be running has neither taken nor refused one."""
     if group.pinned or any(attempt.words for attempt in group.attempts.values()):
         return False
     attempts = (group.attempts[uid] for uid in group.planned if uid in group.attempts)

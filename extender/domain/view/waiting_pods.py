@@ -1,13 +1,11 @@
 """The unbound pods of ours that a client of the view is not shown yet, and what was written about each.
 
-One of these belongs to one client, which asks for the same pods again and again: by one watch after another,
-or by a list and then watches. Who reads last supersedes those before, whose end nobody may have noticed. The
-history of the pods is known up to a version, without a gap: a watch that goes on from there, or from an
-earlier version, needs nothing else.
+Each belongs to one client, which asks for the same pods by one watch after another. Who reads last supersedes
+those before, whose end nobody may have noticed. The history of the pods is known up to a version, without a
+gap: a watch that goes on from there, or from an earlier version, needs nothing else.
 
-A client's reflector keeps the version of the last event that it got, and comes back with it. If that is later
-than the version at which something was written, it has it. With the same or an earlier one it may have it or
-not.
+A reflector comes back with the version of the last event that it got. If that is later than the version at
+which something was written, it has it; with the same or an earlier one it may have it or not.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
-"""What the two encodings of pods have in common.
-
-An unbound pod is written without `spec.schedulingGroup`: who starts together is decided before it appears,
-and a scheduler that schedules groups would wait for members that come later.
+"""What the two encodings of pods have in common. An unbound pod is written without `spec.schedulingGroup`: a
+scheduler that schedules groups would wait for members that come later.
 """
 
 from sys import intern
