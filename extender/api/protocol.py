@@ -1,8 +1,7 @@
 """The extender protocol, kube-scheduler/extender/v1, exactly as Go writes it.
 
 The Go types carry no JSON tags: keys are CapitalCase field names and absent pointers are `null`. Keys are
-read in any capitalisation, unknown ones skipped. Node names stay undecoded (`msgspec.Raw`) until they are
-needed.
+read in any capitalisation, unknown ones skipped. Node names stay undecoded (`msgspec.Raw`) until needed.
 """
 
 from collections.abc import Iterator, Sequence

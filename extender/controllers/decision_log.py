@@ -65,8 +65,7 @@ class DecisionLog:
 
 
 class QueueWaits:
-    """How long groups waited until they started, by queue; one that waited before a restart counts from that.
-    """
+    """How long groups waited until they started, by queue; those from before a restart count from that."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -7,7 +7,7 @@
 A watch that ended without any event, not even the bookmark that is sent every minute, is not trusted: the
 next round lists again, which is cheap, since the sink gets only the differences. If the server cannot be
 reached, or asks clients to wait, the reflector waits; if it repeatedly answers with faults of its own, it may
-have lost that version, and is listed again.
+have lost that version, and all is listed again.
 """
 
 import random

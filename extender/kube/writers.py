@@ -185,8 +185,7 @@ class Writers:
 
 class Poller:
     """A thread that calls `look` at once and then every `period` seconds, or after the seconds that it
-    returned, until it is stopped. A look that raises does not end it, and is logged once until one succeeds
-    again."""
+    returned, until it is stopped. One that raises does not end it, and is logged once until one succeeds."""
 
     def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
         self._thread_name = name

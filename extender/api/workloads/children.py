@@ -1,5 +1,4 @@
-"""What the controller of a workload makes of it, by the table: objects as they are created, and their number.
-"""
+"""What the controller of a workload makes of it, by the table: objects as created, and their number."""
 
 import json
 import zlib

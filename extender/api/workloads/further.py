@@ -97,8 +97,7 @@ class Written(NamedTuple):
 
 
 class FieldPath(NamedTuple):
-    """A path of fields as a configuration writes it: names of letters, digits, - and _, with dots between
-    them.
+    """A path of fields as a configuration writes it: names of letters, digits, - and _, between dots.
 
     Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list, or
     in each value of that mapping, which is `each`: spec.replicaSpecs[*].template."""

@@ -1,5 +1,4 @@
-"""The table of all kinds whose controllers make pods; here, those of Kubernetes itself and Argo's Workflow.
-"""
+"""The table of all kinds whose controllers make pods, with those of Kubernetes and Argo's Workflow."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,4 @@
-"""The pods that the watch has shown: whether they are ours, what they hold, and what the scheduler reports.
-"""
+"""The pods that the watch has shown: whether they are ours, what they hold, what the scheduler says."""
 
 from itertools import islice
 

@@ -113,8 +113,7 @@ _MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
 
 
 class Registry:
-    """Groups, queues as the API has them, and what they refer to. A group is touched by all its view depends
-    on."""
+    """Groups, queues as the API has them, and what they refer to; touched groups need new views."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}

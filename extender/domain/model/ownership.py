@@ -1,5 +1,4 @@
-"""Which pods are ours, the group of each, and the PodGroup that follows from its owner, named as by Volcano.
-"""
+"""Which pods are ours, the group of each, and the PodGroup that follows from its owner, as in Volcano."""
 
 import re
 from collections.abc import Mapping

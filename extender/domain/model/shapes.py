@@ -25,8 +25,7 @@ from extender.domain.model.selectors import Labels, NodePart, allows, selects, t
 
 
 class PodLabels(dict[str, str]):
-    """Labels of pods, kept once for all that have the same, and freed with the last of them. Never changed.
-    """
+    """Labels of pods, kept once for all that have the same, freed with the last of them, never changed."""
 
     __slots__ = ("__weakref__",)
 

@@ -1,6 +1,4 @@
-"""A token bucket: a burst at once, then a fixed rate per second of a clock that is passed in. Not
-thread-safe.
-"""
+"""A token bucket: a burst at once, then a fixed rate per second. Time is passed in; it is not locked."""
 
 
 class TokenBucket:
