@@ -12,33 +12,37 @@ from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.runner import Result
-from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows, read
 from extender.sim.virtual.workload import VirtualWorkload
 
 SCHEDULERS = frozenset({"muster"})
 
 
-class Watchman(Observer):
+class Watchman(Measurements):
     """Looks at every moment whether a node is over its room, or a gang stands in pieces."""
 
-    def __init__(self, needed: dict[str, int]) -> None:
+    def __init__(self, given: VirtualWorkload) -> None:
+        super().__init__(given)
         self.cluster: VirtualCluster | None = None
         self.moments = 0
-        self._needed = needed
+        groups = (group for _, group in given.groups)
+        self._members = {f"{g.metadata.namespace}/{g.metadata.name}": g.spec.min_member for g in groups}
         self._ran: Counter[str] = Counter()
 
     def bound(self, pod: PodRecord, now: float) -> None:
+        super().bound(pod, now)
         if not pod.node:  # else it came with its node, from before
             self._ran[pod.group] += 1
 
     def settled(self, decisions: Decisions, now: float) -> None:
+        super().settled(decisions, now)
         assert self.cluster is not None
         self.moments += 1
         for name, _, idle, _ in self.cluster.ledger.nodes():
             assert min(idle.values()) >= 0, f"{name} is over its room at {now}: {idle}"
         for group, ran in self._ran.items():
-            assert ran >= self._needed.get(group, 1), f"{group} runs with {ran} members at {now}"
+            assert ran >= max(self._members.get(group, 1), 1), f"{group} runs with {ran} members at {now}"
 
 
 def cluster(nodes: int = 2, cpu: str = "4", memory: str = "16Gi") -> VirtualWorkload:
@@ -59,10 +63,9 @@ def row(
 
 def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
     """Watched, and measured."""
-    needed = {f"{g.metadata.namespace}/{g.metadata.name}": max(g.spec.min_member, 1) for _, g in given.groups}
-    watchman, measured = Watchman(needed), Measurements(given)
-    simulation = Simulation(given, limits or Limits(), SCHEDULERS, [watchman, measured])
-    watchman.cluster = simulation.cluster
+    measured = Watchman(given)
+    simulation = Simulation(given, limits or Limits(), SCHEDULERS, measured)
+    measured.cluster = simulation.cluster
     end = simulation.run()
     measured.closed(end)
     return Result(report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end)

@@ -66,7 +66,7 @@ def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1)) -> Changes:
     """A run on 3 nodes of 4 cpu."""
     changes = Changes()
     workload = from_rows([*rows], (), dict(zip(QUEUES, weights, strict=True)))
-    Simulation(made_nodes(3, "4", "64Gi", 0) + workload, Limits(), frozenset({"muster"}), [changes]).run()
+    Simulation(made_nodes(3, "4", "64Gi", 0) + workload, Limits(), frozenset({"muster"}), changes).run()
     return changes
 
 

@@ -73,7 +73,7 @@ def run(jobs: list[Job], members: int, cpus: int, patience: float = PATIENCE, en
     watch = Watch()
     cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}), patience)
     with suppress(Started):
-        Simulation(cluster, Limits(), frozenset({"muster"}), [watch]).run()
+        Simulation(cluster, Limits(), frozenset({"muster"}), watch).run()
     return watch
 
 
@@ -140,7 +140,7 @@ def test_jobs_that_say_a_second_and_run_a_day_let_nobody_starve(name: str) -> No
     rows.append(Row(601.0, "big", 3, 3, 10.0, {CPU: "4"}))
     watch, cluster = Watch(), made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
     with suppress(Started):
-        Simulation(cluster, Limits(), frozenset({"muster"}), [watch]).run()
+        Simulation(cluster, Limits(), frozenset({"muster"}), watch).run()
     assert watch.began is not None
     assert watch.began <= 1.1 * DAY
 
@@ -172,7 +172,7 @@ def test_with_services_that_never_end_room_is_not_idle_without_limit(
     )  # virtual time ends an hour after the last event
     watch, limits = Starts(), Limits()
     cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
-    Simulation(cluster, limits, frozenset({"muster"}), [watch]).run()
+    Simulation(cluster, limits, frozenset({"muster"}), watch).run()
     assert "big" not in watch.at
     for name, came in small.items():
         assert watch.at[name] - came <= (declared or 0.0) + limits.room_kept + came / 2.0

@@ -7,19 +7,17 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.configuration import Configuration
-from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, offered
-from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.files.manifests import load
 from extender.sim.virtual import synthetic, trace
 from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
-from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import from_rows
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
-from extender.terminal.text import Advance, progress, working
+from extender.terminal.text import progress, working
 
 _PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
 
@@ -94,20 +92,6 @@ def _room(made: VirtualWorkload) -> synthetic.ClusterSize:
     return synthetic.ClusterSize(len(made.nodes), max(cpus // 1000, 1))
 
 
-class _Started(Observer):
-    """Passes on how many pods have been started, after each moment."""
-
-    def __init__(self, advance: Advance) -> None:
-        self._advance = advance
-        self._count = 0
-
-    def bound(self, pod: PodRecord, now: float) -> None:
-        self._count += 1
-
-    def settled(self, decisions: Decisions, now: float) -> None:
-        self._advance(self._count)
-
-
 def simulate(options: SimulationOptions) -> Result:
     """Shows its progress on a terminal. Raises InvalidManifests and InvalidWorkload."""
     given = workload(options)
@@ -123,10 +107,10 @@ def simulate(options: SimulationOptions) -> Result:
 
 
 def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:
-    measured, schedulers = Measurements(given), frozenset(Configuration().scheduler_names)
+    measured = Measurements(given)
+    simulation = Simulation(given, limits, frozenset(Configuration().scheduler_names), measured)
     with progress(title, total=sum(1 for _ in given.all_members)) as advance:
-        simulation = Simulation(given, limits, schedulers, [measured, _Started(advance)])
-        end = simulation.run()
+        end = simulation.run(advance)
     measured.closed(end)
     made = report(measured, len(given.nodes), simulation.cluster.rounds, end, given.unasked)
     return Result(made, measured, end, given.notes)

@@ -20,7 +20,7 @@ _QUIET = 3600.0  # seconds without any event after which nothing is expected to 
 
 
 class Observer:
-    """Called as things happen; measuring and drawing override what they need."""
+    """Called as things happen; what measures overrides what it needs."""
 
     def queued(self, group: GroupKey, pods: int, now: float) -> None:
         """A suspended job waits, or starts with fewer pods than before: it makes so many."""
@@ -47,11 +47,12 @@ class Simulation:
         workload: VirtualWorkload,
         limits: Limits,
         schedulers: frozenset[str],
-        observers: Sequence[Observer],
+        observer: Observer,
     ) -> None:
         self.now = 0.0
         self.cluster = VirtualCluster(workload, limits, schedulers, clock=lambda: self.now)
-        self._observers = observers
+        self._observer = observer
+        self._started = 0  # pods, also those that ended
         self._members: dict[Uid, PodArrival] = {}
         self._running: dict[Uid, PodArrival] = {}
         self._order = count()
@@ -63,8 +64,9 @@ class Simulation:
         for member in workload.members:
             self._plan(member.at, partial(self._come, member))
 
-    def run(self) -> float:
-        """Until nothing will change any more by itself; returns when the last thing happened."""
+    def run(self, advance: Callable[[float], None] = lambda started: None) -> float:
+        """Until nothing will change any more by itself; returns when the last thing happened. `advance` hears
+        after each moment how many pods have been started."""
         last = 0.0
         while (moment := self._next(last)) is not None:
             self.now = moment
@@ -75,13 +77,12 @@ class Simulation:
             while started := self.cluster.let_go():
                 for job, reduced_to in started:  # its controller makes its pods
                     if reduced_to is not None:
-                        for observer in self._observers:
-                            observer.queued(job.unit.key, reduced_to, self.now)
+                        self._observer.queued(job.unit.key, reduced_to, self.now)
                     for member in job.pods[:reduced_to]:
                         self._come(member)
                 self._settle()
-            for observer in self._observers:
-                observer.settled(self.cluster.ledger.decisions, self.now)
+            self._observer.settled(self.cluster.ledger.decisions, self.now)
+            advance(self._started)
         return last
 
     def _settle(self) -> None:
@@ -90,10 +91,9 @@ class Simulation:
         for pod in evicted:  # one of a start that failed ends; another one comes again
             member = self._running.pop(pod.uid, None)
             if member is None or pod.phase != "Running":
-                self._note_end(pod)
+                self._observer.ended(pod, self.now)
                 continue
-            for observer in self._observers:
-                observer.reclaimed(pod, self.now)
+            self._observer.reclaimed(pod, self.now)
             # its controller creates another pod, which has all of its work ahead
             metadata = replace(member.pod.metadata, uid=f"{member.pod.metadata.uid}+")
             again = replace(member.pod, metadata=metadata, status=PodStatus())
@@ -101,8 +101,7 @@ class Simulation:
 
     def _queue(self, job: JobArrival) -> None:
         self.cluster.queue_job(job)
-        for observer in self._observers:
-            observer.queued(job.unit.key, len(job.pods), self.now)
+        self._observer.queued(job.unit.key, len(job.pods), self.now)
 
     def _plan(self, moment: float, act: Act) -> None:
         heapq.heappush(self._due, (moment, next(self._order), act))
@@ -120,8 +119,7 @@ class Simulation:
 
     def _come(self, member: PodArrival) -> None:
         pod = self._add(member)
-        for observer in self._observers:
-            observer.came(pod, self.now)
+        self._observer.came(pod, self.now)
         if pod.node:
             self._run([pod])
 
@@ -136,8 +134,8 @@ class Simulation:
         for pod in pods:
             member = self._running[pod.uid] = self._members.pop(pod.uid)
             together.setdefault((member.runs, member.fails), []).append(pod.uid)
-            for observer in self._observers:
-                observer.bound(pod, self.now)
+            self._started += 1
+            self._observer.bound(pod, self.now)
         for (runs, fails), uids in together.items():
             if runs is not None or fails:  # else they run until the end
                 end = partial(self._end, uids, FAILED if fails else SUCCEEDED)
@@ -148,8 +146,4 @@ class Simulation:
             pod = self.cluster.end(uid, status)
             self._running.pop(uid, None)
             if pod is not None:
-                self._note_end(pod)
-
-    def _note_end(self, pod: PodRecord) -> None:
-        for observer in self._observers:
-            observer.ended(pod, self.now)
+                self._observer.ended(pod, self.now)
