@@ -4,12 +4,11 @@ import random
 import socket
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from extender.api.keys import GPU, SCHEDULED
 from extender.sim.apiserver.discovery import GIT_VERSION
-from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json, ResourceKind
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
@@ -72,13 +71,9 @@ class Embedded:
         self.scheduler = Scheduler(self.service, Extender(self.muster.address), self._dice)
         self.scheduler.start()
 
-    def create(self, objects: Iterable[tuple[ResourceKind, Json]]) -> None:
-        """Raises StatusError."""
-        for kind, obj in objects:
-            self.service.create(kind, "", obj)
-
     def make_nodes(self, count: int, cpu: str, memory: str, gpu: int = 0) -> None:
-        self.create((NODES, node(f"node-{number}", cpu, memory, gpu)) for number in range(1, count + 1))
+        for number in range(1, count + 1):
+            self.service.create(NODES, "", node(f"node-{number}", cpu, memory, gpu))
 
     def settled(self) -> bool:
         """Whether nothing will change any more by itself."""
@@ -93,16 +88,8 @@ class Embedded:
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
     """A node that is ready; without GPUs it has no such resource."""
     room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
-    if gpu:
-        room[GPU] = str(gpu)
+    room |= {GPU: str(gpu)} if gpu else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-    return {
-        "metadata": {"name": name},
-        "spec": {},
-        "status": {
-            "capacity": room,
-            "allocatable": room,
-            "conditions": [ready],
-            "nodeInfo": {"kubeletVersion": GIT_VERSION},
-        },
-    }
+    info = {"kubeletVersion": GIT_VERSION}
+    status = {"capacity": room, "allocatable": room, "conditions": [ready], "nodeInfo": info}
+    return {"metadata": {"name": name}, "spec": {}, "status": status}

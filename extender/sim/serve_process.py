@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,9 @@ class ServeProcess:
         """Until it is ready. Raises ServeFailed."""
         for _ in range(3):  # another process may take a port between our look and the child's
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-            alone = ["--leader-elect", "off"]  # there is nobody else
-            options = ["--kubeconfig", str(self._kubeconfig), *listen, *alone, *self._arguments]
+            alone = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # there is nobody else
             program = "from extender.cli import main; main(prog_name='muster')"
-            command = [sys.executable, "-c", program, "serve", *options]
+            command = [sys.executable, "-c", program, "serve", *listen, *alone, *self._arguments]
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(WATCHDOG), *command],
@@ -87,22 +88,16 @@ class ServeProcess:
 
 
 def _fetch(address: str, path: str) -> bytes | None:
-    connection = http.client.HTTPConnection(address, timeout=1)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read()
-    except (OSError, http.client.HTTPException):
+        with direct.open(f"http://{address}{path}", timeout=1) as answer:
+            return bytes(answer.read())
+    except (OSError, http.client.HTTPException):  # also one that is not 200
         return None
-    finally:
-        connection.close()
-    return body if answer.status == 200 else None
 
 
 def free_ports(count: int) -> list[int]:
     """Distinct ports of loopback that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]

@@ -61,9 +61,9 @@ def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
 
 def _starts_a_gang(cluster: Embedded) -> list[str]:
     """Afterwards, as if nothing had been."""
-    cluster.create([(POD_GROUPS, objects.pod_group("last", namespace="default", min_member=3))])
-    members = (objects.pod(f"last-{n}", namespace="default", group="last") for n in range(3))
-    cluster.create((PODS, member) for member in members)
+    cluster.service.create(POD_GROUPS, "", objects.pod_group("last", namespace="default", min_member=3))
+    for number in range(3):
+        cluster.service.create(PODS, "", objects.pod(f"last-{number}", namespace="default", group="last"))
 
     def bound() -> bool:
         return all(pod["spec"].get("nodeName") for pod in cluster.store.all(PODS))

@@ -21,12 +21,12 @@ def cluster() -> Iterator[Embedded]:
 
 def gang(cluster: Embedded, name: str, size: int, queue: str = "default", **annotations: str) -> None:
     group = objects.pod_group(name, namespace="default", min_member=size, queue=queue)
-    cluster.create([(POD_GROUPS, group)])
+    cluster.service.create(POD_GROUPS, "", group)
     for number in range(size):
         made = objects.pod(
             f"{name}-{number}", namespace="default", group=name, cpu="2", annotations=annotations
         )
-        cluster.create([(PODS, made)])
+        cluster.service.create(PODS, "", made)
 
 
 def nodes_of(cluster: Embedded, name: str) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
 
 
 def test_it_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
-    cluster.create([(QUEUES, objects.queue("q"))])
+    cluster.service.create(QUEUES, "", objects.queue("q"))
     gang(cluster, "too-large", 7, queue="q")
     cluster.start()
     wait_for(cluster.settled)
@@ -68,7 +68,7 @@ def test_suspended_jobs_are_resumed_when_they_have_room(cluster: Embedded) -> No
     first = jobs.job("first", completions=8, annotations=in_queue, **options)
     second = jobset.job_set("second", annotations=in_queue, **options)
     job_sets = BY_NAME[second["apiVersion"], second["kind"]]
-    cluster.create([(JOBS, first)])
+    cluster.service.create(JOBS, "", first)
     cluster.start()
     wait_for(lambda: len(nodes_of(cluster, "first")) == 4)
     uid = cluster.service.create(job_sets, "", second)["metadata"]["uid"]

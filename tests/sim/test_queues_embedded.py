@@ -19,7 +19,8 @@ def cluster() -> Iterator[Embedded]:
     """One for all tests, each of which has a queue of its own."""
     with Embedded(speed=10, seed=1) as cluster:
         cluster.make_nodes(2, "4", "16Gi")
-        cluster.create([(QUEUES, objects.queue(name)) for name in ("busy", "idle", "waiting")])
+        for name in ("busy", "idle", "waiting"):
+            cluster.service.create(QUEUES, "", objects.queue(name))
         cluster.start()
         yield cluster
 
@@ -35,10 +36,11 @@ def muster(cluster: Embedded) -> Muster:
 
 
 def gang(cluster: Embedded, queue: str, name: str, size: int, cpu: str) -> None:
-    cluster.create([(POD_GROUPS, objects.pod_group(name, namespace="default", min_member=size, queue=queue))])
+    group = objects.pod_group(name, namespace="default", min_member=size, queue=queue)
+    cluster.service.create(POD_GROUPS, "", group)
     for number in range(size):
         made = objects.pod(f"{name}-{number}", namespace="default", group=name, cpu=cpu)
-        cluster.create([(PODS, made)])
+        cluster.service.create(PODS, "", made)
 
 
 def status(cluster: Embedded, name: str) -> Json:

@@ -41,11 +41,13 @@ def elastic_quota() -> Json:
 def test_a_quota_makes_queues_that_its_namespace_enters(
     cluster: Embedded, kind: Any, quota: Json, name: str
 ) -> None:
-    cluster.create([(NAMESPACES, namespace("team")), (kind, quota)])
+    cluster.service.create(NAMESPACES, "", namespace("team"))
+    cluster.service.create(kind, "", quota)
     wait_for(lambda: cluster.store.get(QUEUES, "", name), what="the queue")
     assert cluster.service.get(QUEUES, "", name)["spec"]["capability"] == {"cpu": 1}
     notes = {RUN_SECONDS: "20"}
-    cluster.create([(PODS, pod(each, namespace="team", annotations=notes)) for each in ("a", "b")])
+    for each in ("a", "b"):
+        cluster.service.create(PODS, "", pod(each, namespace="team", annotations=notes))
     wait_for(lambda: {gang.reason for gang in shown(cluster)} == {"", "QueueCeiling"}, what="one waits")
     assert {gang.queue for gang in shown(cluster)} == {name}
     cluster.service.delete(kind, quota["metadata"]["namespace"], quota["metadata"]["name"], {})

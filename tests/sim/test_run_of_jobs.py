@@ -25,7 +25,7 @@ def submit(cluster: Embedded, name: str, pods: int, **annotations: str) -> None:
         name, namespace="default", parallelism=pods, completions=pods, suspend=True, queue="default", cpu="1"
     )
     made["spec"]["template"]["metadata"].setdefault("annotations", {}).update(annotations)
-    cluster.create([(JOBS, made)])
+    cluster.service.create(JOBS, "", made)
 
 
 def found(cluster: Embedded, name: str) -> Json:

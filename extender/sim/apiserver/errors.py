@@ -81,16 +81,9 @@ class StatusError(Exception):
 
     def status(self) -> Json:
         """The body of the answer."""
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": self.details,
-            "code": self.code,
-        }
+        head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        why = {"message": self.message, "reason": self.reason, "details": self.details}
+        return {**head, **why, "code": self.code}
 
 
 def not_found(kind: ResourceKind, name: str) -> StatusError:

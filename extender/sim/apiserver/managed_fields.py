@@ -31,21 +31,14 @@ def read(fields: Json, at: Path = ()) -> Paths:
 
 
 def written(paths: Iterable[Path]) -> Json:
-    fields: Json = {}
-    for path in sorted(paths):
+    fields, known = dict[str, Any](), {*paths}
+    for path in sorted(known):
         below = fields
-        for step in path:
+        for end, step in enumerate(path):
+            if path[:end] in known:  # it has further ones below it
+                below.setdefault(_ITSELF, {})
             below = below.setdefault(step, {})
-        below[_ITSELF] = {}
-    return _shortened(fields)
-
-
-def _shortened(fields: Json) -> Json:
-    """Without the dot where nothing else is below."""
-    return {
-        step: {} if set(below) == {_ITSELF} else _shortened(below) if step != _ITSELF else {}
-        for step, below in fields.items()
-    }
+    return fields
 
 
 def shown(path: Path) -> str:
@@ -103,9 +96,7 @@ NOBODYS = frozenset(
 
 
 class Difference(NamedTuple):
-    """`set`: places that are new or have another value. `gone`: places that are no more."""
-
-    set: Paths
+    set: Paths  # places that are new or have another value
     gone: Paths
 
 
@@ -160,13 +151,10 @@ APPLY, UPDATE = "Apply", "Update"
 
 
 class Manager(NamedTuple):
-    """Who writes, and how. The name is what `fieldManager` says, or the client's own.
+    """Who writes, and how."""
 
-    `operation`: APPLY or UPDATE. `subresource`: empty for the object itself.
-    """
-
-    name: str
-    operation: str
+    name: str  # what `fieldManager` says, or the client's own
+    operation: str  # APPLY or UPDATE
     api_version: str
     subresource: str = ""
 
@@ -188,41 +176,28 @@ def entries_of(obj: Json) -> dict[Manager, Entry]:
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
     """`obj` with these entries, except those that own nothing any more."""
-    items = [
-        {
-            "manager": manager.name,
-            "operation": manager.operation,
-            "apiVersion": manager.api_version,
-            "time": time,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": written(paths),
-            **({"subresource": manager.subresource} if manager.subresource else {}),
-        }
-        for manager, time, paths in entries
-        if paths
-    ]
+    items = []
+    for (name, operation, api_version, subresource), time, paths in entries:
+        if paths:
+            item: Json = {"manager": name, "operation": operation, "apiVersion": api_version, "time": time}
+            item |= {"fieldsType": "FieldsV1", "fieldsV1": written(paths)}
+            items.append(item | ({"subresource": subresource} if subresource else {}))
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata | ({"managedFields": items} if items else {})}
 
 
 def kept_managers(before: Json, after: Json, subresource: str) -> Json:
-    """`after` with the managers that were there, unless the writer has set others or wiped them out.
-
-    Through a subresource nobody can.
-    """
-    managed = after["metadata"].get("managedFields")
-    if managed in ([], [{}]) and not subresource:
+    """`after` with the managers that were there, unless the writer has set others or wiped them out, which
+    nobody can through a subresource."""
+    managed = None if subresource else after["metadata"].get("managedFields")
+    if managed in ([], [{}]):
         return with_entries(after, ())
-    if managed and not subresource:
-        return after
-    return with_entries(after, entries_of(before).values())
+    return after if managed else with_entries(after, entries_of(before).values())
 
 
 def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
-    """`after`, with what is new or changed in it as the writer's own and nobody else's.
-
-    An object that was made without managed fields never gets any.
-    """
+    """`after`, with what is new or changed in it as the writer's own and nobody else's. An object that was
+    made without managed fields never gets any."""
     schema = schema_of(kind)
     if before is None:
         own = claimed(after, schema) if manager.operation == APPLY else difference({}, after, schema).set

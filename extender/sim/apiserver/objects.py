@@ -15,8 +15,6 @@ from extender.api.quantities import BadQuantity
 from extender.sim.apiserver.errors import StatusError, bad_request, conflict, invalid, wrong
 from extender.sim.apiserver.kinds import Json, ResourceKind
 
-# ---- conditions
-
 
 def now(later: float = 0) -> str:
     return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -68,22 +66,17 @@ ObjectLoader.yaml_implicit_resolvers = {
 def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
     """Raises StatusError for another object or version; keeps in `after` what only the server writes."""
     old, new = before["metadata"], after["metadata"]
-    for field in ("uid", "name", "namespace"):
-        if new.get(field) != old.get(field):
-            match field if new.get(field) else "":
-                case "uid":
-                    raise invalid(
-                        kind, old["name"], [wrong("metadata.uid", new["uid"], "field is immutable")]
-                    )
-                case "name":
-                    raise other_name(new["name"], old["name"])
-                case "namespace":
-                    raise other_namespace()
-            new |= {field: old[field]} if field in old else {}
+    if new.get("uid") not in (None, "", old["uid"]):
+        raise invalid(kind, old["name"], [wrong("metadata.uid", new["uid"], "field is immutable")])
+    if new.get("name") not in (None, "", old["name"]):
+        raise other_name(new["name"], old["name"])
+    if new.get("namespace") not in (None, "", old.get("namespace")):
+        raise other_namespace()
     if new.get("resourceVersion") not in (None, "", old["resourceVersion"]):
         why = "the object has been modified; please apply your changes to the latest version and try again"
         raise conflict(kind, old["name"], why)
-    for field in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "generation"):
+    times = "creationTimestamp", "deletionTimestamp"
+    for field in ("uid", "name", "namespace", "resourceVersion", *times, "generation"):
         new.pop(field, None)
         new |= {field: old[field]} if field in old else {}
 
@@ -93,9 +86,8 @@ def other_name(name: str, asked: str) -> StatusError:
 
 
 def other_namespace() -> StatusError:
-    return bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request"
-    )
+    given = "the namespace of the provided object"
+    return bad_request(f"{given} does not match the namespace sent on the request")
 
 
 def named_by(obj: Json) -> Json:
@@ -108,9 +100,8 @@ def identify(kind: ResourceKind, namespace: str, obj: Json, dice: random.Random)
     """Give it a name, a namespace, a UID and a time of creation, and no writers. Raises StatusError."""
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
     if not meta.get("name") and meta.get("generateName"):
-        meta["name"] = meta["generateName"] + "".join(
-            dice.choices(string.ascii_lowercase + string.digits, k=5)
-        )
+        letters = dice.choices(string.ascii_lowercase + string.digits, k=5)
+        meta["name"] = meta["generateName"] + "".join(letters)
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace or "default") != namespace and namespace:

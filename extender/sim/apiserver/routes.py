@@ -9,6 +9,8 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -39,7 +41,7 @@ def reviewed(kind: ResourceKind, asked: Json) -> Json:
 
 
 def list_page(store: Store, request: Request) -> Json:
-    """All pages of one list show the same moment. Raises StatusError 400."""
+    """Raises StatusError 400."""
     kind, namespace, *_ = request.target
     query = request.query
     version, after = 0, list[str]()  # the last object of the page before
@@ -69,28 +71,20 @@ _SECONDS = 1800
 encode = msgspec.json.Encoder().encode
 
 
+@dataclass
 class Watch:
-    """Iterate over `lines`; `listening` says, now and then, whether the client is still there.
+    """Iterate over `lines`. Raises StatusError 400 for a selector that is none."""
 
-    `shape` makes of an object what the client wants to see of it.
-    """
+    store: Store
+    target: RequestTarget
+    query: Query
+    listening: Callable[[], bool]  # whether the client is still there, asked now and then
+    shape: Patch = lambda obj: obj  # makes of an object what the client wants to see of it
+    bookmark_every: float = 30.0
 
-    def __init__(
-        self,
-        store: Store,
-        target: RequestTarget,
-        query: Query,
-        listening: Callable[[], bool],
-        shape: Callable[[Json], Json] = lambda obj: obj,
-        bookmark_every: float = 30.0,
-    ) -> None:
-        self._store = store
-        self._target = target
-        self._listening = listening
-        self._shape = shape
-        self._bookmark_every = bookmark_every
+    def __post_init__(self) -> None:
+        query = self.query
         self._test = selecting(query.get("labelSelector", ""), query.get("fieldSelector", ""))
-        self._bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
         self._seconds = int(query.get("timeoutSeconds") or _SECONDS)
         self._all_first = query.get("sendInitialEvents") == "true"
         self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
@@ -99,24 +93,24 @@ class Watch:
         """Events, several in one piece where they come together."""
         try:
             if not self._version:
-                objects, self._version = self._store.listing(self._target.kind, self._target.namespace)
+                objects, self._version = self.store.listing(self.target.kind, self.target.namespace)
                 end = self._bookmark({"k8s.io/initial-events-end": "true"}) if self._all_first else b""
-                yield b"".join(_line("ADDED", self._shape(obj)) for obj in objects if self._test(obj)) + end
+                yield b"".join(_line("ADDED", self.shape(obj)) for obj in objects if self._test(obj)) + end
             ends = time.monotonic() + self._seconds
-            bookmark_at = time.monotonic() + self._bookmark_every
-            while time.monotonic() < ends and not self._store.closed and self._listening():
+            bookmark_at = time.monotonic() + self.bookmark_every
+            while time.monotonic() < ends and not self.store.closed and self.listening():
                 wait = min(ends, bookmark_at, time.monotonic() + _LOOK) - time.monotonic()
-                if events := b"".join(self._events(self._store.wait(self._version, max(wait, 0.0)))):
+                if events := b"".join(self._events(self.store.wait(self._version, max(wait, 0.0)))):
                     yield events
                 if time.monotonic() >= bookmark_at:
-                    bookmark_at = time.monotonic() + self._bookmark_every
+                    bookmark_at = time.monotonic() + self.bookmark_every
                     yield self._bookmark()
             yield self._bookmark()
         except StatusError as refusal:  # 410: the head of the answer is long sent
             yield _line("ERROR", refusal.status())
 
     def _events(self, changes: list[Change]) -> Iterator[bytes]:
-        kind, namespace = self._target.kind, self._target.namespace
+        kind, namespace = self.target.kind, self.target.namespace
         for change in changes:
             self._version = change.version
             if change.kind is not kind or namespace not in ("", change.object["metadata"].get("namespace")):
@@ -125,12 +119,12 @@ class Watch:
             after = change.type != "DELETED" and self._test(change.object)
             if before or after:
                 seen = "ADDED" if not before else "MODIFIED" if after else "DELETED"
-                yield _line(seen, self._shape(change.object))
+                yield _line(seen, self.shape(change.object))
 
     def _bookmark(self, annotations: dict[str, str] | None = None) -> bytes:
-        if not self._bookmarks:
+        if self.query.get("allowWatchBookmarks") not in ("true", "1"):
             return b""
-        kind, meta = self._target.kind, {"resourceVersion": str(self._version), "annotations": annotations}
+        kind, meta = self.target.kind, {"resourceVersion": str(self._version), "annotations": annotations}
         return _line("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta})
 
 
@@ -181,27 +175,22 @@ def _post(service: Service, request: Request) -> Json:
 
 def _change(service: Service, request: Request) -> Json:
     kind, namespace, name, subresource = request.target
+    change: Patch = partial(_replacement, kind, name, request.body)
     if request.method == "PATCH":
         change = patching(request.media_type, request.body, strategic_known=not kind.custom)
-    else:
-        change = _replacing(kind, name, request.body)
     if subresource == "scale":
         change = scaling(name, change, request.strict)
     made = service.amend(kind, namespace, name, change, subresource, _options(request))
     return scale_of(made) if subresource == "scale" else made
 
 
-def _replacing(kind: ResourceKind, name: str, body: Json) -> Patch:
-    """A client that replaces a custom object has to give its version."""
-
-    def change(_before: Json) -> Json:
-        meta = body.get("metadata") or {}
-        if kind.custom and meta.get("name") == name and not meta.get("resourceVersion"):
-            error = wrong("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid_object(kind.plural, kind.group, name, [error])
-        return body
-
-    return change
+def _replacement(kind: ResourceKind, name: str, body: Json, _before: Json) -> Json:
+    """A client that replaces a custom object has to give its version. Raises StatusError 422."""
+    meta = body.get("metadata") or {}
+    if kind.custom and meta.get("name") == name and not meta.get("resourceVersion"):
+        error = wrong("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid_object(kind.plural, kind.group, name, [error])
+    return body
 
 
 def _options(request: Request, operation: str = UPDATE) -> WriteOptions:

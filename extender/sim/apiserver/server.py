@@ -7,7 +7,6 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,11 @@ from extender.sim.apiserver.discovery import document
 from extender.sim.apiserver.errors import StatusError, bad_request, unsupported
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.objects import ObjectLoader
+from extender.sim.apiserver.patches import Patch
 from extender.sim.apiserver.requests import Request, target_of
 from extender.sim.apiserver.routes import Watch, answer, encode
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.tables import table, wanted
-
-# ---- bodies
 
 
 def decoded(raw: bytes, content_type: str) -> Any:
@@ -60,8 +58,8 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        host, port = self._http.server_address[:2]
-        return f"http://{host if isinstance(host, str) else host.decode()}:{port}"
+        host, port = self._http.socket.getsockname()[:2]
+        return f"http://{host}:{port}"
 
     def start(self) -> None:
         self._thread.start()
@@ -85,14 +83,10 @@ class ApiServer:
 
 
 class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
     def __init__(self, service: Service, listener: socket.socket) -> None:
         super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-        self.server_address = listener.getsockname()
         self.service = service
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -174,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
-    def _shape(self, request: Request) -> Callable[[Json], Json]:
+    def _shape(self, request: Request) -> Patch:
         """What this client wants to see of objects and lists: themselves, or a Table for people."""
         if not wanted(self.headers.get("Accept", "")):
             return lambda found: found

@@ -4,7 +4,6 @@ Each is one step on the store, whatever else is under way. All raise StatusError
 """
 
 import random
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from extender.sim.apiserver.errors import StatusError, conflict, exists, not_fou
 from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
 from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_managers, with_changes_of
 from extender.sim.apiserver.objects import identify, now, refuse_another
-from extender.sim.apiserver.patches import applied, refuse_untyped
+from extender.sim.apiserver.patches import Patch, applied, refuse_untyped
 from extender.sim.apiserver.store import Store, key_of
 from extender.sim.apiserver.subresources import bound, merged_parts
 from extender.sim.apiserver.validation.schemas import filled, read
@@ -27,9 +26,6 @@ def _release(store: Store, owner: Json) -> None:
             kept = [reference for reference in owners if reference.get("uid") != owner["uid"]]
             if kept != owners:
                 store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
-
-
-Amend = Callable[[Json], Json]
 
 
 class WriteOptions(NamedTuple):
@@ -81,7 +77,7 @@ class Service:
         kind: ResourceKind,
         namespace: str,
         name: str,
-        change: Amend,
+        change: Patch,
         subresource: str = "",
         options: WriteOptions = _PLAYED,
     ) -> Json:
@@ -106,8 +102,8 @@ class Service:
                 return self.store.remove(kind, key_of(before))
             return self.store.put(kind, after)
 
-    def set_status(self, kind: ResourceKind, meta: Json, made: Amend) -> None:
-        """Write the status that `made` makes of an object, if it is still this one. Raises StatusError."""
+    def set_status(self, kind: ResourceKind, meta: Json, made: Patch) -> None:
+        """Write the status that `made` makes of an object, if it is still this one."""
 
         def change(found: Json) -> Json:
             return {**found, "metadata": {"uid": meta["uid"]}, "status": made(found)}
@@ -143,18 +139,15 @@ class Service:
             return self.amend(kind, namespace, name, change, manager.subresource, options), False
 
     def delete(self, kind: ResourceKind, namespace: str, name: str, options: Json) -> Json:
-        """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet.
-
-        Returns the object as it is then, or was last. `options`: the API's DeleteOptions. Raises StatusError.
-        """
+        """Remove an object, or mark it for those who have to agree: its finalizers, its kubelet. `options`:
+        the API's DeleteOptions. Returns the object as it is then, or was last."""
         with self.store as store:
             obj = self.get(kind, namespace, name)
             meta, wanted = obj["metadata"], options.get("preconditions") or {}
             for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
                 if wanted.get(field) not in (None, meta[field]):
-                    message = f"the {what} in the precondition ({wanted[field]}) does not match"
-                    message += f" the {what} in record ({meta[field]})"
-                    why = f"{message}. The object might have been deleted and then recreated"
+                    why = f"the {what} in the precondition ({wanted[field]}) does not match the {what} in"
+                    why += f" record ({meta[field]}). The object might have been deleted and then recreated"
                     raise conflict(kind, meta["name"], why)
             if options.get("dryRun"):
                 return obj
@@ -174,9 +167,9 @@ class Service:
             return store.remove(kind, key_of(obj)) if at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
-        """No other of the same name. Raises StatusError."""
-        only_this = {"preconditions": {"uid": meta["uid"]}, **options}
-        self.delete(kind, meta["namespace"], meta["name"], only_this)
+        """No other of the same name."""
+        options["preconditions"] = {"uid": meta["uid"]}
+        self.delete(kind, meta["namespace"], meta["name"], options)
 
     def bind(self, namespace: str, name: str, binding: Json) -> None:
         if not (node := (binding.get("target") or {}).get("name")):

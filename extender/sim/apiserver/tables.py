@@ -77,36 +77,6 @@ def _kernel(node: Json) -> str:
 
 NAME = TableColumn("Name", at("metadata", "name"))
 AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
-AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
-    kinds.PODS: (
-        TableColumn("Ready", _ready),
-        TableColumn("Status", _pod_status),
-        TableColumn("Restarts", lambda _: "0"),
-        TableColumn("IP", at("status", "podIP", default="<none>"), wide=True),
-        TableColumn("Node", at("spec", "nodeName", default="<none>"), wide=True),
-        TableColumn("Nominated Node", at("status", "nominatedNodeName", default="<none>"), wide=True),
-        TableColumn("Readiness Gates", lambda _: "<none>", wide=True),
-    ),
-    kinds.NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
-    kinds.NODES: (
-        TableColumn("Status", _node_status),
-        TableColumn("Roles", _roles),
-        AGE,
-        TableColumn("Version", at(*_NODE_INFO, "kubeletVersion")),
-        TableColumn("Internal-IP", _address("InternalIP"), wide=True),
-        TableColumn("External-IP", _address("ExternalIP"), wide=True),
-        TableColumn("OS-Image", at(*_NODE_INFO, "osImage", default="<unknown>"), wide=True),
-        TableColumn("Kernel-Version", _kernel, wide=True),
-        TableColumn("Container-Runtime", at(*_RUNTIME, default="<unknown>"), wide=True),
-    ),
-    kinds.PRIORITY_CLASSES: (
-        TableColumn("Value", at("value")),
-        TableColumn("Global-Default", at("globalDefault", default=False)),
-        AGE,
-        TableColumn("PreemptionPolicy", at("preemptionPolicy")),
-    ),
-    kinds.LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
-}
 
 
 # ---- events
@@ -153,12 +123,9 @@ OF_EVENTS = (
 # ---- Kubernetes' own workloads
 
 
-def _number(*path: str) -> Callable[[Json], int]:
-    return at(*path, default=0)
-
-
 def _ready_pods(workload: Json) -> str:
-    return f"{_number('status', 'readyReplicas')(workload)}/{workload['spec'].get('replicas', 1)}"
+    ready = at("status", "readyReplicas", default=0)(workload)
+    return f"{ready}/{workload['spec'].get('replicas', 1)}"
 
 
 def _state(job: Json) -> str:
@@ -168,7 +135,7 @@ def _state(job: Json) -> str:
 
 
 def _completions(job: Json) -> str:
-    succeeded, spec = _number("status", "succeeded")(job), job["spec"]
+    succeeded, spec = at("status", "succeeded", default=0)(job), job["spec"]
     if "completions" in spec:
         return f"{succeeded}/{spec['completions']}"
     parallel = spec.get("parallelism", 0)
@@ -187,33 +154,59 @@ def _last_run(cron_job: Json) -> str:
     return age(last) if last else "<none>"
 
 
-def _containers(field: str, *path: str) -> Callable[[Json], str]:
-    containers = at(*path, "spec", "template", "spec", "containers", default=())
-    return lambda obj: ",".join(container.get(field, "") for container in containers(obj))
-
-
-def _template(*path: str) -> tuple[TableColumn, ...]:
+def _template(*path: str) -> list[TableColumn]:
     """The columns of the pod template; `path` leads to the object that has it."""
-    return (
-        TableColumn("Containers", _containers("name", *path), wide=True),
-        TableColumn("Images", _containers("image", *path), wide=True),
-    )
+    containers = at(*path, "spec", "template", "spec", "containers", default=())
+
+    def each(field: str) -> Callable[[Json], str]:
+        return lambda obj: ",".join(container.get(field, "") for container in containers(obj))
+
+    fields = {"Containers": "name", "Images": "image"}
+    return [TableColumn(title, each(field), wide=True) for title, field in fields.items()]
 
 
 _SELECTOR = TableColumn("Selector", lambda obj: selector_text(obj) or "<none>", wide=True)
 
-OF_WORKLOADS: dict[ResourceKind, tuple[TableColumn, ...]] = {
+AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
+    kinds.PODS: (
+        TableColumn("Ready", _ready),
+        TableColumn("Status", _pod_status),
+        TableColumn("Restarts", lambda _: "0"),
+        TableColumn("IP", at("status", "podIP", default="<none>"), wide=True),
+        TableColumn("Node", at("spec", "nodeName", default="<none>"), wide=True),
+        TableColumn("Nominated Node", at("status", "nominatedNodeName", default="<none>"), wide=True),
+        TableColumn("Readiness Gates", lambda _: "<none>", wide=True),
+    ),
+    kinds.NAMESPACES: (TableColumn("Status", at("status", "phase", default="Active")),),
+    kinds.NODES: (
+        TableColumn("Status", _node_status),
+        TableColumn("Roles", _roles),
+        AGE,
+        TableColumn("Version", at(*_NODE_INFO, "kubeletVersion")),
+        TableColumn("Internal-IP", _address("InternalIP"), wide=True),
+        TableColumn("External-IP", _address("ExternalIP"), wide=True),
+        TableColumn("OS-Image", at(*_NODE_INFO, "osImage", default="<unknown>"), wide=True),
+        TableColumn("Kernel-Version", _kernel, wide=True),
+        TableColumn("Container-Runtime", at(*_RUNTIME, default="<unknown>"), wide=True),
+    ),
+    kinds.PRIORITY_CLASSES: (
+        TableColumn("Value", at("value")),
+        TableColumn("Global-Default", at("globalDefault", default=False)),
+        AGE,
+        TableColumn("PreemptionPolicy", at("preemptionPolicy")),
+    ),
+    kinds.LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
     kinds.DEPLOYMENTS: (
         TableColumn("Ready", _ready_pods),
-        TableColumn("Up-to-date", _number("status", "updatedReplicas")),
-        TableColumn("Available", _number("status", "availableReplicas")),
+        TableColumn("Up-to-date", at("status", "updatedReplicas", default=0)),
+        TableColumn("Available", at("status", "availableReplicas", default=0)),
         *_template(),
         _SELECTOR,
     ),
     kinds.REPLICA_SETS: (
-        TableColumn("Desired", _number("spec", "replicas")),
-        TableColumn("Current", _number("status", "replicas")),
-        TableColumn("Ready", _number("status", "readyReplicas")),
+        TableColumn("Desired", at("spec", "replicas", default=0)),
+        TableColumn("Current", at("status", "replicas", default=0)),
+        TableColumn("Ready", at("status", "readyReplicas", default=0)),
         *_template(),
         _SELECTOR,
     ),
@@ -253,7 +246,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
     kept = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
-    columns, rows = columns_of(kind), list[Json]()
+    columns, rows, plain = columns_of(kind), list[Json](), {"type": "string", "description": ""}
     for item in items:
         head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
         seen = {"None": {}, "Object": {"object": item}}.get(include, {"object": head})
@@ -263,14 +256,8 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": kept,
         "columnDefinitions": [
-            {
-                "name": column.name,
-                "type": "string",
-                "format": "name" if column.name == "Name" else "",
-                "description": "",
-                "priority": int(column.wide),
-            }
-            for column in columns
+            {**plain, "name": name, "format": "name" if name == "Name" else "", "priority": int(wide)}
+            for name, _, wide in columns
         ],
         "rows": rows,
     }
@@ -279,7 +266,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
 def columns_of(kind: ResourceKind) -> list[TableColumn]:
     if kind is kinds.EVENTS:
         return list(OF_EVENTS)
-    known = AFTER_NAME.get(kind) or OF_WORKLOADS.get(kind) or list(map(_printed, printer_columns(kind)))
+    known = AFTER_NAME.get(kind) or list(map(_printed, printer_columns(kind)))
     narrow, wide = ([column for column in known if column.wide is is_wide] for is_wide in (False, True))
     aged = narrow if AGE in narrow else [*narrow, AGE]
     return [NAME, *aged, *wide]

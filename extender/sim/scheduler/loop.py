@@ -84,6 +84,11 @@ class StatusRecorder:
                 return
             about = {"kind": "Pod", "apiVersion": "v1", "namespace": meta["namespace"], "name": meta["name"]}
             speaker = speaker or pod["spec"]["schedulerName"]
+            by: Json = {
+                "reportingComponent": speaker,
+                "reportingInstance": f"{speaker}-embedded",
+                "source": {},
+            }
             event = {
                 "metadata": {"name": name, "namespace": meta["namespace"]},
                 "involvedObject": {**about, "uid": meta["uid"]},
@@ -91,10 +96,8 @@ class StatusRecorder:
                 "reason": reason,
                 "action": action,
                 "message": note,
+                **by,
                 "eventTime": _moment(),
-                "reportingComponent": speaker,
-                "reportingInstance": f"{speaker}-embedded",
-                "source": {},
                 "firstTimestamp": None,
                 "lastTimestamp": None,
             }

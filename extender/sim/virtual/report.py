@@ -81,24 +81,19 @@ class SimulationReport(Part, frozen=True):
     nodes: int
     pods: int
     groups: int
-    started: int
-    """Groups of which the members that they need have run."""
-    done: int
-    """Groups of which all have ended."""
+    started: int  # groups of which the members that they need have run
+    done: int  # groups of which all have ended
     decisions: int
     outsiders: int
     waits: Waits | None
     utilisation: dict[str, float]
     fairness: list[LevelReport]
-    evictions: int
-    """Pods that gave their room back to others, and came again."""
-    reservations: int
-    """Groups for which nodes were reserved."""
+    evictions: int  # pods that gave their room back to others, and came again
+    reservations: int  # groups for which nodes were reserved
     sizes: list[SizeReport]
     queues: list[QueueReport]
     never_started: list[Unstarted]
-    compared: "SimulationReport | None" = None
-    """The same trace with traverse only; None unless that was asked for."""
+    compared: "SimulationReport | None" = None  # with traverse only, if that was asked for
 
 
 def report(

@@ -13,8 +13,6 @@ from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueSpec
 from extender.sim.virtual.trace import Row
 
-# ---- gangs for five queues
-
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
 _SHORTEST, _LONGEST = 60, 1800
 _LARGEST_PART = 8  # no gang takes more than this part of the cluster
@@ -40,18 +38,9 @@ def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
         most = max(1, min(left, room.total // cpus // _LARGEST_PART))
         size = min(dice.choice((1, 2, 4, 8, 16, 32, 64, 128)), most)
         seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
-        memory = cpus * dice.choice((1, 2, 3))
-        rows.append(
-            Row(
-                arrival=0.0,
-                group=f"gang-{len(rows)}",
-                members=size,
-                min_member=size,
-                seconds=float(round(seconds)),
-                requests={"cpu": str(cpus), "memory": f"{memory}Gi"},
-                queue=dice.choice(list(WEIGHTS)),
-            )
-        )
+        requests = {"cpu": str(cpus), "memory": f"{cpus * dice.choice((1, 2, 3))}Gi"}
+        name, queue = f"gang-{len(rows)}", dice.choice(list(WEIGHTS))
+        rows.append(Row(0.0, name, size, size, float(round(seconds)), requests, queue))
         left -= size
     return _arriving(rows, room, load=1.25, step=1.0, dice=dice)
 
@@ -76,10 +65,8 @@ def team_queues() -> list[Queue]:
     """Parents first."""
     made = [Queue(Meta(name), QueueSpec(weight)) for name, weight in _DEPARTMENTS.items()]
     for parent in _DEPARTMENTS:
-        made += [
-            Queue(Meta(f"{parent}-{team}"), QueueSpec(weight, parent=parent))
-            for team, weight in _TEAMS.items()
-        ]
+        for team, weight in _TEAMS.items():
+            made.append(Queue(Meta(f"{parent}-{team}"), QueueSpec(weight, parent=parent)))
     return made
 
 
@@ -93,17 +80,10 @@ def job_rows(jobs: int, room: ClusterSize, seed: int) -> list[Row]:
         size = min(int(dice.paretovariate(_SIZE_TAIL)), most)
         seconds = min(_SHORTEST_JOB * dice.paretovariate(_TIME_TAIL), _LONGEST_JOB) // _STEP * _STEP
         wrong = dice.choice(_DECLARED)
-        rows.append(
-            Row(
-                arrival=0.0,
-                group=f"job-{number}",
-                members=size,
-                min_member=size,
-                seconds=seconds,
-                requests={"cpu": str(cpus), "memory": f"{2 * cpus}Gi"},
-                queue=dice.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS]),
-                priority=dice.choice((0, 0, 0, 0, 0, 0, 0, 10, 10, 100)),
-                declared=None if wrong is None else seconds * wrong,
-            )
-        )
+        requests = {"cpu": str(cpus), "memory": f"{2 * cpus}Gi"}
+        queue = dice.choice([f"{parent}-{team}" for parent in _DEPARTMENTS for team in _TEAMS])
+        priority = dice.choice((0, 0, 0, 0, 0, 0, 0, 10, 10, 100))
+        declared = None if wrong is None else seconds * wrong
+        row = Row(0.0, f"job-{number}", size, size, seconds, requests, queue)
+        rows.append(row._replace(priority=priority, declared=declared))
     return _arriving(rows, room, load=1.1, step=_STEP, dice=dice)

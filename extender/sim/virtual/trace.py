@@ -45,7 +45,6 @@ class TraceColumn(NamedTuple):
     allowed: str
     fits: Callable[[str], object]
     read: Callable[[str], Any] = str
-    required: bool = False
 
 
 _SECONDS = TraceColumn("seconds, 0 or more", lambda text: 0 <= float(text) < math.inf, float)
@@ -58,8 +57,8 @@ _COUNT = TraceColumn(
 )
 _QUANTITY = TraceColumn("a quantity such as 500m, 2 or 16Gi", lambda text: at_least(text) >= 0)
 COLUMNS = {
-    "arrival": _SECONDS._replace(required=True),
-    "group": _NAME._replace(required=True),
+    "arrival": _SECONDS,
+    "group": _NAME,
     "queue": _NAME,
     "namespace": _NAME,
     "members": _COUNT,
@@ -71,7 +70,7 @@ COLUMNS = {
     "memory": _QUANTITY,
     "gpu": _QUANTITY,
 }
-_RESOURCES = ("cpu", "memory", "gpu")
+_REQUIRED, _RESOURCES = ("arrival", "group"), ("cpu", "memory", "gpu")
 
 
 def read(path: Path) -> list[Row]:
@@ -117,9 +116,7 @@ def _header_faults(header: Sequence[str]) -> Iterator[str]:
             yield f"column {name!r}: unknown; allowed are {allowed} and names of resources with a '/'"
         if header.count(name) > 1:
             yield f"column {name!r}: there is more than one"
-    for name, column in COLUMNS.items():
-        if column.required and name not in header:
-            yield f"column {name!r}: missing"
+    yield from (f"column {name!r}: missing" for name in _REQUIRED if name not in header)
 
 
 def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row | None:
@@ -129,7 +126,7 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
     values: dict[str, Any] = {}
     for name, cell in zip(header, cells, strict=True):
         column = COLUMNS.get(name, _QUANTITY)
-        if cell or column.required:
+        if cell or name in _REQUIRED:
             try:
                 fits = column.fits(cell)
                 values[name] = column.read(cell)
@@ -145,21 +142,9 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
         faults.append(f"minMember: got {needed}; allowed is at most the {members} members of the row")
         return None
     resources = [name for name in values if name in _RESOURCES or "/" in name]
-    return Row(
-        arrival=values["arrival"],
-        group=values["group"],
-        members=members,
-        min_member=needed,
-        seconds=values.get("seconds"),
-        requests={GPU if name == "gpu" else name: values[name] for name in resources},
-        queue=values.get("queue", "default"),
-        namespace=values.get("namespace", "default"),
-        priority=values.get("priority", 0),
-        declared=values.get("declared"),
-    )
-
-
-SCHEDULER = "muster"
+    requests = {GPU if name == "gpu" else name: values[name] for name in resources}
+    own = {name: value for name, value in values.items() if name in Row._fields}
+    return Row(**{**own, "members": members, "min_member": needed, "requests": requests})
 
 
 def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
@@ -182,7 +167,7 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
         coming.append(GroupArrival(at, PodGroup(meta, spec)))
         for row in of_group:
             container = Container(ResourceRequirements(dict(row.requests)))
-            pod_spec = PodSpec([container], scheduler_name=SCHEDULER, priority=row.priority)
+            pod_spec = PodSpec([container], scheduler_name="muster", priority=row.priority)
             annotations, created = {keys.GROUP_ANNOTATION: row.group}, stamp(row.arrival)
             for number in islice(numbers, row.members):
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
