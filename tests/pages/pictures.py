@@ -6,6 +6,7 @@ to one, in two sets of colours, for light and dark pages.
 
 import io
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import chdir
@@ -143,9 +144,10 @@ def dashboard() -> str:
         x, y, w, h = (panel["gridPos"][name] for name in "xywh")
         left, top = MARGIN + x * CELL_WIDE + 3, MARGIN + y * CELL_HIGH + 3
         box = f'x="{left}" y="{top}" width="{w * CELL_WIDE - 6}" height="{h * CELL_HIGH - 6}" rx="4"'
-        lines = [panel["title"], *(target["legendFormat"] or "total" for target in panel["targets"])]
+        legends = [target["legendFormat"] or "total" for target in panel["targets"]]
+        lines = [panel["title"], *(re.sub(r"{{(\w+)}}", r"<\1>", each) for each in legends)]
         pieces.append(f'<rect class="paper" {box}/>')
-        for number, line in enumerate(lines[: 2 if h < 8 else 4]):
+        for number, line in enumerate(lines[: 1 if h < 8 else 4]):
             kind = "" if number else ' class="bold"'
             row = top + LINE * (number + 1)
             pieces.append(f'<text x="{left + 8}" y="{row}"{kind}>{escape(line)}</text>')
