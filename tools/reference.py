@@ -19,12 +19,12 @@ HEAD = f"""\
 `muster serve` takes each setting from its flag, else its environment variable, else the file of `--config`
 (or `${CONFIG_VARIABLE}`), else the default. The names follow from the key in the file: `startBackoff` is
 `--start-backoff` and `MUSTER_START_BACKOFF`. Lists have a flag without the final `s`, to be repeated
-(`--scheduler-name`), and commas in the variable. On an unknown key or a value that is not allowed, Muster
-prints all errors and exits with 2.
+(`--scheduler-name`), and commas in the variable. If a key or a value is not allowed, Muster prints all errors
+and exits with 2.
 
 ## The file
 
-YAML or JSON, with the defaults here. Every key but the first two is optional. An address is `HOST:PORT`,
+YAML or JSON, here with the defaults. Only the first two keys are required. An address is `HOST:PORT`,
 `[::1]:PORT` or `:PORT`; a duration as in Go, such as `1m30s`.
 
 ```yaml
@@ -44,10 +44,11 @@ def document() -> str:
 
 
 def _entry(setting: Setting) -> str:
-    """Its meaning, what is allowed, and the line that sets the default: a comment if that is no value."""
+    """Its meaning, what is allowed where that does not say it, and the default: a comment if it is none."""
     allowed = re.sub(r"^a (whole number|number|duration) from |,? such as .*", "", setting.kind.allowed)
-    text = setting.help if setting.kind in PLAIN else f"{setting.help} [{allowed}]"
-    comment = textwrap.fill(text, 108, initial_indent="# ", subsequent_indent="# ")
+    told = setting.kind in PLAIN or all(f"{each}:" in setting.help for each in allowed.split(" or "))
+    text = setting.help if told else f"{setting.help} [{allowed}]"
+    comment = textwrap.fill(text, 148, initial_indent="# ", subsequent_indent="# ")
     if setting.unset:
         return f"{comment}\n# {setting.key}: {setting.unset}\n"
     written = setting.written(setting.default)
