@@ -1,11 +1,9 @@
-"""What else is at work in the cluster, looked up at intervals: Kueue, the policy that lets only Muster write
-its marks, and Volcano's own scheduler.
+"""What else is at work in the cluster, looked up at intervals: Kueue, the policy for marks, and Volcano.
 
 Pods of schedulerName `volcano` are left alone while Volcano's own scheduler is at work. They are then not
 ours: their groups are not judged or reported, calls for them are refused, and our gate is removed, since
-nothing else would remove it. What they hold on nodes counts like that of any other pod. Once the scheduler
-has ended, they are ours again if `volcano` is one of our scheduler names. Even if it is not, groups without
-members and the numbers of queues are left to Volcano meanwhile.
+nothing else would remove it. Once it has ended, they are ours again if `volcano` is one of our scheduler
+names. Even if it is not, groups without members and the numbers of queues are left to Volcano meanwhile.
 """
 
 import threading

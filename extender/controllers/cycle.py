@@ -1,6 +1,5 @@
 """The cycle: one thread that decides whenever something changed, at once when idle and at most 20 times a
-second; and what its listeners share: an object that makes one of them raise costs only its own turn, and each
-looks only at the groups that changed.
+second; and what its listeners share.
 
 Changes only set a flag: the next decision sees all changes made during the current one. A long cycle is
 followed by a longer rest, or the scheduler's calls would have to wait for the interpreter lock.

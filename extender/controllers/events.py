@@ -146,9 +146,8 @@ def _identity(about: Reference) -> str:
 
 
 class StartChanges:
-    """What would start each group that waits, as conditions and events say it: worked out once, only for
-    groups that are due to be written, and within `work`, counted as by `work_of`. On large clusters it is
-    left to /debug/why."""
+    """What would start each group that waits: worked out once, only for groups that are due to be written,
+    and within `work`, counted as by `work_of`. On large clusters it is left to /debug/why."""
 
     def __init__(self, work: int = _WORK) -> None:
         self._work = work

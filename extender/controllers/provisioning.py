@@ -48,8 +48,7 @@ class ProvisioningRequests:
             return list(self._of.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
-        """What the autoscaler says of a group for which it brings no nodes, for people; of one request, since
-        whoever may write them could have many fail."""
+        """Why the autoscaler brings no nodes for a group, for people; of one request: many may fail."""
         failures = ((found.metadata.name, failure(found.status.conditions)) for found in self.of(key))
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 

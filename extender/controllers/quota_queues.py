@@ -1,7 +1,6 @@
 """The queues that quotas ask for are created, changed back, closed and deleted; those of others stay.
 
-A queue carries its quota in an annotation. Nothing is closed before its kind of quota has been read, or while
-a part of its quota cannot be read.
+A queue carries its quota in an annotation. Nothing is closed while its quota has not been read completely.
 """
 
 import threading

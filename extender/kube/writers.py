@@ -1,5 +1,4 @@
-"""The threads that write and look again: a pool for writes that no caller waits for, a poller, and the
-backoff of retries.
+"""The threads that write and look again: a pool for writes that no caller waits for, a poller, and a backoff.
 
 Writes are keyed by what they write to. A newer one replaces one that has not begun, so a status that changes
 fast is written once; two writes of one key never run at the same time, so the last value arrives last. A

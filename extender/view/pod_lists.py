@@ -22,9 +22,8 @@ class PodLists:
         self._upstream, self._appearances = upstream, appearances
 
     def first_page(self, target: ViewTarget) -> ViewTarget:
-        """The client gets all pods, whatever limit it asks for, and so never asks for more. Without a version
-        the API server answers with the newest pods, which are as good as any that it could choose. Raises
-        MalformedTarget."""
+        """The client gets all pods, whatever limit it asks for. Without a version the API server answers with
+        the newest, as good as any that it could choose. Raises MalformedTarget."""
         if target.parameter("continue"):
             raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":

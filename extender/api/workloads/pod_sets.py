@@ -79,8 +79,7 @@ def _template(pod: Json, role: str) -> Json:
     return template
 
 
-# ---- what the annotations of a job say of fewer pods: asked ──a start with fewer──► given, and noted
-# ──suspended──► asked
+# ---- fewer pods, by a job's annotations: asked ──a start with fewer──► given, noted ──suspended──► asked
 
 
 class PartialStart(NamedTuple):

@@ -1,8 +1,7 @@
 """The form of the table of job kinds, and what an object says of itself by its paths.
 
-Patterns are texts with these places: {owner} and {uid} of the object, {role} of the part, {index} from
-`first` and {number} from 1 among those of one part, {count} of these, {place} and {total} over all parts,
-{hash} of the template.
+Patterns have these places: {owner} and {uid} of the object, {role} of the part, {index} from `first` and
+{number} from 1 in one part, {count} of these, {place} and {total} over all parts, {hash} of the template.
 """
 
 from collections.abc import Callable, Mapping

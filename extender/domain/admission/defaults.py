@@ -36,9 +36,8 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
 
 
 def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLookup) -> list[Operation]:
-    """The user who makes it, whatever it says itself, and the namespace's own queue, in place of the
-    `default` that a schema filled in. A group that names a LocalQueue gets none: that may lead elsewhere
-    tomorrow."""
+    """The user who makes it, and the namespace's own queue in place of the `default` that a schema filled in,
+    unless it names a LocalQueue: that may lead elsewhere tomorrow."""
     patch, annotations = [], group.metadata.annotations
     if user and annotations is None:
         patch.append(_add({keys.SUBMITTER: user}, "metadata", "annotations"))

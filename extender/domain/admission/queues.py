@@ -16,10 +16,8 @@ from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import MOST_OVERSELL
 from extender.domain.queues.tree import QueueTree
 
-# ---- a queue compared with the queues around it
-#
-# A resource that a queue does not list is unlimited in a capability and 0 in a guarantee or a deserved
-# amount. Queues directly below root are not compared with it: root is the whole cluster.
+# ---- a queue compared with the queues around it, but not with root, which is the whole cluster. A resource
+# that a queue does not list is unlimited in a capability and 0 in a guarantee or a deserved amount.
 
 
 def _parent_of(queue: Queue) -> str:

@@ -184,8 +184,7 @@ def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
 
 
-# ---- In-place resizes of pods: a pod's growth is taken from its queue without a start, so it is judged
-# here.
+# ---- In-place resizes of pods: growth is taken from a queue without a start, so it is judged here.
 
 _FIELD = "spec.containers[*].resources.requests"
 

@@ -1,6 +1,4 @@
-"""Assumed pods, for the verbs: filter answers a claim, a bind call holds it, and it is posted with the whole
-group; and what preemption may take.
-"""
+"""Assumed pods, for the verbs: filter answers a claim, a bind call holds it, and its group is posted."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

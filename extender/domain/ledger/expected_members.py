@@ -28,8 +28,7 @@ class LaterPods:
 
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
-    `patience`: the seconds for which room is kept while no pod comes, since nothing else would end such a
-    claim. Callers hold the ledger's lock."""
+    Room is kept for `patience` seconds while no pod comes. Callers hold the ledger's lock."""
 
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
         self._clock = clock

@@ -41,8 +41,7 @@ class Usage:
         self._offered: frozenset[str] = frozenset()
 
     def sum_up(self, offered: Iterable[str], views: Iterable[GroupView]) -> None:
-        """Nodes offer the resources `offered` now. If that has changed, all sums are made again from `views`,
-        which are all that were counted so far."""
+        """Nodes offer the resources `offered`: if that is new, all is summed again from the views so far."""
         names = frozenset(offered)
         if names == self._offered:
             return

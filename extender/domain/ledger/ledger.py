@@ -41,12 +41,11 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger:
-    """`snapshot`, then decide(), then `publish`; the cost of each is proportional to what changed. The
-    watches and the verbs work with its parts.
+    """`snapshot`, then decide(), then `publish`, each at the cost of what changed. Others work with its
+    parts.
 
     `clock` is monotonic, in seconds; `wall_clock` counts them since 1970. `on_change` is called, under the
-    lock, when a decision may change, `on_shown` when the scheduler is to be shown something else; None: it
-    reads its pods from the API."""
+    lock, when a decision may change, `on_shown` when another pod is to be shown; None: the view is off."""
 
     def __init__(
         self,

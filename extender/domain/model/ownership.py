@@ -166,9 +166,8 @@ def queue_named_by(meta: Meta) -> str:
     return name_of((meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or "")
 
 
-# ---- Names that pods and groups give. No object has one of more than 253 characters, but an annotation has
-# room for 250,000, and a name is repeated wherever its group is spoken of: so it is cut, and ends in what no
-# object's name has.
+# ---- Names that pods and groups give. No object's has more than 253 characters, but an annotation has room
+# for 250,000, and a name is often repeated: so it is cut, and ends in what no object's name has.
 
 _LONGEST, _SHOWN, _CUT = 253, 40, "…"
 

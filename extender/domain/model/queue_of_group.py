@@ -28,10 +28,8 @@ def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
     return next((label for label in named if label.name), None)
 
 
-# ---- Which queue took a group in, noted on the PodGroup so that it is known after that queue is gone.
-#
-# The note names the UID of the group as well. So it counts for the object that it was written on, and
-# not for a copy that was applied from a file or restored from a backup.
+# ---- Which queue took a group in, noted on the PodGroup so that it is known after that queue is gone; with
+# the UID of the group, so that it does not count for a copy from a file or a backup.
 
 
 def note(queue_uid: str, group_uid: str) -> dict[str, str]:

@@ -9,17 +9,14 @@ from extender.api.objects.base import condition
 from extender.api.objects.pods import Container, ContainerStatus, Pod, PodSpec
 from extender.api.quantities import Quantity, at_least, at_most
 
-# ---- Amounts of resources: plain mappings from a resource's name to an integer.
-#
-# Units: `cpu` in millicores, everything else in whole units (bytes, devices, pods). Every pod asks for
-# one of `pods`.
+# ---- Amounts by the resource's name: `cpu` in millicores, everything else in whole units (bytes, devices,
+# pods). Every pod asks for one of `pods`.
 
 Resources = Mapping[str, int]
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Amounts of one pod or one node are capped here, far above anything real (256 TiB of memory), so that the
-# sums over all nodes that numpy works with stay inside 64 bits. Sums of queues and groups are plain integers,
-# which have no limit.
+# sums over all nodes that numpy works with stay inside 64 bits.
 MOST = 2**48
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000

@@ -360,8 +360,7 @@ def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     return any(own == other or _ANY_ADDRESS in (own, other) for own, other in alike)
 
 
-# ---- (Anti-)affinity terms by the labels that they require, so that a pod is compared only with the
-# few terms that may select it.
+# ---- (Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
 #
 # In each namespace that it covers, a term is filed under one label pair that its selector requires: the
 # pair with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms

@@ -25,13 +25,11 @@ from extender.domain.model.resources import asked, counted_spec
 from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shapes
 
-# ---- Marks on a PodGroup: that the group stood whole, or that its start was admitted. They survive a
-# restart of Muster.
+# ---- Marks on a PodGroup survive a restart: that the group stood whole, or that its start was admitted.
 #
-# A mark names the UID of the object that it was written on, as the note of the queue does
-# (`queue_of_group.note`), so a copy of the PodGroup applied from a file carries no valid mark. The ledger
-# decides whether marks count at all: a PodGroup has no status subresource, so users who may change it
-# may write into its status too. Marks count only where the API server lets only Muster write them
+# A mark names the UID of the object that it was written on, as the note of the queue does, so a copy that is
+# applied from a file carries no valid mark. A PodGroup has no status subresource, so users who may change it
+# may write into its status too: marks count only where the API server lets only Muster write them
 # (manifests/marks.yaml).
 
 _MESSAGE = "all members that it needs ran at the same time: "

@@ -62,9 +62,7 @@ def spoken_reason(decision: GroupDecision) -> Reason | None:
     return decision.reason
 
 
-# ---- The conditions of a queue: whether it takes new groups, and whether its specification is valid.
-#
-# Messages contain no counts, so that they stay the same while nothing changes.
+# ---- The conditions of a queue. Messages contain no counts, so that they stay the same.
 
 OPEN, VALID = "Open", "Valid"
 

@@ -1,6 +1,4 @@
-"""The result of decide(): for every group a verdict, a reason while it waits, and a plan while it starts;
-and which changes of it are worth an Event.
-"""
+"""The result of decide(): verdicts, reasons and plans, and which changes of them are worth an Event."""
 
 from collections.abc import Mapping, Sequence
 
@@ -112,10 +110,8 @@ def place(decision: GroupDecision) -> str:
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
 
-# ---- Which changes of a group's decision are worth an Event.
-#
-# Some are reported at once, such as a failed start. Others lead to a state, such as waiting for room,
-# which is reported only once it lasts. Changes of numbers within a state are not reported.
+# ---- Which changes of a group's decision are worth an Event: some at once, such as a failed start; others
+# lead to a state, such as waiting for room, which has to last. Changes of numbers are not reported.
 
 _NEEDS_ACTION = frozenset(
     {

@@ -1,5 +1,4 @@
-"""The pods on nodes that are not ours: there may be a hundred times as many as of ours, and one of them moves
-several times a second."""
+"""The pods on nodes that are not ours: perhaps a hundred times as many, of which some move every second."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property

@@ -33,12 +33,9 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does
 
 
-# ---- The phase of a group, how many of its members are in which state, and how it ended.
-#
-# The phases are Volcano's, derived from the decision and from where the members are. They differ where
-# Volcano's are misleading: a group of minMember 0 without members is not Completed; one whose failed
-# members are being replaced has not ended; one that stood whole and lost members is Unknown only while
-# the lost ones have no node, and never Pending again while other members live. A group that lacks
+# ---- The phases are Volcano's, but where these mislead: a group of minMember 0 without members is not
+# Completed; one whose failed members are being replaced has not ended; one that stood whole and lost members
+# is Unknown only while the lost ones have no node, and never Pending while others live. A group that lacks
 # nothing but members is Inqueue, because some operators create no pods for a Pending one (Kubeflow's
 # training operator, Volcano's job controller).
 

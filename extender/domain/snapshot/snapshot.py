@@ -44,11 +44,8 @@ class Attention(msgspec.Struct, frozen=True):
         return max(begun, self.asked_since) if self.asked_at >= begun else None
 
 
-# ---- When room, a share or places in the window last became free, and which group they had belonged
-# to.
-#
-# A group that backs off in a queue of strict priority is tried again once others free something. What
-# its own failed start gives back is no reason to.
+# ---- When room, a share or places in the window last became free, and whose they had been: a group that
+# backs off in a queue of strict priority is tried again once others free something, not by its own failure.
 
 OF_OTHERS = GroupKey("")  # pods that are not ours, nodes, queues
 

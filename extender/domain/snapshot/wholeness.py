@@ -14,9 +14,7 @@ from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- Which members make a group whole.
-#
-# A group is whole with minMember members and each role's minTaskMember. If the roles add up to more
+# ---- A group is whole with minMember members and each role's minTaskMember. If the roles add up to more
 # than minMember, they do not bind, as in Volcano.
 
 Signature = frozenset[tuple[Shape, int]]
@@ -108,10 +106,8 @@ def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
 
 # ---- When a group has stood whole: from then on, losing members never undoes the rest.
 #
-# All needed members are on nodes, and none of them failed within a grace. A kubelet that refuses a pod
-# does so within seconds and before any container runs, so a container that has run shows that the
-# kubelet took the pod. An image that is still being pulled, or a volume that is still being mounted, is
-# not a failure.
+# All needed members are on nodes, and none of them failed within a grace: a kubelet that refuses a pod
+# does so within seconds and before any container runs. Slow images and volumes are no failure.
 
 
 def whole_at(group: GroupView, grace: float) -> float | None:
@@ -135,10 +131,8 @@ def _whole_since(group: GroupView) -> float | None:
     return None
 
 
-# ---- The clock of a start: it runs from the first opened gate, while this replica leads and the
-# scheduler asks.
-#
-# Gates that are not open yet, and time without a leader or a scheduler, do not count against the group.
+# ---- The clock of a start: it runs from the first opened gate, while this replica leads and the scheduler
+# asks. Gates that are not open yet, and time without either, do not count against the group.
 
 
 def start_begun(group: GroupView, snapshot: Snapshot) -> float | None:

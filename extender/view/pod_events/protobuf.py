@@ -1,7 +1,5 @@
-"""Pods in Kubernetes' protobuf: each frame has its length before it.
-
-A change is appended: where a message has a field twice, messages are merged, lists are joined, and of texts
-the last one counts.
+"""Pods in Kubernetes' protobuf: each frame has its length before it. A change is appended: where a message
+has a field twice, messages are merged, lists are joined, and of texts the last one counts.
 """
 
 from contextlib import suppress
