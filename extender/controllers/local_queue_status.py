@@ -11,8 +11,7 @@ import msgspec
 
 from extender.api.objects.base import Condition
 from extender.api.objects.queues import LocalQueue
-from extender.controllers.objects import dated
-from extender.controllers.queue_status import Json, QueueController, patched, written
+from extender.controllers.queue_status import Json, QueueController, changes_from, written
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.resources import Resources
 from extender.domain.queues.local_queues import Activity
@@ -42,21 +41,10 @@ def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
 
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
     """The fields of its status that have to change, as a merge patch. Without `numbers`, only conditions."""
-    before, activity = local.status, report.activity
-    conditions = {condition.type: condition for condition in before.conditions or ()}
+    activity, reserved = report.activity, written(report.reserved)
+    wanted: Json = {"waiting": report.waiting, "admitted": report.admitted, "reserved": reserved}
     now = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
-    conditions[ACTIVE] = dated(now, conditions.get(ACTIVE))  # those of other controllers stay as they are
-    wanted: Json = {
-        "waiting": report.waiting,
-        "admitted": report.admitted,
-        "reserved": written(report.reserved),
-        "conditions": list(conditions.values()),
-    }
-    return {
-        name: patched(getattr(before, name), value)
-        for name, value in wanted.items()
-        if getattr(before, name) != value and (numbers or name == "conditions")
-    }
+    return changes_from(local.status, wanted, [now], numbers)
 
 
 class LocalQueueStatusController(QueueController[LocalQueue]):

@@ -9,7 +9,7 @@ While pods are left to Volcano's scheduler, the numbers are left to it too: it c
 and Muster none of its, and each would correct the other once a second.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -46,10 +46,6 @@ _HAPPENED = {
 def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> Json:
     """What has to change in the status, as a merge patch; without `numbers`, only what is about its state."""
     before, reserved = queue.status, decision.reservation
-    conditions = {condition.type: condition for condition in before.conditions or ()}
-    for wanted in conditions_of(decision):  # those of other controllers stay as they are
-        now = Condition(wanted.type, str(wanted.holds), wanted.reason, wanted.message)
-        conditions[wanted.type] = dated(now, conditions.get(wanted.type))
     flavors = [QueueFlavorStatus(name, {**written(held)}) for name, held in decision.flavors.items()]
     status = {
         "state": decision.state,
@@ -60,11 +56,19 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "share": round(decision.share, 3),
         **decision.counts,
         "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
-        "conditions": list(conditions.values()),
     }
+    conditions = (Condition(it.type, str(it.holds), it.reason, it.message) for it in conditions_of(decision))
+    return changes_from(before, status, conditions, numbers)
+
+
+def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: bool) -> Json:
+    """The fields of a status that differ. Conditions of other controllers stay as they are."""
+    conditions = {condition.type: condition for condition in before.conditions or ()}
+    for now in ours:
+        conditions[now.type] = dated(now, conditions.get(now.type))
     return {
         name: patched(getattr(before, name), value)
-        for name, value in status.items()
+        for name, value in (wanted | {"conditions": list(conditions.values())}).items()
         if getattr(before, name) != value and (numbers or name in _OF_STATE)
     }
 

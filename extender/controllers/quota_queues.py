@@ -4,10 +4,10 @@ A queue carries its quota in an annotation. Nothing is closed while its quota ha
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -44,18 +44,18 @@ _TAKEN = (
     "it exists and is not made from a quota, so it stays as it is: delete it, or name the quota differently"
 )
 
-T = TypeVar("T", ElasticQuotaTree, ElasticQuota, ResourceQuota)
+AnyQuota = ElasticQuotaTree | ElasticQuota | ResourceQuota
 
 
-class _Kind(Generic[T]):
+class _Quotas:
     """The sink of the watch of one kind. Its objects are replaced, never changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._lock = threading.Lock()
-        self._objects: dict[tuple[str, str], T] = {}
+        self._objects: dict[tuple[str, str], AnyQuota] = {}
 
-    def upsert(self, quota: T) -> None:
+    def upsert(self, quota: AnyQuota) -> None:
         """Others write a status as often as a pod comes or goes: that changes nothing here."""
         key = quota.metadata.namespace, quota.metadata.name
         with self._lock:
@@ -68,12 +68,12 @@ class _Kind(Generic[T]):
             self._objects.pop((gone.namespace, gone.name), None)
         self._changed()
 
-    def all(self) -> list[T]:
+    def all(self) -> list[Any]:
         with self._lock:
             return list(self._objects.values())
 
 
-def _asked(quota: ElasticQuotaTree | ElasticQuota | ResourceQuota) -> tuple[object, ...]:
+def _asked(quota: AnyQuota) -> tuple[object, ...]:
     return quota.metadata.uid, msgspec.json.encode(quota.spec)
 
 
@@ -87,15 +87,8 @@ class QuotaObjects:
         self._stale = False
         self._guard = FaultGuard("quotas")
         self._lock = threading.Lock()
-        self._trees: _Kind[ElasticQuotaTree] = _Kind(self._note_change)
-        self._elastic: _Kind[ElasticQuota] = _Kind(self._note_change)
-        self._resource: _Kind[ResourceQuota] = _Kind(self._note_change)
         self.plan = QuotaPlan()
-        self.sinks: Mapping[QuotaKind, Any] = {
-            QuotaKind.ELASTIC_QUOTA_TREE: self._trees,
-            QuotaKind.ELASTIC_QUOTA: self._elastic,
-            QuotaKind.RESOURCE_QUOTA: self._resource,
-        }
+        self.sinks = {kind: _Quotas(self._note_change) for kind in QuotaKind}
 
     def _note_change(self) -> None:
         self._stale = True
@@ -110,7 +103,7 @@ class QuotaObjects:
             if not self._stale:
                 return
             self._stale = False
-            quotas = Quotas(self._trees.all(), self._elastic.all(), self._resource.all())
+            quotas = Quotas(*(self.sinks[kind].all() for kind in QuotaKind))  # in their order
             self.plan = plan_of(quotas, self._max_depth, self._guard.run)
             self._ledger.intake.set_quota_namespaces(self.plan.namespaces)
 

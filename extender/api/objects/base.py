@@ -1,4 +1,4 @@
-"""What all objects have in common: metadata, owners, conditions, and the merge patch of RFC 7386."""
+"""What all objects have in common: metadata, owners, conditions, and how they are patched."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -57,6 +57,11 @@ class Reference(Wire, frozen=True):
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
     """The condition of this type; None where the status has none."""
     return next((found for found in conditions or () if found.type == kind), None)
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
 def merged(target: Any, patch: Any) -> Any:

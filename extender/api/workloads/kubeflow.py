@@ -12,6 +12,8 @@ itself of its nodes. What it changes of the JobSet stands in these fields, later
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.workloads.runtimes import runtime_in
 from extender.api.workloads.sets import JOB_SET, made_first, numbers_succeeded
@@ -112,24 +114,15 @@ def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
 
 
 _MPI_SPECS: Path = ("spec", "mpiReplicaSpecs")
-_LAUNCHER = _labels("mpi-operator", job_role="launcher")
 _LAUNCHER_POD = Offspring(
     made=POD,
     name="{owner}-launcher",
     each=_MPI_SPECS,
     roles=("launcher",),
     template=("template",),
-    labels=_LAUNCHER,
+    labels=_labels("mpi-operator", job_role="launcher"),
 )
-_LAUNCHER_JOB = Offspring(
-    made=JOB,
-    name="{owner}-launcher",
-    each=_MPI_SPECS,
-    roles=("launcher",),
-    spec={"template": ("template",)},
-    labels=_LAUNCHER,
-    on_pods=True,
-)
+_LAUNCHER_JOB = replace(_LAUNCHER_POD, made=JOB, template=(), spec={"template": ("template",)}, on_pods=True)
 
 KUBEFLOW = (
     _training("PyTorchJob", "pytorchReplicaSpecs", "master"),

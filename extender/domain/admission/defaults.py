@@ -3,21 +3,16 @@
 from typing import Any
 
 from extender.api import keys
+from extender.api.objects.base import pointer
 from extender.api.objects.queues import PodGroup, Queue
 from extender.domain.admission.submission import QueueLookup
 from extender.domain.model.queue_of_group import explicit_queue
 
 Operation = dict[str, Any]
-_ESCAPES = str.maketrans({"~": "~0", "/": "~1"})
-
-
-def pointer(*parts: str) -> str:
-    """The JSON pointer to a field, escaped: keys of annotations and resources contain slashes."""
-    return "".join(f"/{part.translate(_ESCAPES)}" for part in parts)
 
 
 def _add(value: object, *path: str) -> Operation:
-    return {"op": "add", "path": pointer(*path), "value": value}
+    return {"op": "add", "path": pointer(path), "value": value}
 
 
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:

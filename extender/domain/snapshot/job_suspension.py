@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from extender.api import keys
-from extender.api.objects.base import OwnerReference
+from extender.api.objects.base import OwnerReference, pointer
 from extender.api.workloads.pod_sets import PartialStart, as_asked
 from extender.api.workloads.shape import Json, Path, WorkloadRow, at
 from extender.domain.model.queue_of_group import explicit_queue
@@ -246,11 +246,6 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     elif at(obj, note) is not None:
         changes.append({"op": "remove", "path": pointer(note)})
     return changes
-
-
-def pointer(path: Iterable[str | int]) -> str:
-    """A JSON pointer (RFC 6901)."""
-    return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
 def _tests(obj: Json) -> list[Operation]:

@@ -5,6 +5,7 @@ scheduler that schedules groups would wait for members that come later.
 from sys import intern
 from typing import Protocol
 
+from extender.api.keys import ENDED_PHASES
 from extender.domain.model.appearance import Appearance, PodFacts
 from extender.domain.model.records import Uid
 from extender.domain.view.events import PodEvent, PodPage, PodWriter
@@ -12,7 +13,6 @@ from extender.domain.view.events import PodEvent, PodPage, PodWriter
 # etcd takes requests of 1.5 MiB, and JSON may need six bytes for one of a pod's.
 LONGEST_FRAME = 16 << 20
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"  # annotation of a bookmark: "true"
-OVER = frozenset({"Succeeded", "Failed"})
 MARK_NAME = "kube-muster"  # of the init container that carries the mark
 
 
@@ -61,7 +61,7 @@ def pod_facts(
     if not uid or not version:
         return None
     shared = intern(namespace), name, intern(scheduler), intern(node)
-    return PodFacts(Uid(uid), *shared, version, phase in OVER)
+    return PodFacts(Uid(uid), *shared, version, phase in ENDED_PHASES)
 
 
 def version_number(text: str) -> int:
