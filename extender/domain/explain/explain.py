@@ -21,29 +21,17 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a group waits, and what would start it."""
 
     group: GroupKey
-    """The group."""
     queue: str
-    """Its queue."""
-    verdict: Verdict
-    """Whether it waits at all."""
-    reason: str = ""
-    """A Reason; empty: no member waits."""
-    sentence: str = ""
-    """What the reason means."""
-    message: str = ""
-    """The numbers behind it and its position, as its condition says."""
-    position: int = 0
-    """Its place in line; 0: it is not in line."""
-    waiting: int = 0
-    """How many groups of its queue are in line."""
-    ahead: tuple[GroupKey, ...] = ()
-    """The first of those in front of it."""
-    holders: tuple[Holder, ...] = ()
-    """Who holds what it lacks, the largest first."""
-    more_holders: int = 0
-    """How many others do."""
-    change: StartChange | None = None
-    """The smallest change found that would start it; None: none is known."""
+    verdict: Verdict  # whether it waits at all
+    reason: str = ""  # a Reason; empty: no member waits
+    sentence: str = ""  # what the reason means
+    message: str = ""  # the numbers behind it and its position, as its condition says
+    position: int = 0  # its place in line; 0: it is not in line
+    waiting: int = 0  # how many groups of its queue are in line
+    ahead: tuple[GroupKey, ...] = ()  # the first of those in front of it
+    holders: tuple[Holder, ...] = ()  # who holds what it lacks, the largest first
+    more_holders: int = 0  # how many others do
+    change: StartChange | None = None  # the smallest change found that would start it; None: none is known
 
 
 def work_of(decisions: Decisions) -> int:

@@ -21,18 +21,12 @@ from extender.domain.snapshot.wholeness import missing
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     """A group, or a pod of others, that stands in the way."""
 
-    name: str
-    """`namespace/name`."""
-    pods: int
-    """How many pods of it count."""
-    amounts: Resources
-    """What these hold of what is lacking."""
-    queue: str = ""
-    """Of the group; empty for a pod of others."""
-    group: GroupKey = GroupKey("")
-    """Empty for a pod of others."""
-    uid: Uid = Uid("")
-    """Of a pod of others."""
+    name: str  # `namespace/name`
+    pods: int  # how many pods of it count
+    amounts: Resources  # what these hold of what is lacking
+    queue: str = ""  # of the group; empty for a pod of others
+    group: GroupKey = GroupKey("")  # empty for a pod of others
+    uid: Uid = Uid("")  # of a pod of others
 
 
 _FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
@@ -157,16 +151,11 @@ def queues_above(decisions: Decisions, queue: str) -> list[str]:
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would have to be different."""
 
-    text: str
-    """A condition for people, to be read after `it starts`."""
-    then: str = ""
-    """Why it would wait even then; empty: it starts."""
-    ends: tuple[str, ...] = ()
-    """Groups, and pods of others, that would have to end, by `namespace/name`."""
-    queue: str = ""
-    """The queue whose capability would have to be higher; empty if none would."""
-    capability: Resources = {}
-    """How high, of the resources in which it is too low."""
+    text: str  # a condition for people, to be read after `it starts`
+    then: str = ""  # why it would wait even then; empty: it starts
+    ends: tuple[str, ...] = ()  # groups, and pods of others, that would have to end, by `namespace/name`
+    queue: str = ""  # the queue whose capability would have to be higher; empty if none would
+    capability: Resources = {}  # how high, of the resources in which it is too low
 
     @property
     def sentence(self) -> str:

@@ -34,8 +34,7 @@ class Departed(msgspec.Struct, frozen=True):
     """What would have ended."""
 
     groups: Set[GroupKey] = frozenset()
-    others: Set[Uid] = frozenset()
-    """Pods on nodes that are not ours."""
+    others: Set[Uid] = frozenset()  # pods on nodes that are not ours
 
 
 def without(snapshot: Snapshot, gone: Departed) -> Snapshot:

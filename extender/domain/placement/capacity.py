@@ -45,8 +45,7 @@ class Capacity:
         note: Callable[[Hashable], None] = lambda _: None,
     ) -> None:
         self._note = note
-        self.base: Totals | None = None
-        """What is known of all nodes together since the round has counted all that is on its way."""
+        self.base: Totals | None = None  # of all nodes together, once all that is on its way is counted
         self._taken: set[int] = set()  # rows, since then; not kept complete beyond FEW
         self.nodes = nodes
         self.left = left

@@ -30,10 +30,8 @@ _YOUNG = 60.0  # seconds that a group of which nothing is known is expected to r
 
 
 class RunEnd(NamedTuple):
-    at: float
-    """When a group is expected to end, on the ledger's clock."""
-    is_known: bool
-    """Whether anything but its age says so."""
+    at: float  # when a group is expected to end, on the ledger's clock
+    is_known: bool  # whether anything but its age says so
 
 
 class RunTimes:
@@ -123,8 +121,7 @@ class Departures:
     def __init__(self, groups: Iterable[GroupView], times: RunTimes, nodes: NodeTable) -> None:
         holders = [(group, times.end_of(group)) for group in groups if held_by(group)]
         self._guessed = [(nodes_of(group), end.at) for group, end in holders if not end.is_known]
-        self.moments = sorted({end.at for _, end in holders})
-        """When any of them ends."""
+        self.moments = sorted({end.at for _, end in holders})  # when any of them ends
         ends: dict[Shape, list[tuple[float, Rows]]] = {}
         for group, end in holders:
             for shape, rows in group.once(_HeldRows).on(nodes).items():
@@ -170,8 +167,7 @@ class _HeldRows:
 
 
 class FutureStart(NamedTuple):
-    at: float | None
-    """When it is, on the ledger's clock; None: that is a guess."""
+    at: float | None  # when it is, on the ledger's clock; None: that is a guess
     nodes: Mapping[Uid, str]
 
 

@@ -29,10 +29,8 @@ PlannedPod = tuple[PodRecord, str]
 # The parts of a budget note both themselves, and no rule has to think of it. What was decided on a group
 # that only waits rests on what was read for it, and stands until one of these answers would be another.
 
-Kind = Hashable
-"""Groups of one kind are decided on alike: what is read for one of them counts for all."""
-Topic = Hashable
-"""What is read: a shape, of which there is more or less room; a part of the budget and a queue."""
+Kind = Hashable  # groups of one kind are decided on alike: what is read for one of them counts for all
+Topic = Hashable  # what is read: a shape, of which there is room; a part of the budget and a queue
 
 
 class Question(NamedTuple):
@@ -47,17 +45,14 @@ class Question(NamedTuple):
         return self.ask(part, *self.about) == self.answer
 
 
-Read = Mapping[Topic, Sequence[Question]]
-"""By topic the questions that were asked; none where any change of the topic matters."""
+Read = Mapping[Topic, Sequence[Question]]  # by topic the questions asked; none: any change of it matters
 
 
 class Reads:
     def __init__(self) -> None:
         self.by_kind: dict[Kind, dict[Topic, list[Question]]] = {}
-        self.kind_of: dict[GroupKey, Kind] = {}
-        """By group: one that is like no other is a kind of its own."""
-        self.now: dict[Topic, list[Question]] | None = None
-        """What is read for the group that is judged now; None: none is."""
+        self.kind_of: dict[GroupKey, Kind] = {}  # by group: one that is like no other is a kind of its own
+        self.now: dict[Topic, list[Question]] | None = None  # of the group that is judged now; None: none is
 
     def begin(self, group: GroupKey) -> None:
         """From now on, reading is for this group."""

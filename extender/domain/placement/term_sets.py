@@ -20,8 +20,7 @@ _MATCHING, _RELATING = 5, 3
 _READING = 24  # comparing, where more terms are in use than selectors are kept as read
 
 
-Spend = Callable[[float], None]
-"""Note so many looks at a node for a term. Raises TooDear once these are more than allowed."""
+Spend = Callable[[float], None]  # notes looks at a node for a term; raises TooDear beyond what is allowed
 
 
 def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:

@@ -13,8 +13,7 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
 FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
 _UNBOUNDED = np.iinfo(np.int64).max
-PLACES = "places"
-"""The topic of what is read of single nodes."""
+PLACES = "places"  # the topic of what is read of single nodes
 Alike = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
 
@@ -34,8 +33,7 @@ class Totals:
 
     def __init__(self, room: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.room = room
-        self.pods: dict[Shape, int] = {}
-        """How many pods of a shape there is room for."""
+        self.pods: dict[Shape, int] = {}  # how many pods of a shape there is room for
         self.left: dict[Alike, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """What is left on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None

@@ -27,12 +27,9 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     pods: tuple[PodRecord, ...]
     cause: EvictionCause
-    queue: str
-    """The queue that loses the room; empty for a pod that is not ours."""
-    tier: int
-    """Units of a lower tier go first: surplus members before whole groups, other queues before the own."""
-    rank: str
-    """Among units that cost the same, the highest goes first: the least important, then what ran shortest."""
+    queue: str  # the queue that loses the room; empty for a pod that is not ours
+    tier: int  # lower ones go first: surplus before whole groups, other queues before the own
+    rank: str  # among equal costs the highest goes first: the least important, then what ran shortest
     group: GroupKey = GroupKey("")
 
     @cached_property
@@ -131,8 +128,7 @@ class RowOfUnits:
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[Unit]]] = {}
-        self.smallest = 0
-        """How many pods the smallest unit has."""
+        self.smallest = 0  # how many pods the smallest unit has
 
     def add(self, unit: Unit) -> None:
         self._tiers.setdefault(unit.tier, {}).setdefault(unit.queue, []).append(unit)

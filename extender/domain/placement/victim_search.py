@@ -39,10 +39,8 @@ class Cost(NamedTuple):
 
     tier: int
     pods: int
-    queue: str
-    """The one that loses room; of several, that with the smallest share."""
-    last_first: tuple[int, ...]
-    """The rank of the units, inverted."""
+    queue: str  # the one that loses room; of several, that with the smallest share
+    last_first: tuple[int, ...]  # the rank of the units, inverted
     row: int
 
 
@@ -50,8 +48,7 @@ class Found(msgspec.Struct, frozen=True):
     """A way to make a gang fit."""
 
     takings: tuple[Taking, ...]
-    plan: Mapping[Uid, str]
-    """A node for each member."""
+    plan: Mapping[Uid, str]  # a node for each member
 
 
 class Search:

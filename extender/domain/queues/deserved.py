@@ -195,12 +195,10 @@ def _changed(before: Division, total: Resources, demands: Demands) -> list[str] 
 class Siblings(msgspec.Struct, eq=False):
     """Queues that divide something, a row each: those of one parent are next to each other."""
 
-    of: Nodes
-    """The position of its parent among the parents."""
+    of: Nodes  # the position of its parent among the parents
     weights: Portion
     asked: PortionRows
-    most: PortionRows
-    """What they ask for, as far as their ceilings allow."""
+    most: PortionRows  # what they ask for, as far as their ceilings allow
     guarantees: PortionRows
     given: PortionRows
 

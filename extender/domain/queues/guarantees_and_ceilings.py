@@ -46,22 +46,14 @@ def _own(deserved: Resources | None, name: str) -> float:
 class Specified(msgspec.Struct, eq=False):
     """A seat has the groups and the request of its queue, and weight 1; all the rest is its queue's."""
 
-    requests: PortionRows
-    """What its own groups hold and wait for."""
-    groups: Mask
-    """Whether it has groups of its own."""
-    weights: Portion
-    """Its part in the division."""
-    limits: PortionRows
-    """What it may hold by its own specification; inf: no limit."""
-    borrowing: PortionRows
-    """What it may hold above what the division gives it, where it deserves nothing by name; inf: no limit."""
-    kept: PortionRows
-    """What no other queue may hold."""
-    given: PortionRows
-    """What it deserves by name."""
-    oversell: Portion
-    """The factor on its limits."""
+    requests: PortionRows  # what its own groups hold and wait for
+    groups: Mask  # whether it has groups of its own
+    weights: Portion  # its part in the division
+    limits: PortionRows  # what it may hold by its own specification; inf: no limit
+    borrowing: PortionRows  # above what the division gives it, where it deserves nothing by name; inf: no limit
+    kept: PortionRows  # what no other queue may hold
+    given: PortionRows  # what it deserves by name
+    oversell: Portion  # the factor on its limits
 
     @classmethod
     def empty(cls, nodes: int, resources: int) -> "Specified":

@@ -25,26 +25,16 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
     """What the division needs to know of a queue."""
 
     name: str
-    weight: int
-    """At least 1."""
-    request: Resources
-    """What its own groups hold and wait for."""
-    capability: Resources | None = None
-    """The most that it and the queues below it may hold; None: it names none."""
-    guarantee: Resources = {}
-    """Kept for it even if it does not take part."""
-    groups: bool = True
-    """Whether it has groups, and so takes part."""
-    parent: str = ""
-    """The queue above it; root where there is none of that name."""
-    deserved: Resources | None = None
-    """What it deserves before the rest is divided; None: it names nothing."""
-    borrowing_limit: Resources | None = None
-    """The most above what it deserves; None: no limit."""
-    lending_limit: Resources | None = None
-    """The most of `deserved` that others may use; None: all."""
-    oversell: float = 1.0
-    """So many times its capability may be held."""
+    weight: int  # at least 1
+    request: Resources  # what its own groups hold and wait for
+    capability: Resources | None = None  # the most that it and those below it may hold; None: it names none
+    guarantee: Resources = {}  # kept for it even if it does not take part
+    groups: bool = True  # whether it has groups, and so takes part
+    parent: str = ""  # the queue above it; root where there is none of that name
+    deserved: Resources | None = None  # what it deserves before the rest is divided; None: it names nothing
+    borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
+    lending_limit: Resources | None = None  # the most of `deserved` that others may use; None: all
+    oversell: float = 1.0  # so many times its capability may be held
 
 
 def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:
@@ -75,16 +65,11 @@ class ShareTree:
 
     def __init__(self, parents: Mapping[str, str]) -> None:
         """`parents`: the name of the queue above each; root need not be among them."""
-        self.queues: list[str] = []
-        """The queue of each node."""
-        self.parents: list[int] = []
-        """The node above each; that of root is itself."""
-        self.node: dict[str, int] = {}
-        """The node of a queue."""
-        self.seat: dict[str, int] = {}
-        """The node at which a queue's own groups count."""
-        self.levels: list[Nodes] = []
-        """The nodes of each level, from root on."""
+        self.queues: list[str] = []  # the queue of each node
+        self.parents: list[int] = []  # the node above each; that of root is itself
+        self.node: dict[str, int] = {}  # the node of a queue
+        self.seat: dict[str, int] = {}  # the node at which a queue's own groups count
+        self.levels: list[Nodes] = []  # the nodes of each level, from root on
         self._first: list[int] = []
         self._end: list[int] = []
         self._paths: dict[str, list[int]] = {}

@@ -35,8 +35,7 @@ class Forecast:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self.times = RunTimes(round_.snapshot)
-        self.has_searched = False
-        """Whether this round has looked for nodes: once in a round is enough, since that takes its time."""
+        self.has_searched = False  # whether this round has looked for nodes; it takes long, so once is enough
 
     def find(self, group: GroupView, planner: Planner, stay: float) -> Reservation | None:
         """When and where the group would start. None where it would find no room in `planner` even once all
@@ -144,10 +143,8 @@ class KeptRoom(msgspec.Struct, eq=False):
     group: GroupView
     reservation: Reservation
     rows: Rows
-    needs: AmountRows
-    """What the group will need on these rows."""
-    kept: AmountRows
-    """What is taken out of the others' room there now."""
+    needs: AmountRows  # what the group will need on these rows
+    kept: AmountRows  # what is taken out of the others' room there now
 
 
 def keep(round_: Round, group: GroupView, forecast: Forecast, reservation: Reservation) -> KeptRoom:

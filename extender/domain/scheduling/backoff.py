@@ -48,12 +48,9 @@ def back_off(round_: Round, group: GroupView) -> GroupDecision:
 class Retry(NamedTuple):
     """When members may be tried again that join a group on its feet."""
 
-    at: float = 0.0
-    """The moment; 0: none of them was refused."""
-    waits: bool = False
-    """Whether that is still to come."""
-    failed: str = ""
-    """Why they were refused, where that is news."""
+    at: float = 0.0  # the moment; 0: none of them was refused
+    waits: bool = False  # whether that is still to come
+    failed: str = ""  # why they were refused, where that is news
 
 
 def retry_of(round_: Round, kept: KeptPlan) -> Retry:

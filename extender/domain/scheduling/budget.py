@@ -27,15 +27,13 @@ UNKNOWN = "?"  # no user has this name
 
 class Budget:
     def __init__(self, snapshot: Snapshot, shares: KeptShares | None = None) -> None:
-        self.journal = Journal()
-        """Of all that is taken: a group whose judging fails takes nothing. And of what is read."""
+        self.journal = Journal()  # of what is read, too; a group whose judging fails takes nothing
         self.planner = Planner.of(snapshot, self.journal)
         self.shares = QueueShares(snapshot, shares, self.journal)
         self.flavors = FlavorAmounts(snapshot, self.journal)
         self.running = RunningCounts(snapshot, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
-        self.takings = 0
-        """How often room was taken; while the number is unchanged, so is everything else."""
+        self.takings = 0  # how often room was taken; while the number is unchanged, so is everything else
 
     def place(
         self, group: GroupView, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
@@ -103,13 +101,11 @@ class Window:
 
     def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
         self.size = self.left = snapshot.limits.window
-        self.taken = Counter[str]()
-        """By queue."""
+        self.taken = Counter[str]()  # by queue
         self._snapshot, self._tree = snapshot, tree
         self._collects: GroupKey | None = None
         self._first: GroupKey | None = None
-        self.held_up: set[str] = set()
-        """Queues of which a gang waits for places."""
+        self.held_up: set[str] = set()  # queues of which a gang waits for places
         self._journal = journal
 
     def begin(
@@ -218,14 +214,11 @@ class Excess(NamedTuple):
     """A limit that a group would break."""
 
     scope: Scope
-    text: str
-    """The numbers, for people."""
-    always: bool
-    """Whether it would even if nothing ran."""
+    text: str  # the numbers, for people
+    always: bool  # whether it would even if nothing ran
 
 
-Sums = Mapping[Scope, Counter[str]]
-"""By what is limited: how many groups and pods run."""
+Sums = Mapping[Scope, Counter[str]]  # by what is limited: how many groups and pods run
 
 
 class RunningCounts:

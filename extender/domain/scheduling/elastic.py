@@ -26,8 +26,7 @@ class _Batch(msgspec.Struct):
     kept: KeptPlan
     shape: Shape
     pods: list[PodRecord]
-    in_use: dict[str, Flavor]
-    """By role, the flavors that members of the group use: shared by its batches, and added to."""
+    in_use: dict[str, Flavor]  # by role, what members of the group use; its batches share it, and add to it
 
 
 def grow(round_: Round, standing: Sequence[KeptPlan], lending: Lending) -> None:

@@ -24,8 +24,7 @@ from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
-Amounts = Mapping[tuple[str, str], Resources]
-"""By queue and flavor."""
+Amounts = Mapping[tuple[str, str], Resources]  # by queue and flavor
 
 
 class FlavorAmounts:
@@ -34,12 +33,11 @@ class FlavorAmounts:
     def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
         self._nodes = snapshot.nodes
         self._flavors = {name: view.record.flavors for name, view in snapshot.queues.items()}
-        self.amounts = {
+        self.amounts = {  # all that is held by now; never changed, if nothing is taken any more
             (name, flavor): dict(amounts)
             for name, view in snapshot.queues.items()
             for flavor, amounts in view.by_flavor.items()
         }
-        """All that is held by now; never changed, if nothing is taken any more."""
         self._journal = journal
         self._on: dict[tuple[str, str], Flavor | None] = {}
 
@@ -149,8 +147,7 @@ def flavors_in_use(amounts: FlavorAmounts, group: GroupView, plan: Mapping[Uid, 
 
 
 Why = tuple[Reason, str]
-LacksRoom = Callable[[Missing], Why | None]
-"""Why members find no room next to each other; None if they do."""
+LacksRoom = Callable[[Missing], Why | None]  # why members find no room next to each other; None if they do
 
 # Of several flavors the reason is that which is nearest to a start.
 _NEAREST_FIRST = (
@@ -170,8 +167,7 @@ class Tried(msgspec.Struct, frozen=True):
     flavor: str
     reason: Reason
     detail: str
-    is_amount: bool
-    """Whether the amounts of the flavor say so, and not the nodes."""
+    is_amount: bool  # whether the amounts of the flavor say so, and not the nodes
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -183,8 +179,7 @@ class Choice(msgspec.Struct, frozen=True):
     asked: dict[str, Resources]
     role: str = ""
     tried: tuple[Tried, ...] = ()
-    is_above_share: bool = False
-    """Whether another choice may be there once room is lent."""
+    is_above_share: bool = False  # whether another choice may be there once room is lent
 
     @property
     def exceeds_queue(self) -> bool:
@@ -250,8 +245,7 @@ class _Search(msgspec.Struct, eq=False):
     lacks_room: LacksRoom
     attempts_left: int
     is_above_share: bool = False
-    dead_end: Choice = _NOTHING
-    """The first role that found no flavor, and why."""
+    dead_end: Choice = _NOTHING  # the first role that found no flavor, and why
 
     def fill(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Flavors for `roles`, next to those `chosen` before; None where there are none."""

@@ -47,8 +47,7 @@ class Admission:
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
-        self.lines: Mapping[str, Sequence[GroupView]] = {}
-        """By queue all groups that were to be judged, in their order."""
+        self.lines: Mapping[str, Sequence[GroupView]] = {}  # by queue all groups to be judged, in their order
         self._heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
         # In this pass: why members of a signature find no room, and what was read to say so.
         self._unplaceable: dict[Signature | None, tuple[Why, Read]] = {}

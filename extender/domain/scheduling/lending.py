@@ -33,8 +33,7 @@ class Lending:
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
         self._kept: list[tuple[GroupKey, Missing, dict[Uid, str]]] = []  # the room kept, and for whom
         self._would_stand: dict[Signature, bool] = {}
-        self.unclaimed: Planner | None = None
-        """The room as it was before claims were kept; None while nothing is lent yet."""
+        self.unclaimed: Planner | None = None  # the room before claims were kept; None while nothing is lent
 
     @property
     def has_begun(self) -> bool:

@@ -39,10 +39,8 @@ class Judged(msgspec.Struct, frozen=True, eq=False):
     strategies: Strategies
     reservations: Reservations
     starving: Starving
-    lines: Mapping[str, Sequence[GroupView]]
-    """By queue all groups that were to be judged, in their order."""
-    is_calm: bool
-    """Whether nothing was taken, and no group that waits keeps anything from others."""
+    lines: Mapping[str, Sequence[GroupView]]  # by queue all groups that were to be judged, in their order
+    is_calm: bool  # whether nothing was taken, and no group that waits keeps anything from others
 
 
 class Buckets:
@@ -85,10 +83,8 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     shares: Standing
     flavors: Amounts
     running: Sums
-    in_force: InForce
-    """The reservations."""
-    history: RunHistory
-    """By which it is known who passes them."""
+    in_force: InForce  # the reservations
+    history: RunHistory  # by which it is known who passes them
 
     @classmethod
     def of(cls, round_: Round, in_force: InForce, totals: Totals) -> "Grounds":
@@ -103,31 +99,22 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
     snapshot: Snapshot
     totals: Totals | None
-    grounds: Grounds | None
-    """What all groups were judged by; None where one of them mattered to others: then nobody sleeps."""
-    awake: frozenset[GroupKey]
-    """Groups that take part in the next round in any case: all others sleep."""
+    grounds: Grounds | None  # by which all were judged; None: one mattered to others, and nobody sleeps
+    awake: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
     buckets: Buckets
-    longest_waiting: Mapping[str, GroupView]
-    """By queue the group that is asked first whether it gets a reservation."""
-    first_starving: Mapping[object, GroupView]
-    """By kind the first that looks for victims."""
-    idly_starving: Mapping[tuple[str, int], GroupView]
-    """By queue and priority a group for which nothing runs that might be one."""
+    longest_waiting: Mapping[str, GroupView]  # by queue the first to be asked whether it gets a reservation
+    first_starving: Mapping[object, GroupView]  # by kind the first that looks for victims
+    idly_starving: Mapping[tuple[str, int], GroupView]  # by queue and priority one for which no victim runs
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False, dict=True):
     """What one round hands to the next. All are equal, since no decision depends on them."""
 
     judged: Judged
-    then: Memory | None
-    """What was known of those who slept in it; None: nobody did."""
-    groups: Mapping[GroupKey, GroupDecision]
-    """What is decided on all groups."""
-    lines: Mapping[str, Sequence[GroupView]]
-    """By queue the groups that are in line."""
-    moments: Mapping[GroupKey, float]
-    """By group when time alone could next change what is decided on it."""
+    then: Memory | None  # what was known of those who slept in it; None: nobody did
+    groups: Mapping[GroupKey, GroupDecision]  # what is decided on all groups
+    lines: Mapping[str, Sequence[GroupView]]  # by queue the groups that are in line
+    moments: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
 
     @property
     def snapshot(self) -> Snapshot:

@@ -34,14 +34,10 @@ class KeptPlan(msgspec.Struct):
     """What a group on its way has by now. Rounds add to it."""
 
     group: GroupView
-    plan: dict[Uid, str]
-    """Nodes that hold, and those added in this round; their room is taken."""
-    moved: dict[Uid, str]
-    """Members whose node the scheduler would not use, with that node."""
-    unplanned: Sequence[PodRecord]
-    """Members that had no node, or lost it, when the round began."""
-    reason: Reason | None = None
-    """Why the next one of them does not start."""
+    plan: dict[Uid, str]  # nodes that hold, and those added in this round; their room is taken
+    moved: dict[Uid, str]  # members whose node the scheduler would not use, with that node
+    unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the round began
+    reason: Reason | None = None  # why the next one of them does not start
     detail: str = ""
 
     def left(self) -> list[PodRecord]:

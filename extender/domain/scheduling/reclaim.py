@@ -154,12 +154,9 @@ def is_limited(round_: Round, group: GroupView) -> bool:
 class Starving(NamedTuple):
     """Groups that look for victims. What the first of a kind does not find, no other of its kind does."""
 
-    first: Mapping[object, GroupView]
-    """By kind its first group, of those for which anything runs that might be a victim."""
-    idle: Mapping[tuple[str, int], GroupView]
-    """By queue and priority a group for which nothing does."""
-    may_find: Callable[[GroupView, tuple[EvictionCause, ...]], bool]
-    """Whether anything runs that might be a victim, by some rules."""
+    first: Mapping[object, GroupView]  # by kind its first group for which a possible victim runs
+    idle: Mapping[tuple[str, int], GroupView]  # by queue and priority a group for which none does
+    may_find: Callable[[GroupView, tuple[EvictionCause, ...]], bool]  # whether one runs, by some rules
 
 
 NOBODY_STARVES = Starving({}, {}, lambda *_: False)
@@ -228,8 +225,7 @@ class _Searches:
         victims = (left(round_, victim) for reclaim in kept for victim in reclaim.victims)
         leaving = (*departing(round_), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
-        self._base = round_.budget.planner.clone()
-        """The room once all that is leaving is gone; shares are counted in the same way."""
+        self._base = round_.budget.planner.clone()  # once all that is leaving is gone; shares count likewise
         self._base.free(leaving)
         self._count_off(leaving)
 

@@ -38,8 +38,7 @@ _FAR = 6.0  # times as long as room is kept: in front of starts so far away, unk
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
 _MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
-RESERVED = "reserved"
-"""The topic of what is read of the reservations."""
+RESERVED = "reserved"  # the topic of what is read of the reservations
 InForce = Mapping[GroupKey, tuple[Reservation, bytes, bool]]
 """By group its reservation, the amounts that are kept for it, and whether it is above its queue's share."""
 
@@ -56,10 +55,8 @@ class Reservations:
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
         self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
-        self.longest_waiting: Mapping[str, GroupView] = {}
-        """By queue the group that is asked first whether it gets a reservation, once all are judged."""
-        self.due: list[GroupView] = []
-        """Of these, those that have waited too long."""
+        self.longest_waiting: Mapping[str, GroupView] = {}  # by queue the one that is asked first
+        self.due: list[GroupView] = []  # of these, those that have waited too long
 
     # ---- the reservations there are
 

@@ -104,8 +104,7 @@ class Positions(NamedTuple):
     of: Mapping[GroupKey, int]
     """By group its place, 1 for the next one; in lines that have not changed, only of those that were
     judged."""
-    lines: Mapping[str, Sequence[GroupView]]
-    """By queue the groups that are in line, in their order."""
+    lines: Mapping[str, Sequence[GroupView]]  # by queue the groups that are in line, in their order
 
 
 def positions_of(judged: Judged, sleepers: Sleepers) -> Positions:

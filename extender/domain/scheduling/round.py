@@ -39,8 +39,7 @@ class Efforts:
     each namespace beyond `_MOST_IN_COMMON / _LEAST`. `namespaces`: how many have terms."""
 
     def __init__(self, namespaces: int) -> None:
-        self.spent: defaultdict[str, float] = defaultdict(float)
-        """By namespace, in looks at a node for a term."""
+        self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
         self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST)
         self._in_common = _MOST_IN_COMMON
 
@@ -73,19 +72,16 @@ class Round:
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
-        self.costly: set[GroupKey] = set()
-        """Groups whose judging cost any of that."""
+        self.costly: set[GroupKey] = set()  # groups whose judging cost any of that
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._asleep = asleep
         self.evictions: dict[Uid, Eviction] = {}
-        self.has_begun_reclaim = False
-        """Whether room is being taken back for one more group."""
+        self.has_begun_reclaim = False  # whether room is being taken back for one more group
         self.moments: dict[GroupKey, float] = {}
         """By group the next moment at which time alone could change what is decided on it; by `NOBODY` that
         of all else."""
-        self.judged = NOBODY
-        """The group that is judged now."""
+        self.judged = NOBODY  # the group that is judged now
         if snapshot.expires_at is not None:
             self.look_again_at(snapshot.expires_at)
 

@@ -59,13 +59,11 @@ class QueueShares:
     ) -> None:
         """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
         self.kept = KeptShares.of(snapshot, before)
-        """For the next round."""
         self.tree = self.kept.division.tree
         self._cluster = self.kept.division.total
         self._division = self.kept.division
         self._holdings = self.kept.holdings.copy()
         self.standing = Standing(self._division, self._holdings)
-        """By now."""
         self._ceilings: dict[int, Portions] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
         self._slacks: dict[str, dict[str, float]] = {}
@@ -260,12 +258,9 @@ class QueueShares:
 class KeptShares(msgspec.Struct, frozen=True, eq=False):
     """The division of a round, and what queues held when it began: kept for the next one. Never changed."""
 
-    queues: Mapping[str, QueueView]
-    """What it was made from."""
-    division: Division
-    """What each queue deserves and may hold."""
-    holdings: Holdings
-    """What each held when the round began."""
+    queues: Mapping[str, QueueView]  # what it was made from
+    division: Division  # what each queue deserves and may hold
+    holdings: Holdings  # what each held when the round began
 
     @classmethod
     def of(cls, snapshot: Snapshot, before: "KeptShares | None") -> "KeptShares":

@@ -40,13 +40,10 @@ class Sleepers:
         self.snapshot = snapshot
         self.before = Decisions() if previous is None else previous
         self.notes = notes
-        self.then: Memory | None = None
-        """What is known of the sleepers; None where nobody sleeps."""
+        self.then: Memory | None = None  # what is known of the sleepers; None where nobody sleeps
         self.awake: Mapping[GroupKey, GroupView] = snapshot.groups
-        self.stirred: dict[Kind, GroupKey] = {}
-        """By bucket that an event touched, the one of its groups that is judged."""
-        self.is_touched_all_over = False
-        """Whether more has changed than it is worth to look for."""
+        self.stirred: dict[Kind, GroupKey] = {}  # by bucket that an event touched, its group that is judged
+        self.is_touched_all_over = False  # whether more has changed than it is worth to look for
         if notes is not None and notes.memory.grounds is not None:
             self.then, self.awake = notes.memory, {}
             self._wake(BEFORE, self, notes)

@@ -143,10 +143,8 @@ class Candidates:
         self._lowest_of: dict[str, float] = {}
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._units_of_others: dict[Uid, Unit] = {}
-        self.taken: set[Uid] = set()
-        """Pods that were promised to a group in this round."""
-        self.spared = GroupKey("")
-        """A group that was left out of the last answer because it has given once already."""
+        self.taken: set[Uid] = set()  # pods that were promised to a group in this round
+        self.spared = GroupKey("")  # left out of the last answer because it has given once already
 
     @cached_property
     def disruptions(self) -> Disruptions:
