@@ -228,12 +228,8 @@ class Capacity:
     def asked_on(self, rows: Mapping[Shape, Rows]) -> tuple[Rows, AmountRows]:
         """What pods ask for on the rows that they are on: these rows in order, and a row of amounts for
         each."""
-        on = np.unique(np.concatenate([*rows.values(), np.zeros(0, dtype=np.int64)]))
-        sums = np.zeros((len(on), self.left.shape[1]), dtype=np.int64)
-        for shape, of_shape in rows.items():
-            columns, asked = self._request(shape)
-            np.add.at(sums, (np.searchsorted(on, of_shape)[:, None], columns), asked)
-        return on, sums
+        on = np.unique(np.concatenate([*rows.values(), _NO_ROWS]))
+        return on, self.amounts_on(on, rows)
 
     def amounts_on(self, on: Rows, rows: Mapping[Shape, Rows]) -> AmountRows:
         """What pods ask for on the rows `on`, which differ: a row of amounts for each. `rows`: for each shape

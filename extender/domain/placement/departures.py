@@ -7,7 +7,7 @@ the others of the series are expected to, as well. A group that has outrun its t
 long again."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from math import floor, log2
 from operator import itemgetter
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import Capacity
-from extender.domain.placement.planner import Planner
+from extender.domain.placement.planner import Holding, Planner
 from extender.domain.snapshot.group_view import GroupView, kind_of, once
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
@@ -100,18 +100,17 @@ class _Leaving(NamedTuple):
 
 
 @once
-def held_by(group: GroupView) -> tuple[tuple[Shape, str], ...]:
-    """The shapes and nodes of members that are on nodes, or on their way there."""
-    placed = [(pod.shape, pod.node) for pod in group.placed if pod.holds_room]
-    pinned = [(pod.shape, node) for pod, node in group.pinned]
-    planned = [(pod.shape, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
-    return (*placed, *pinned, *planned)
+def held_by(group: GroupView) -> Holding:
+    """The members that are on nodes, or on their way there."""
+    placed = [(pod, pod.node) for pod in group.placed if pod.holds_room]
+    planned = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
+    return Holding((*placed, *group.pinned, *planned), ())
 
 
 @once
 def nodes_of(group: GroupView) -> frozenset[str]:
     """Where these members are."""
-    return frozenset(node for _, node in held_by(group))
+    return frozenset(node for _, node in held_by(group).pods)
 
 
 class Departures:
@@ -119,13 +118,13 @@ class Departures:
     never leave, as far as this is concerned."""
 
     def __init__(self, groups: Iterable[GroupView], times: RunTimes, nodes: NodeTable) -> None:
-        holders = [(group, times.end_of(group)) for group in groups if held_by(group)]
+        holders = [(group, times.end_of(group)) for group in groups if nodes_of(group)]
         self._guessed = [(nodes_of(group), end.at) for group, end in holders if not end.is_known]
         self.moments = sorted({end.at for _, end in holders})  # when any of them ends
         ends: dict[Shape, list[tuple[float, Rows]]] = {}
         for group, end in holders:
-            for shape, rows in group.once(_HeldRows).on(nodes).items():
-                ends.setdefault(shape, []).append((end.at, rows))
+            for shape, rows in held_by(group).rows(nodes).items():
+                ends.setdefault(shape, []).append((end.at, rows[rows >= 0]))
         self._leaving: dict[Shape, _Leaving] = {}
         for shape, of_shape in ends.items():
             of_shape.sort(key=itemgetter(0))
@@ -149,34 +148,13 @@ class Departures:
         return any(at <= until and not held.isdisjoint(nodes) for held, at in self._guessed)
 
 
-class _HeldRows:
-    """The rows that a group's members hold, by shape, while the nodes are the same."""
+def earliest(
+    planner: Planner, departures: Departures, wanted: Missing, now: float
+) -> tuple[float | None, dict[Uid, str]] | None:
+    """When members find room, on the ledger's clock (None: that is a guess), and on which nodes; None if they
+    do not even once all groups that run have ended. `planner`: the room now; it is not changed."""
 
-    def __init__(self, group: GroupView) -> None:
-        self._held = held_by(group)
-        self._known: tuple[NodeTable | None, dict[Shape, Rows]] = (None, {})
-
-    def on(self, nodes: NodeTable) -> dict[Shape, Rows]:
-        if self._known[0] is not nodes:
-            rows: dict[Shape, list[int]] = {}
-            for shape, node in self._held:
-                if (row := nodes.row.get(node)) is not None:
-                    rows.setdefault(shape, []).append(row)
-            self._known = nodes, {shape: np.array(of_shape) for shape, of_shape in rows.items()}
-        return self._known[1]
-
-
-class FutureStart(NamedTuple):
-    at: float | None  # when it is, on the ledger's clock; None: that is a guess
-    nodes: Mapping[Uid, str]
-
-
-def earliest(planner: Planner, departures: Departures, wanted: Missing, now: float) -> FutureStart | None:
-    """None if the members find no room even once all groups that run have ended. `planner`: the room now; it
-    is not changed."""
-
-    def places_at(moment: float) -> Mapping[Uid, str] | None:
-        """Where the members find room then."""
+    def places_at(moment: float) -> dict[Uid, str] | None:
         future = planner.clone()
         departures.give_back(future.capacity, moment)
         return None if future.capacity.is_short_for(wanted.shapes) else future.place(wanted.members)
@@ -188,4 +166,4 @@ def earliest(planner: Planner, departures: Departures, wanted: Missing, now: flo
     if (nodes := places_at(first)) is None:
         return None
     is_guess = departures.is_guess(frozenset(nodes.values()), first)
-    return FutureStart(None if is_guess else first, nodes)
+    return (None if is_guess else first), nodes

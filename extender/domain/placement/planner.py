@@ -1,5 +1,4 @@
-"""The planner places all members of a group at once on real nodes. Plans take room from a working copy, and
-failed plans give it back.
+"""The planner places all members of a group at once on real nodes, in a working copy of their room.
 
 Pods of one shape are placed in bulk; those whose constraints concern other pods, or that other pods' terms
 select, only with others for which the same holds."""
@@ -24,10 +23,9 @@ _ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as re
 PlannedPod = tuple[PodRecord, str]
 
 
-# ---- What happens to the budget of a round: what is taken of it, so that it can be undone, and what is read.
+# ---- What is taken of the budget of a round, so that it can be undone, and what is read.
 #
-# The parts of a budget note both themselves, and no rule has to think of it. What was decided on a group
-# that only waits rests on what was read for it, and stands until one of these answers would be another.
+# What was decided on a group that only waits stands until one of the answers read for it would be another.
 
 Kind = Hashable  # groups of one kind are decided on alike: what is read for one of them counts for all
 Topic = Hashable  # what is read: a shape, of which there is room; a part of the budget and a queue
@@ -80,16 +78,20 @@ class Reads:
 
 
 class Journal:
-    """What was taken in a round, in order. One for all parts of a budget: a mark is cheap, and stands for all
-    of them."""
+    """What was taken in a round, in order, of all parts of the budget."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
         self.reads = Reads()
 
-    def note(self, undo: Callable[[], None]) -> None:
-        """Something was taken or given back; `undo` does the opposite, and notes nothing."""
-        self._undo.append(undo)
+    def take(self, taking: Callable[[int], None], times: int = 1) -> None:
+        """Take something so many times; to undo it is to take it as many times less."""
+        taking(times)
+        self.note(taking, times)
+
+    def note(self, taking: Callable[[int], None], times: int = 1) -> None:
+        """That it was taken."""
+        self._undo.append(partial(taking, -times))
 
     def mark(self) -> int:
         """A moment to roll back to."""
@@ -185,18 +187,13 @@ class Planner:
         return cls(capacity, snapshot.occupancy, journal)
 
     @classmethod
-    def empty(cls, snapshot: Snapshot, like: AffinityCounts | None = None) -> "Planner":
-        """The room if no pod ran at all. `like`: of the round."""
+    def empty(cls, snapshot: Snapshot, like: AffinityCounts, keeps_refusals: bool = False) -> "Planner":
+        """The room if no pod ran at all; with `keeps_refusals`, without the nodes that the scheduler refuses.
+        `like`: of the round."""
         nodes = snapshot.nodes
-        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), {}, nodes.most)
-        return cls(capacity, _without_pods(snapshot.occupancy), like=like)
-
-    @classmethod
-    def empty_but_for_refusals(cls, snapshot: Snapshot, like: AffinityCounts) -> "Planner":
-        """The same, without the nodes that the scheduler refuses."""
-        refused = by_domain(snapshot.refused, snapshot.nodes)
-        capacity = Capacity(snapshot.dimensions, snapshot.nodes, snapshot.allocatable.copy(), refused)
-        return cls(capacity, _without_pods(snapshot.occupancy), like=like)
+        refused, most = (by_domain(snapshot.refused, nodes), None) if keeps_refusals else ({}, nodes.most)
+        capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refused, most)
+        return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
 
     def clone(self) -> "Planner":
         clone = Planner(self.capacity.clone(), Occupancy())
@@ -252,7 +249,7 @@ class Planner:
                 rows.setdefault(shape, []).append(of_shape)
         return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
 
-    def take_nodes(self, planned: Sequence[tuple[PodRecord, str]]) -> dict[Uid, str]:
+    def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Take room for pods on given nodes; returns those that fit there."""
         are_free = not any(self.affinity.minds(pod) for pod, _ in planned)
         if are_free and self._take_at_once(rows_of(planned, self.nodes)):
@@ -290,22 +287,21 @@ class Planner:
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Take room that is for no pod in particular; with `times` -1, give it back."""
-        self._take(partial(self.capacity.take_amounts, rows, amounts), times)
+        self._journal.take(partial(self.capacity.take_amounts, rows, amounts), times)
 
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
         """Undo a placing of `pods`."""
-        self._count_all([(pod, self.nodes.row[plan[pod.uid]]) for pod in pods if pod.uid in plan], -1)
+        self.hold(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:
         """Give back the room of pods that stand on nodes."""
-        rows = ((pod, self.nodes.row.get(pod.node)) for pod in pods)
-        self._count_all([(pod, row) for pod, row in rows if row is not None], -1)
+        self.hold(((pod, pod.node) for pod in pods), -1)
 
-    def hold(self, planned: Iterable[tuple[PodRecord, str]]) -> None:
-        """Take room for pods on given nodes, even where it is not free yet: nobody else gets what becomes
-        free there before that."""
+    def hold(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
+        """Take room for pods on given nodes, even where it is not free yet, so that nobody else gets it as it
+        becomes free; with `times` -1, give it back."""
         rows = ((pod, self.nodes.row.get(node)) for pod, node in planned)
-        self._count_all([(pod, row) for pod, row in rows if row is not None], 1)
+        self._count_all([(pod, row) for pod, row in rows if row is not None], times)
 
     def forbid(self, shape: Shape, node: str) -> None:
         """The scheduler refuses `shape` on `node`."""
@@ -346,15 +342,10 @@ class Planner:
         return {pod.uid: self._name(row) for pod, row in placed}
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Take all of it, or nothing if one pod does not fit. Whether it was taken."""
         taken = self.capacity.take_at_once(rows)
         if taken:
-            self._journal.note(partial(self.capacity.take_rows, rows, -1))
+            self._journal.note(partial(self.capacity.take_rows, rows))
         return taken
-
-    def _take(self, taking: Callable[[int], None], times: int) -> None:
-        taking(times)
-        self._journal.note(partial(taking, -times))
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Count pods on rows: by shape at once, or one by one if (anti-)affinity or host ports concern
@@ -367,23 +358,17 @@ class Planner:
                 rows.setdefault(pod.shape, []).append(row)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
-            self.capacity.take_rows(by_shape, times)
-            self._journal.note(partial(self.capacity.take_rows, by_shape, -times))
+            self._journal.take(partial(self.capacity.take_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
-        self._take(partial(self.capacity.take, pod.shape, row), times)
+        self._journal.take(partial(self.capacity.take, pod.shape, row), times)
         if self.affinity.minds(pod):
-            self._take(partial(self.affinity.count, pod, self._name(row)), times)
+            self._journal.take(partial(self.affinity.count, pod, self._name(row)), times)
 
     def _name(self, row: int) -> str:
         node = self.nodes.nodes[row]
         assert node is not None
         return node.name
-
-
-def _without_pods(occupancy: Occupancy) -> Occupancy:
-    """The same terms, but no pods on any node."""
-    return Occupancy(terms=occupancy.terms)
 
 
 def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:

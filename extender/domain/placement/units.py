@@ -251,14 +251,21 @@ class Takings:
 
     def may_take(self, taking: Taking) -> bool:
         queue = taking.unit.queue
-        if queue and not self._shares.may_lose(queue, taking.requests):
-            return False
-        return self._disruptions.allow(taking.pods)
+        keeps_enough = not queue or self._shares.may_lose(queue, taking.requests)
+        return keeps_enough and self._disruptions.allow(taking.pods)
 
     def count(self, taking: Taking, times: int = 1) -> None:
         """Count it as lost, without what it frees; `times` -1: as not lost."""
         self._shares.lose(taking.unit.queue, taking.requests, times)
         self._disruptions.take(taking.pods, times)
+
+    def take_rest(self, unit: Unit) -> bool:
+        """Take what is left of a unit, if it may go; whether any of it was taken."""
+        taking = Taking(unit, self.left_of(unit))
+        may_go = bool(taking.pods) and self.may_take(taking)
+        if may_go:
+            self.take([taking])
+        return may_go
 
     def take(self, takings: Iterable[Taking]) -> set[int]:
         """Take units; returns the rows on which that makes room."""

@@ -87,7 +87,7 @@ class Search:
         for taking in self._takings.all:
             self._takings.count(taking, -1)
         takings = Takings(other, self._shares, self._disruptions)
-        trial = TrialSearch(other, self._shares, self._units, takings).find(wanted)
+        trial = _by_trial(other, self._shares, self._units, takings, wanted)
         return None if trial is None else Found(tuple(takings.all), trial)
 
     # ---- node by node
@@ -184,9 +184,8 @@ class Search:
         for unit in self._units:
             if self._shares.suffices():
                 return True
-            pods = self._takings.left_of(unit)
-            if pods and unit.queue and self._takings.may_take(taking := Taking(unit, pods)):
-                self._takings.take([taking])
+            if unit.queue:
+                self._takings.take_rest(unit)
         return self._shares.suffices()
 
     def _fill_back(self, wanted: Missing) -> None:
@@ -202,51 +201,32 @@ class Search:
                 self._takings.take([taking])
 
 
-class TrialSearch:
-    """Where constraints concern other pods: with more and more units out of the way, the planner places all
-    members. `units`: in the order in which they are taken. `planner` and `takings` are used up."""
-
-    def __init__(self, planner: Planner, shares: Shares, units: Iterable[Unit], takings: Takings) -> None:
-        self._planner = planner
-        self._shares = shares
-        self._units = iter(units)
-        self._takings = takings
-
-    def find(self, wanted: Missing) -> Mapping[Uid, str] | None:
-        """A node for each member. Twice as many units out of the way each time, until the planner finds a
-        place for all: some may be in the way by what they are, such as by a port."""
-        plan, step = None, 1
-        while plan is None:
-            if not self._take(step):
-                return None
-            step *= 2
-            plan = self._placed(wanted)
-        for taking in tuple(reversed(self._takings.all))[:_TRIALS]:  # those that are not needed stay
-            if self._takings.is_needed_whole(taking):
-                continue
-            self._planner.give_back(wanted.members, plan)
-            self._takings.put_back(taking)
-            other = self._placed(wanted)
-            if other is None:
-                self._takings.take([taking])
-                other = self._planner.place(wanted.members)
-            plan = plan if other is None else other
-        return plan
-
-    def _take(self, count: int) -> int:
-        """At most that many units; returns how many."""
+def _by_trial(
+    planner: Planner, shares: Shares, units: Iterable[Unit], takings: Takings, wanted: Missing
+) -> Mapping[Uid, str] | None:
+    """A node for each member where constraints concern other pods. Each time twice as many units are taken,
+    until the planner finds a place for all: some may be in the way by what they are, such as by a port.
+    `units`: in the order in which they are taken. `planner` and `takings` are used up."""
+    plan, step, left = None, 1, iter(units)
+    while plan is None:
         taken = 0
-        for unit in self._units:
-            pods = self._takings.left_of(unit)
-            if pods and self._takings.may_take(taking := Taking(unit, pods)):
-                self._takings.take([taking])
-                taken += 1
-            if taken >= count:
-                break
-        return taken
-
-    def _placed(self, wanted: Missing) -> Mapping[Uid, str] | None:
-        return self._planner.place(wanted.members) if self._shares.suffices() else None
+        while taken < step and (unit := next(left, None)) is not None:
+            taken += takings.take_rest(unit)
+        if not taken:
+            return None
+        step *= 2
+        plan = planner.place(wanted.members) if shares.suffices() else None
+    for taking in tuple(reversed(takings.all))[:_TRIALS]:  # those that are not needed stay
+        if takings.is_needed_whole(taking):
+            continue
+        planner.give_back(wanted.members, plan)
+        takings.put_back(taking)
+        other = planner.place(wanted.members) if shares.suffices() else None
+        if other is None:
+            takings.take([taking])
+            other = planner.place(wanted.members)
+        plan = plan if other is None else other
+    return plan
 
 
 class _Turn(NamedTuple):

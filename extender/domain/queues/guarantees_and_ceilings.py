@@ -50,7 +50,7 @@ class Specified(msgspec.Struct, eq=False):
     groups: Mask  # whether it has groups of its own
     weights: Portion  # its part in the division
     limits: PortionRows  # what it may hold by its own specification; inf: no limit
-    borrowing: PortionRows  # above what the division gives it, where it deserves nothing by name; inf: no limit
+    borrowing: PortionRows  # above what it is given, where it deserves nothing by name; inf: no limit
     kept: PortionRows  # what no other queue may hold
     given: PortionRows  # what it deserves by name
     oversell: Portion  # the factor on its limits

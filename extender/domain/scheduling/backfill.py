@@ -45,8 +45,8 @@ class Forecast:
         found = earliest(planner, self._departures, wanted, now)
         if found is None:
             return None
-        at, expected = found.at, snapshot.timestamp(found.at)
-        return Reservation(now, dict(found.nodes), wanted.requests, at, at, now + stay, expected)
+        at, nodes = found
+        return Reservation(now, nodes, wanted.requests, at, at, now + stay, snapshot.timestamp(at))
 
     def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
         """The same nodes with the moment at which they are expected to be free by now; None where they will
@@ -133,8 +133,8 @@ class Forecast:
         """What a queue's groups hold on the reserved nodes."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
-        held = chain.from_iterable(map(held_by, groups))
-        return requests_of(Counter(shape for shape, node in held if node in nodes))
+        held = chain.from_iterable(held_by(group).pods for group in groups)
+        return requests_of(Counter(pod.shape for pod, node in held if node in nodes))
 
 
 class KeptRoom(msgspec.Struct, eq=False):

@@ -133,8 +133,7 @@ class Window:
         return f"{text}; from {ends} on, only what has waited longer starts before it"
 
     def take(self, queue: str, members: int) -> None:
-        self._count(queue, members)
-        self._journal.note(partial(self._count, queue, -members))
+        self._journal.take(partial(self._count, queue), members)
 
     def _count(self, queue: str, members: int) -> None:
         self.left -= members
@@ -241,8 +240,7 @@ class RunningCounts:
     def take(self, group: GroupView, pods: int) -> None:
         """So many more members of a group are on their way; a negative number gives them back."""
         if group.queue in self._limits:
-            self._add(group, pods)
-            self._journal.note(partial(self._add, group, -pods))
+            self._journal.take(partial(self._add, group), pods)
 
     @property
     def sums(self) -> Sums:

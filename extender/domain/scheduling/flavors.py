@@ -64,8 +64,7 @@ class FlavorAmounts:
                 shapes.setdefault(flavor.name, Counter())[pod.shape] += 1
         for name, of_flavor in shapes.items():
             held, asked = self.amounts.setdefault((group.queue, name), {}), requests_of(of_flavor)
-            add(held, asked, times)
-            self._journal.note(partial(add, held, asked, -times))
+            self._journal.take(partial(add, held, asked), times)
 
     def as_many_as(
         self,

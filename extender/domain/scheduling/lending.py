@@ -20,7 +20,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.queues.guarantees_and_ceilings import EPSILON
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.wholeness import Missing, Signature
+from extender.domain.snapshot.wholeness import Missing
 
 _NEARER = 1e-9  # of a share: less than any difference that counts
 
@@ -32,7 +32,6 @@ class Lending:
         self._round = round_
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
         self._kept: list[tuple[GroupKey, Missing, dict[Uid, str]]] = []  # the room kept, and for whom
-        self._would_stand: dict[Signature, bool] = {}
         self.unclaimed: Planner | None = None  # the room before claims were kept; None while nothing is lent
 
     @property
@@ -50,20 +49,9 @@ class Lending:
             self._round.is_due(since + (periods + 1) * period)
             if periods % 2:
                 return False
-        if would_stand := self._would_stand_whole(wanted):
+        if would_stand := self._round.could_stand_alone(wanted, keeps_refusals=True):
             self._claimants.append((group, wanted))
         return would_stand
-
-    def _would_stand_whole(self, wanted: Missing) -> bool:
-        """If nothing else ran, and the scheduler refused nothing more."""
-        if not self._round.snapshot.refused:
-            return self._round.could_stand_alone(wanted)
-        planner, signature = self._round.empty_but_for_refusals, wanted.signature
-        if planner.affinity.any_particular(wanted.members, wanted.shapes):
-            return planner.could_place(wanted.members, wanted.shapes)
-        if signature not in self._would_stand:
-            self._would_stand[signature] = planner.could_place(wanted.members, wanted.shapes)
-        return self._would_stand[signature]
 
     def begin(self) -> None:
         """From now on room is lent: first take out of it, once, what claimants could stand on already."""

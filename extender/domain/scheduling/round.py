@@ -76,6 +76,7 @@ class Round:
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._asleep = asleep
+        self._stand_despite_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether room is being taken back for one more group
         self.moments: dict[GroupKey, float] = {}
@@ -158,20 +159,22 @@ class Round:
         """The room if nothing ran at all."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity)
 
-    def could_stand_alone(self, wanted: Missing) -> bool:
-        """Whether members would all find a node if nothing ran. Kept while the nodes are the same."""
-        if self.empty.affinity.any_particular(wanted.members, wanted.shapes):
-            return self.empty.could_place(wanted.members, wanted.shapes)
-        known = self.snapshot.nodes.standing_alone()
+    @cached_property
+    def _empty_but_for_refusals(self) -> Planner:
+        return Planner.empty(self.snapshot, self.budget.planner.affinity, keeps_refusals=True)
+
+    def could_stand_alone(self, wanted: Missing, keeps_refusals: bool = False) -> bool:
+        """Whether members would all find a node if nothing ran. Kept while the nodes are the same; with
+        `keeps_refusals`, without those that the scheduler refuses, in this round."""
+        is_refused = keeps_refusals and bool(self.snapshot.refused)
+        planner = self._empty_but_for_refusals if is_refused else self.empty
+        if planner.affinity.any_particular(wanted.members, wanted.shapes):
+            return planner.could_place(wanted.members, wanted.shapes)
+        known = self._stand_despite_refusals if is_refused else self.snapshot.nodes.standing_alone()
         numbers = frozenset((shape.number, count) for shape, count in wanted.shapes.items())
         if numbers not in known:
-            known[numbers] = self.empty.could_place(wanted.members, wanted.shapes)
+            known[numbers] = planner.could_place(wanted.members, wanted.shapes)
         return known[numbers]
-
-    @cached_property
-    def empty_but_for_refusals(self) -> Planner:
-        """The same, without the nodes that the scheduler refuses."""
-        return Planner.empty_but_for_refusals(self.snapshot, self.budget.planner.affinity)
 
 
 class Guard:
