@@ -6,6 +6,7 @@ import msgspec
 
 from extender.api.keys import GATE
 from extender.api.objects.base import condition
+from extender.api.texts import listed
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
@@ -20,7 +21,7 @@ from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
 from extender.cli.why.workloads import Workloads
 from extender.domain.model.resources import quantities
 from extender.kube.resources import POD_GROUPS, QUEUES
-from extender.terminal.text import columns, listed, many
+from extender.terminal.text import columns, many
 
 _MOST = 10  # groups of one verdict, nodes or namespaces that are named
 _INDENT = "  "

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
+from extender.api.texts import listed
 from extender.cli.access import ClusterAccess
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue
@@ -18,7 +19,7 @@ from extender.cli.why.explanation import ours
 from extender.domain.model.ownership import group_name
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.resources import POD_GROUPS, QUEUES
-from extender.terminal.text import listed, working
+from extender.terminal.text import working
 
 T = TypeVar("T")
 

@@ -13,12 +13,6 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
-    """Names for a sentence: the first of them, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(names[:most]) + more
-
-
 # ---- names that were probably meant where a name leads nowhere
 
 _LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8

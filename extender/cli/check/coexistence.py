@@ -7,13 +7,14 @@ import msgspec
 from extender.api.keys import ENDED_PHASES, KUEUE_QUEUE, VOLCANO_LEASE, VOLCANO_SCHEDULER
 from extender.api.objects.cluster import Lease, lively
 from extender.api.objects.pods import Pod
+from extender.api.texts import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.findings import OK, Finding, Installation, at, fine, name_of, setting, settings, wrong
 from extender.cli.observed_jobs import ObservedJobState, observed_job
 from extender.cli.output import Json
 from extender.kube import resources as kube
 from extender.kube.resources import Resource, resource_of
-from extender.terminal.text import listed, many
+from extender.terminal.text import many
 
 _KUEUES = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].group}"
 _OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
+from extender.api.texts import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
 from extender.cli.check.findings import (
@@ -25,7 +26,6 @@ from extender.kube import resources as kube
 from extender.kube.calls import MARKS_POLICY
 from extender.kube.resources import resource_of
 from extender.shipped import RIGHTS
-from extender.terminal.text import listed
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
 _POD_WEBHOOK = "kube-muster-pods"

@@ -7,6 +7,7 @@ from extender.api.keys import QUOTA_SOURCE
 from extender.api.objects.base import condition
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.texts import listed
 from extender.cli.check.findings import Finding, Installation, fine, setting, wrong
 from extender.cli.lookup import right_to
 from extender.domain.queues.quota_records import QuotaPlan
@@ -14,7 +15,7 @@ from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.kube import resources as kube
 from extender.kube.resources import Resource
-from extender.terminal.text import listed, many
+from extender.terminal.text import many
 
 _KINDS: dict[str, tuple[Resource, type[Any]]] = {
     QuotaKind.ELASTIC_QUOTA_TREE: (kube.ELASTIC_QUOTA_TREES, ElasticQuotaTree),

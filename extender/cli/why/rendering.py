@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from extender.api.texts import listed
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
 from extender.cli.why.explanation import Blocker, Explanation, QueueFigures, Stands
 from extender.domain.model.resources import PODS
-from extender.terminal.text import bar, columns, listed, shows_unicode
+from extender.terminal.text import bar, columns, shows_unicode
 
 _MOST = 6  # others that are named; of more, only how many
 _INDENT = "  "

@@ -8,6 +8,7 @@ a controller creates for a Job are not judged again.
 import msgspec
 
 from extender.api.admission import NewPod, UserInfo
+from extender.api.texts import listed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.submission import Destination
 
@@ -62,10 +63,10 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
 
 def pods_not_judged(to: Destination, pods: list[str]) -> Fault:
     """For a group whose pods existed before it, when it was not known that they would use this queue."""
-    listed = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
     text = (
-        f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
-        f"({listed}), so their permission was not checked: delete them, create the group, then its pods"
+        f"queue {to.queue!r} is restricted, and pods that named this group before it existed are "
+        f"waiting ({listed(pods, 3)}), so their permission was not checked: delete them, create the group, "
+        "then its pods"
     )
     return Fault(Code.PODS_NOT_JUDGED, to.field, text)
 

@@ -6,21 +6,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.domain.explain.holders import Holder, StartChange, WaitingCase, amounts_text, queues_above
-from extender.domain.explain.hypotheses import (
-    Departed,
-    with_group,
-    with_nodes,
-    with_queue,
-    without,
-    without_pods,
-)
+from extender.api.texts import listed
+from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
+from extender.domain.explain.hypotheses import with_group, with_nodes, with_queue, without, without_pods
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Uid
 from extender.domain.model.resources import Resources, show
 from extender.domain.model.shapes import Shape
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import Limit
+from extender.domain.scheduling.no_room import amounts_text
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
@@ -236,26 +231,33 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
 
 
 def ends_for_room(case: WaitingCase) -> StartChange | None:
-    there = [*case.lookup.on_suitable_nodes(), *case.lookup.others()]
-    return _end_of(case, sorted(there, key=_smallest_first), "end", needs_room=True)
+    there = [*case.on_suitable_nodes(), *case.others()]
+    return _end_of(case, sorted(there, key=_smallest_first), "ends", "end", needs_room=True)
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
-    there = sorted(case.lookup.of_the_queue(), key=_smallest_first)
+    there = sorted(case.of_the_queue(), key=_smallest_first)
     there.sort(key=lambda holder: holder.queue != case.group.queue)
-    return _end_of(case, there, "end")
+    return _end_of(case, there, "ends", "end")
 
 
 def those_ahead(case: WaitingCase) -> StartChange | None:
-    return _end_of(case, case.lookup.holders(Reason.BEHIND_OTHERS), "have started and ended, or are deleted")
+    ahead = case.holders(Reason.BEHIND_OTHERS)
+    return _end_of(
+        case, ahead, "has started and ended, or is deleted", "have started and ended, or are deleted"
+    )
 
 
 def reservations_end(case: WaitingCase) -> StartChange | None:
-    return _end_of(case, case.lookup.holders(Reason.RESERVED), "no longer wait and leave their nodes")
+    reserved = case.holders(Reason.RESERVED)
+    return _end_of(
+        case, reserved, "no longer waits and leaves its nodes", "no longer wait and leave their nodes"
+    )
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
-    return _end_of(case, case.lookup.those(lambda decision: decision.claims_room), "no longer wait")
+    claimants = case.those(lambda decision: decision.claims_room)
+    return _end_of(case, claimants, "no longer waits", "no longer wait")
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
@@ -265,48 +267,36 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     victims = {victim.uid for victim in case.decision.reclaim.victims}
     leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
     leaving |= case.snapshot.others.leaving.keys()
-    holders = list(case.lookup.victims())
+    holders = list(case.victims())
     whose = f"evicted for it are gone: {_named(holders)}" if holders else "that leave are gone"
     return case.start_change(f"once the pods {whose}", without_pods(case.snapshot, victims | leaving))
 
 
 def _end_of(
-    case: WaitingCase, candidates: Sequence[Holder], does: str, needs_room: bool = False
+    case: WaitingCase, candidates: Sequence[Holder], one_does: str, several_do: str, needs_room: bool = False
 ) -> StartChange | None:
     def ended(holders: Sequence[Holder]) -> Snapshot:
         groups = frozenset(holder.group for holder in holders if holder.group)
         pods = frozenset(holder.uid for holder in holders if holder.uid)
-        return without(case.snapshot, Departed(groups, pods))
+        return without(case.snapshot, groups, pods)
 
     chosen = case.trial.fewest(candidates, ended, needs_room)
     if not chosen:
         return None
-    text = f"once {_named(chosen)} {does if len(chosen) > 1 else _singular(does)}"
+    text = f"once {_named(chosen)} {one_does if len(chosen) == 1 else several_do}"
     return StartChange(text, ends=tuple(holder.name for holder in chosen))
 
 
 def _named(holders: Sequence[Holder]) -> str:
     named: list[str] = []
-    for holder in holders[:_NAMES]:
+    for holder in holders:
         pods = "1 pod" if holder.pods == 1 else f"{holder.pods} pods"
         named.append(f"{holder.name} ({pods})" if holder.group else f"pod {holder.name}")
-    more = f" and {len(holders) - _NAMES} more" if len(holders) > _NAMES else ""
-    return f"{', '.join(named)}{more}"
+    return listed(named, _NAMES)
 
 
 def _smallest_first(holder: Holder) -> tuple[int, str]:
     return (holder.pods, holder.name)
-
-
-def _singular(does: str) -> str:
-    for many, one in (
-        ("have ", "has "),
-        ("are ", "is "),
-        ("no longer wait", "no longer waits"),
-        ("leave their", "leaves its"),
-    ):
-        does = does.replace(many, one)
-    return "ends" if does == "end" else does
 
 
 _ROOM = (ends_for_room, nodes)

@@ -64,13 +64,13 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     if memory is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
         return why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
-    holders = case.lookup.holders(reason)
+    holders = case.holders(reason)
     change: StartChange | None = None
     with suppress(Exception):  # whatever a group says: it is only left without an explanation
         change = smallest_change(case)
     return msgspec.structs.replace(
         why,
-        ahead=case.lookup.ahead(_MOST_AHEAD),
+        ahead=case.ahead(_MOST_AHEAD),
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
         change=change,

@@ -10,7 +10,7 @@ import numpy as np
 from extender.domain.explain.hypotheses import Trial, on_nodes
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show, total
+from extender.domain.model.resources import PODS, Resources, total
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import Mask
@@ -29,125 +29,6 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: Uid = Uid("")  # of a pod of others
 
 
-_FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
-_Picks = Callable[[GroupDecision], bool]
-
-
-class Lookup:
-    """What surrounds one group that waits."""
-
-    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView) -> None:
-        self._snapshot = snapshot
-        self._decisions = decisions
-        self._group = group
-        self._asked = missing(group).requests
-
-    def holders(self, reason: Reason) -> list[Holder]:
-        """By what it waits for."""
-        if reason in _FOR_ROOM:
-            return self.largest_first([*self.on_suitable_nodes(), *self.others()])
-        if reason is Reason.QUEUE_CEILING:
-            return self.largest_first(self.of_the_queue())
-        if reason is Reason.RECLAIMING:
-            return self.largest_first(self.victims())
-        queue, position = self._group.queue, self._decisions.groups[self._group.key].position
-        picks: Mapping[Reason, _Picks] = {
-            Reason.BEHIND_OTHERS: lambda made: made.queue == queue and 0 < made.position < position,
-            Reason.RESERVED: lambda made: made.reservation is not None,
-            Reason.WINDOW_FULL: lambda made: made.verdict is Verdict.STARTING,
-        }
-        return self.those(picks[reason]) if reason in picks else []
-
-    def victims(self) -> Iterator[Holder]:
-        """Whose pods are evicted for it, and how many of them still hold room."""
-        reclaim = self._decisions.groups[self._group.key].reclaim
-        gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
-        for key in dict.fromkeys(gone.values()):
-            if (group := self._snapshot.groups.get(key)) is not None:
-                pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
-                yield Holder(key, len(pods), self._held(pods), group.queue, key)
-        for uid in gone:
-            if (pod := self._snapshot.others.get(uid)) is not None:
-                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
-
-    def ahead(self, most: int) -> tuple[GroupKey, ...]:
-        """The first groups in line in front of it."""
-        queue, position = self._group.queue, self._decisions.groups[self._group.key].position
-        line = (
-            (made.position, made.key)
-            for made in self._decisions.groups.values()
-            if made.queue == queue and 0 < made.position < position
-        )
-        return tuple(key for _, key in nsmallest(most, line))
-
-    def those(self, picks: _Picks) -> list[Holder]:
-        """Groups by what is decided on them, those that are next first."""
-        decisions = (made for made in self._decisions.groups.values() if made.key != self._group.key)
-        found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
-        return [self._holder(self._snapshot.groups[made.key]) for made in found]
-
-    # ---- who holds room
-
-    def on_suitable_nodes(self) -> Iterator[Holder]:
-        """Groups with members on nodes where the group could stand."""
-        for group in self._snapshot.groups.values():
-            if group.key != self._group.key and any(self._suits(node) for _, node in on_nodes(group)):
-                yield self._holder(group)
-
-    def others(self) -> Iterator[Holder]:
-        """Pods of others there."""
-        for pod in self._snapshot.others:
-            if self._suits(pod.node):
-                yield Holder(pod.key, 1, self._held([pod]), uid=pod.uid)
-
-    def of_the_queue(self) -> Iterator[Holder]:
-        """Groups of its queue, and of those that share a parent with it, that hold or start."""
-        own = {*queues_above(self._decisions, self._group.queue)} - {"root"}
-        for group in self._snapshot.groups.values():
-            if group.key == self._group.key or own.isdisjoint(queues_above(self._decisions, group.queue)):
-                continue
-            if on_nodes(group) or self._decisions.groups[group.key].verdict is Verdict.STARTING:
-                yield self._holder(group)
-
-    def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
-        there = np.maximum(self._snapshot.allocatable.sum(axis=0), 1)
-        sizes = dict(zip(self._snapshot.dimensions, there.tolist(), strict=True))
-
-        def size(holder: Holder) -> tuple[float, str]:
-            parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())
-            return (-max(parts, default=0.0), holder.name)
-
-        return sorted(holders, key=size)
-
-    def _holder(self, group: GroupView) -> Holder:
-        pods = [pod for pod, _ in on_nodes(group)]
-        plan = self._decisions.groups[group.key].plan
-        pods += [pod for pod in group.waiting if pod.uid in plan]
-        return Holder(group.key, len(pods), self._held(pods), group.queue, group.key)
-
-    def _held(self, pods: Iterable[PodRecord]) -> Resources:
-        sums = total(pod.shape.requests for pod in pods)
-        return {name: sums[name] for name in self._asked if name in sums and name != PODS}
-
-    def _suits(self, node: str) -> bool:
-        row = self._snapshot.nodes.row.get(node)
-        return row is not None and bool(self._suitable[row])
-
-    @cached_property
-    def _suitable(self) -> Mask:
-        masks = [self._snapshot.nodes.suitable(shape) for shape in missing(self._group).shapes]
-        return np.logical_or.reduce(masks) if masks else np.zeros(len(self._snapshot.nodes.nodes), np.bool_)
-
-
-def queues_above(decisions: Decisions, queue: str) -> list[str]:
-    """A queue and those above it."""
-    names: list[str] = []
-    while queue in decisions.queues and queue not in names:
-        names.append(queue)
-        queue = decisions.queues[queue].parent
-    return names
-
-
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What would have to be different."""
 
@@ -163,8 +44,12 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
+_FOR_ROOM = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
+_Picks = Callable[[GroupDecision], bool]
+
+
 class WaitingCase:
-    """One group that waits, with all that is needed to try out what would start it."""
+    """One group that waits: what surrounds it, and what is needed to try out what would start it."""
 
     def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupView, rounds: int) -> None:
         self.snapshot = snapshot
@@ -172,16 +57,112 @@ class WaitingCase:
         self.group = group
         self.decision = decisions.groups[group.key]
         self.queue = snapshot.queues[group.queue].record if group.queue in snapshot.queues else None
-        self.lookup = Lookup(snapshot, decisions, group)
         self.trial = Trial(group.key, rounds)
+        self._asked = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
         """A change, with what the group would wait for then, if it would."""
         outcome = self.trial.outcome(snapshot)
         return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")
 
+    def holders(self, reason: Reason) -> list[Holder]:
+        """By what it waits for."""
+        if reason in _FOR_ROOM:
+            return self.largest_first([*self.on_suitable_nodes(), *self.others()])
+        if reason is Reason.QUEUE_CEILING:
+            return self.largest_first(self.of_the_queue())
+        if reason is Reason.RECLAIMING:
+            return self.largest_first(self.victims())
+        picks: Mapping[Reason, _Picks] = {
+            Reason.BEHIND_OTHERS: self._is_ahead,
+            Reason.RESERVED: lambda made: made.reservation is not None,
+            Reason.WINDOW_FULL: lambda made: made.verdict is Verdict.STARTING,
+        }
+        return self.those(picks[reason]) if reason in picks else []
 
-def amounts_text(amounts: Resources) -> str:
-    """`cpu 4 memory 64Gi`."""
-    known = sorted(amounts, key=lambda name: (name != CPU, name != MEMORY, name))
-    return " ".join(f"{name} {show(name, amounts[name])}" for name in known if name != PODS)
+    def victims(self) -> Iterator[Holder]:
+        """Whose pods are evicted for it, and how many of them still hold room."""
+        reclaim = self.decision.reclaim
+        gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
+        for key in dict.fromkeys(gone.values()):
+            if (group := self.snapshot.groups.get(key)) is not None:
+                pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
+                yield Holder(key, len(pods), self._held(pods), group.queue, key)
+        for uid in gone:
+            if (pod := self.snapshot.others.get(uid)) is not None:
+                yield Holder(pod.key, 1, self._held([pod]), uid=uid)
+
+    def ahead(self, most: int) -> tuple[GroupKey, ...]:
+        """The first groups in line in front of it."""
+        line = filter(self._is_ahead, self.decisions.groups.values())
+        return tuple(made.key for made in nsmallest(most, line, key=lambda made: (made.position, made.key)))
+
+    def _is_ahead(self, made: GroupDecision) -> bool:
+        return made.queue == self.group.queue and 0 < made.position < self.decision.position
+
+    def those(self, picks: _Picks) -> list[Holder]:
+        """Groups by what is decided on them, those that are next first."""
+        decisions = (made for made in self.decisions.groups.values() if made.key != self.group.key)
+        found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
+        return [self._holder(self.snapshot.groups[made.key]) for made in found]
+
+    # ---- who holds room
+
+    def on_suitable_nodes(self) -> Iterator[Holder]:
+        """Groups with members on nodes where the group could stand."""
+        for group in self.snapshot.groups.values():
+            if group.key != self.group.key and any(self._suits(node) for _, node in on_nodes(group)):
+                yield self._holder(group)
+
+    def others(self) -> Iterator[Holder]:
+        """Pods of others there."""
+        for pod in self.snapshot.others:
+            if self._suits(pod.node):
+                yield Holder(pod.key, 1, self._held([pod]), uid=pod.uid)
+
+    def of_the_queue(self) -> Iterator[Holder]:
+        """Groups of its queue, and of those that share a parent with it, that hold or start."""
+        own = {*queues_above(self.decisions, self.group.queue)} - {"root"}
+        for group in self.snapshot.groups.values():
+            if group.key == self.group.key or own.isdisjoint(queues_above(self.decisions, group.queue)):
+                continue
+            if on_nodes(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
+                yield self._holder(group)
+
+    def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
+        there = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
+        sizes = dict(zip(self.snapshot.dimensions, there.tolist(), strict=True))
+
+        def size(holder: Holder) -> tuple[float, str]:
+            parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())
+            return (-max(parts, default=0.0), holder.name)
+
+        return sorted(holders, key=size)
+
+    def _holder(self, group: GroupView) -> Holder:
+        pods = [pod for pod, _ in on_nodes(group)]
+        plan = self.decisions.groups[group.key].plan
+        pods += [pod for pod in group.waiting if pod.uid in plan]
+        return Holder(group.key, len(pods), self._held(pods), group.queue, group.key)
+
+    def _held(self, pods: Iterable[PodRecord]) -> Resources:
+        sums = total(pod.shape.requests for pod in pods)
+        return {name: sums[name] for name in self._asked if name in sums and name != PODS}
+
+    def _suits(self, node: str) -> bool:
+        row = self.snapshot.nodes.row.get(node)
+        return row is not None and bool(self._suitable[row])
+
+    @cached_property
+    def _suitable(self) -> Mask:
+        masks = [self.snapshot.nodes.suitable(shape) for shape in missing(self.group).shapes]
+        return np.logical_or.reduce(masks) if masks else np.zeros(len(self.snapshot.nodes.nodes), np.bool_)
+
+
+def queues_above(decisions: Decisions, queue: str) -> list[str]:
+    """A queue and those above it."""
+    names: list[str] = []
+    while queue in decisions.queues and queue not in names:
+        names.append(queue)
+        queue = decisions.queues[queue].parent
+    return names

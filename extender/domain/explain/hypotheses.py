@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import TypeVar
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -30,17 +29,11 @@ _ALONE = 12  # how many are tried one by one before several together
 T = TypeVar("T")
 
 
-class Departed(msgspec.Struct, frozen=True):
-    """What would have ended."""
-
-    groups: Set[GroupKey] = frozenset()
-    others: Set[Uid] = frozenset()  # pods on nodes that are not ours
-
-
-def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
-    groups = [snapshot.groups[key] for key in gone.groups]
+def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
+    """`ended`: groups. `gone`: pods on nodes that are not ours."""
+    groups = [snapshot.groups[key] for key in ended]
     pods = [(pod, node) for group in groups for pod, node in on_nodes(group)]
-    others = [pod for uid in gone.others if (pod := snapshot.others.get(uid)) is not None]
+    others = [pod for uid in gone if (pod := snapshot.others.get(uid)) is not None]
     queues = dict(snapshot.queues)
     for group in groups:
         if (queue := queues.get(group.queue)) is not None:
@@ -52,8 +45,8 @@ def without(snapshot: Snapshot, gone: Departed) -> Snapshot:
             )
     return replace(
         snapshot,
-        groups={key: group for key, group in snapshot.groups.items() if key not in gone.groups},
-        others=snapshot.others.with_changes(dict.fromkeys(gone.others)),
+        groups={key: group for key, group in snapshot.groups.items() if key not in ended},
+        others=snapshot.others.with_changes(dict.fromkeys(gone)),
         queues=queues,
         room=_room_with(snapshot, [*pods, *((pod, pod.node) for pod in others)]),
     )
@@ -64,8 +57,7 @@ def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
     standing = {group.key: on_nodes(group) for group in snapshot.groups.values()}
     going = {key: [each for each in pods if each[0].uid in gone] for key, pods in standing.items()}
     whole = {key for key, pods in going.items() if pods and len(pods) == len(standing[key])}
-    others = frozenset(uid for uid in gone if uid in snapshot.others)
-    left = without(snapshot, Departed(whole, others))
+    left = without(snapshot, whole, {uid for uid in gone if uid in snapshot.others})
     for key, pods in going.items():
         if not pods or key in whole:
             continue

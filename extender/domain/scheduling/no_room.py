@@ -1,12 +1,13 @@
 """Why a group does not fit: never (NeverFits), not now (NoRoom), or only in pieces (Fragmented)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
 from extender.api.objects.pods import NodeSelectorTerm, Toleration
+from extender.api.texts import listed
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
 from extender.domain.model.selectors import tolerated
@@ -17,7 +18,7 @@ from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing
 
-_MOST_NAMES = 8  # of resources in one sentence: a pod may ask for thousands, and a status should stay small
+_MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
 
 
 def explain(round_: Round, planner: Planner, group: GroupView, wanted: Missing) -> tuple[Reason, str]:
@@ -54,10 +55,11 @@ def _no_node(round_: Round, shape: Shape) -> str:
     nodes, asked, offers = round_.snapshot.nodes, shape.constraints, round_.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and lacking:  # without nodes, more than that is lacking
-        return f"no node has {_first_few(lacking, ', ')}"
+        return f"no node has {listed(lacking, _MOST_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:
-        return f"no node can hold {describe(shape.requests)} (suitable nodes: {suitable})"
+        request = amounts_text(shape.requests) or "an empty request"
+        return f"no node can hold {request} (suitable nodes: {suitable})"
     demands = {
         f"the label {key}={value} that nodeSelector names": nodes.has(key, value)
         for key, value in asked.node_labels
@@ -67,7 +69,7 @@ def _no_node(round_: Round, shape: Shape) -> str:
         affinity = f"what the required node affinity asks for ({_in_words(asked.node_terms)})"
         demands[affinity] = bool(nodes.suitable(alone).any())
     if unmet := [text for text, is_met in demands.items() if not is_met]:
-        return f"no node has {_first_few(unmet, ' and ')}"
+        return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
         named = sorted(
@@ -75,23 +77,18 @@ def _no_node(round_: Round, shape: Shape) -> str:
             for taint in taints
             if not tolerated(taint, asked.tolerations)
         )
-        return f"every node has a taint that is not tolerated: {_first_few(named, ', ')}"
+        return f"every node has a taint that is not tolerated: {listed(named, _MOST_NAMES)}"
     tolerated_too = (*demands, "taints that are tolerated")
-    return f"no node has all at once: {_first_few(tolerated_too, ', ')}"
+    return f"no node has all at once: {listed(tolerated_too, _MOST_NAMES)}"
 
 
 def _in_words(node_terms: bytes) -> str:
     texts: list[str] = []
     for term in msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm]):
         asked = (*(term.match_expressions or ()), *(term.match_fields or ()))
-        phrases = [f"{it.key} {it.operator} {_first_few(it.values or (), ', ')}".rstrip() for it in asked]
-        texts.append(_first_few(phrases, " and "))
-    return _first_few(texts, " or ")
-
-
-def _first_few(names: Sequence[str], between: str) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return between.join(names[:_MOST_NAMES]) + more
+        phrases = [f"{it.key} {it.operator} {listed(it.values or (), _MOST_NAMES)}".rstrip() for it in asked]
+        texts.append(listed(phrases, _MOST_NAMES, " and "))
+    return listed(texts, _MOST_NAMES, " or ")
 
 
 def _room_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
@@ -100,8 +97,7 @@ def _room_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
     return f"room for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
 
 
-def describe(requests: Resources) -> str:
-    """A request as text: cpu and memory first, pods left out; of very many resources the first few."""
-    order = [name for name in (CPU, MEMORY) if name in requests]
-    order += sorted(name for name in requests if name not in (CPU, MEMORY, PODS))
-    return _first_few([f"{name} {show(name, requests[name])}" for name in order], " ") or "an empty request"
+def amounts_text(amounts: Resources) -> str:
+    """`cpu 4 memory 64Gi`; pods are left out, and of very many resources all but the first few."""
+    names = sorted(amounts.keys() - {PODS}, key=lambda name: (name != CPU, name != MEMORY, name))
+    return listed([f"{name} {show(name, amounts[name])}" for name in names], _MOST_NAMES, " ")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from extender.api.texts import listed
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
@@ -321,9 +322,7 @@ class _Searches:
         if victims:
             owners = Counter(victim.group or f"{victim.namespace}/{victim.name}" for victim in victims)
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
-            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-            those = f"{', '.join(names[:_MOST_NAMES])}{more}"
-            detail = f"pods to evict: {len(victims)}, of {those}; until {deadline}"
+            detail = f"pods to evict: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
         reclaim = Reclaim(victims, found.plan, since, until, detail)
         round_.is_due(until)
         round_.has_begun_reclaim = True

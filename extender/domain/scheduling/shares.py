@@ -74,7 +74,9 @@ class QueueShares:
 
     def take(self, queue: str, asked: Resources, times: int = 1) -> None:
         """The queue holds so much more; -1 times gives it back."""
-        self._journal.take(partial(self._take, queue, asked), times)
+        self._holdings.take(queue, asked, times)
+        self._slacks.clear()
+        self._journal.note(partial(self._take, queue, asked), times)
 
     def _take(self, queue: str, asked: Resources, times: int) -> None:
         self._holdings.take(queue, asked, times)

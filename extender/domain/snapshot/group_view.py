@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.api.keys import STOP_DRAIN
+from extender.api.texts import listed
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
@@ -40,11 +41,10 @@ class Reservation(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """When and where the group is expected to start, for people."""
-        names = self.node_names
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         moment = f"about {self.expected}" if self.expected else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
-        return f"nodes {', '.join(names[:_MOST_NAMES])}{more} are reserved; it is to start {moment}{lent}"
+        nodes = listed(self.node_names, _MOST_NAMES)
+        return f"nodes {nodes} are reserved; it is to start {moment}{lent}"
 
 
 _MOST_NAMES = 4  # of nodes in one sentence

@@ -13,12 +13,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from extender.api.texts import listed
 from extender.sim.show import tables
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import LoosePod
 from extender.sim.show.sentences import ShownTransition, TransitionLog, alike, pods_sentence
 from extender.sim.show.tables import Canvas
-from extender.terminal.text import listed
 
 _LATEST = 6  # how many of the latest transitions are shown
 _MOST_LOOSE = 3  # lines for pods of no gang

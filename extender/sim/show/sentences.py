@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from extender.api.texts import listed
 from extender.domain.explain.remedies import FOR_ROOM, IN_ITS_QUEUE, TO_START_WHOLE, with_numbers
 from extender.domain.model.reasons import Reason
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod
-from extender.terminal.text import listed, many, pods_that_name
+from extender.terminal.text import many, pods_that_name
 
 
 def state_sentence(gang: Gang, cluster: ClusterState) -> str:

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from extender.api.keys import GPU
+from extender.api.texts import listed
 from extender.domain.model.reasons import Reason
 from extender.sim.files.unasked import Unasked
 from extender.sim.show import sentences
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang
 from extender.sim.show.tables import Canvas, cpu_in_use, queue_lines
-from extender.terminal.text import listed, many
+from extender.terminal.text import many
 
 _MOST_NAMES = 10  # of pods in one sentence
 _MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
