@@ -358,7 +358,8 @@ class Planner:
                 rows.setdefault(pod.shape, []).append(row)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
-            self._journal.take(partial(self.capacity.take_rows, by_shape), times)
+            self.capacity.take_rows(by_shape, times)
+            self._journal.note(partial(self.capacity.take_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         self._journal.take(partial(self.capacity.take, pod.shape, row), times)
