@@ -185,12 +185,16 @@ def _present(
     finally:
         summary = import_module("extender.sim.show.summary")
         canvas = import_module("extender.sim.show.tables").canvas_of(sys.stdout)
-        state = session.state
-        lines = summary.closing_summary(state, session.log, rerun, canvas, session.unasked) if state else []
+        state, lines = session.state, []
+        if state:
+            told = (session.unasked, session.refused())
+            lines = summary.closing_summary(state, session.log, rerun, canvas, *told)
         view.end(lines)
     if interrupted:
         return 0 if stays and session.everything_started else INTERRUPTED
     if output:
+        for text in session.refused():
+            click.echo(text, err=True)
         report = session.state.report
         msgspec = import_module("msgspec")
         click.echo(str(msgspec.json.format(msgspec.json.encode(report), indent=2).decode()))

@@ -29,10 +29,11 @@ class Session:
         self.log = TransitionLog()
         self.state: ClusterState | None = None
         self.unasked: list[Unasked] = []
+        self._creation = Creation(cluster.service)
 
     def create(self, manifests: Sequence[Manifest]) -> None:
         """Notes what Muster is not asked to start. Raises InvalidManifests with what the API server says."""
-        creation = Creation(self._cluster.service)
+        creation = self._creation
         creation.create(manifests)
         if creation.faults:
             raise InvalidManifests("\n".join(creation.faults))
@@ -47,6 +48,7 @@ class Session:
         while True:
             if not self._cluster.muster.alive():
                 raise ServeFailed(self._cluster.muster.last_lines())
+            self._creation.try_again()
             settled = self._is_settled()  # asked first: what is shown then is final
             second = time.monotonic() - began
             state = self.state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
@@ -56,11 +58,18 @@ class Session:
                 return self.state
             self._pause.wait(_PACE)
 
+    def refused(self) -> list[str]:
+        """What there is to tell of pods that quotas refuse."""
+        of_workloads = [*self._cluster.controllers.refused.values()]
+        return [*map(str, of_workloads), *(f"{obj.where}: {why}" for obj, why in self._creation.refused)]
+
     @property
     def everything_started(self) -> bool:
         """Something of it was Muster's to start, and nothing waits or stays suspended."""
         state = self.state
         if state is None or not state.everything_started or any(each.suspended for each in self.unasked):
+            return False
+        if self.refused():
             return False
         return bool(state.gangs) or any(pod.scheduler in EXTENDED for pod in state.loose)
 

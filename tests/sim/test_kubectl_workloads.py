@@ -124,7 +124,6 @@ def test_a_pod_is_run(kubectl: Kubectl, service: Service) -> None:
         "configmap x --from-literal=a=b",
         "secret generic x --from-literal=a=b",
         "service clusterip x --tcp=80",
-        "quota x --hard=cpu=1",
         "role x --verb=get --resource=pods",
         "serviceaccount x",
         "pdb x --selector=app=web --min-available=1",

@@ -47,6 +47,7 @@ NODES = ResourceKind("v1", "Node", "nodes", namespaced=False, short=("no",), sta
 PODS = ResourceKind("v1", "Pod", "pods", short=("po",), status=True)
 NAMESPACES = ResourceKind("v1", "Namespace", "namespaces", namespaced=False, short=("ns",), status=True)
 EVENTS = ResourceKind("v1", "Event", "events", short=("ev",))
+RESOURCE_QUOTAS = ResourceKind("v1", "ResourceQuota", "resourcequotas", short=("quota",), status=True)
 LEASES = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
 PRIORITY_CLASSES = ResourceKind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", False, ("pc",))
 QUEUES = ResourceKind(_VOLCANO, "Queue", "queues", False, ("q",), status=True, custom=True)
@@ -100,7 +101,7 @@ RUNTIME_KINDS = tuple(
 UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
 KINDS = (
     *(NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS, LOCAL_QUEUES),
-    *(COMMANDS, LEASES, EVENTS, POD_GROUPS, *RUNTIME_KINDS, *WORKLOAD_KINDS, PODS),
+    *(COMMANDS, LEASES, RESOURCE_QUOTAS, EVENTS, POD_GROUPS, *RUNTIME_KINDS, *WORKLOAD_KINDS, PODS),
 )
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s.io/v1"
 ACCESS = ResourceKind(_AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", False)

@@ -7,12 +7,14 @@ import random
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+from extender.api.objects.pods import Pod
 from extender.sim.apiserver.admission import FIRST_OBJECTS, grace, prepare_for_create, prepare_for_update
 from extender.sim.apiserver.errors import StatusError, conflict, exists, not_found
-from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, Json, ResourceKind
+from extender.sim.apiserver.kinds import KINDS, NAMESPACES, PODS, RESOURCE_QUOTAS, Json, ResourceKind
 from extender.sim.apiserver.managed_fields import APPLY, Manager, kept_managers, with_changes_of
-from extender.sim.apiserver.objects import identify, now, refuse_another
+from extender.sim.apiserver.objects import identify, now, refuse_another, typed
 from extender.sim.apiserver.patches import Patch, applied, refuse_untyped
+from extender.sim.apiserver.quotas import admit, counted
 from extender.sim.apiserver.store import Store, key_of
 from extender.sim.apiserver.subresources import bound, merged_parts
 from extender.sim.apiserver.validation.schemas import filled, read
@@ -70,6 +72,10 @@ class Service:
             meta = obj["metadata"]
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
                 raise exists(kind, meta["name"])
+            if kind is PODS:
+                admit(self.store, obj, options.dry)
+            elif kind is RESOURCE_QUOTAS:
+                obj = counted(obj, (typed(pod, Pod) for pod in self.store.all(PODS, meta["namespace"])))
             return obj if options.dry else self.store.put(kind, obj)
 
     def amend(

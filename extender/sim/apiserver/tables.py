@@ -75,6 +75,12 @@ def _kernel(node: Json) -> str:
     return (info.get("kernelVersion") or "<unknown>") + built_for
 
 
+def _used(quota: Json, limits: bool) -> str:
+    hard, used = at("status", "hard", default={})(quota), at("status", "used", default={})(quota)
+    names = (name for name in sorted(hard) if name.startswith("limits.") is limits)
+    return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
+
+
 NAME = TableColumn("Name", at("metadata", "name"))
 AGE = TableColumn("Age", lambda obj: age(obj["metadata"]["creationTimestamp"]))
 
@@ -194,6 +200,10 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("Global-Default", at("globalDefault", default=False)),
         AGE,
         TableColumn("PreemptionPolicy", at("preemptionPolicy")),
+    ),
+    kinds.RESOURCE_QUOTAS: (
+        TableColumn("Request", lambda quota: _used(quota, limits=False)),
+        TableColumn("Limit", lambda quota: _used(quota, limits=True)),
     ),
     kinds.LEASES: (TableColumn("Holder", at("spec", "holderIdentity")),),
     kinds.DEPLOYMENTS: (

@@ -2,16 +2,19 @@
 
 They make the pods of Deployments, Jobs and their like, and say in statuses what became of them. What was
 deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a workload whose
-status alone may have changed the pods are not compared again.
+status alone may have changed the pods are not compared again. What a ResourceQuota refused is made once there
+is room: pods that have ended or gone are counted no more here.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.errors import StatusError
+from extender.sim.apiserver.events import record
 from extender.sim.apiserver.kinds import (
     BY_NAME,
     JOBS,
@@ -20,26 +23,47 @@ from extender.sim.apiserver.kinds import (
     POD_GROUPS,
     PODS,
     REPLICA_SETS,
+    RESOURCE_QUOTAS,
     WORKLOAD_KINDS,
     Json,
     ResourceKind,
 )
+from extender.sim.apiserver.quotas import BeyondQuota, recount
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Change, StoreFollower, key_of
 from extender.sim.controllers.jobs import JobEndings, JobPods, job_status
 from extender.sim.controllers.offspring import compared, has_ended, in_store, owner_uid
 from extender.sim.controllers.statuses import REVISION, operator_status, status_of
+from extender.terminal.text import many
 
 _PACE = 0.05  # seconds in which changes gather
+_SPEAKER = "workload-controllers"
 _OWNED = (*OPERATOR_KINDS, JOBS, REPLICA_SETS, PODS)  # not the PodGroups that Muster makes for its own ends
 
 
+class RefusedOffspring(NamedTuple):
+    """What the API server said of a workload's next pod, and how many of them it has of those it wants."""
+
+    workload: Json
+    made: int
+    wanted: int
+    why: str
+
+    def __str__(self) -> str:
+        meta, kind = self.workload["metadata"], self.workload["kind"].lower()
+        created = f"its controller has created {self.made} of {many(self.wanted, 'pod')}"
+        return f"{meta['namespace']}/{kind}/{meta['name']}: {created}: {self.why}"
+
+
 class WorkloadControllers(StoreFollower):
+    """`refused`: by UID, until all is made."""
+
     def __init__(self, service: Service) -> None:
         super().__init__(service.store, "controllers")
         self._service = service
         self._endings = JobEndings(service.store)
         self._find = in_store(service.store)
+        self.refused: dict[str, RefusedOffspring] = {}
 
     def _begin(self) -> int:
         version = self._store.version
@@ -55,15 +79,24 @@ class WorkloadControllers(StoreFollower):
                 uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
                 if change.type == "DELETED":
                     gone.add(uid)
+                    self.refused.pop(uid, None)
                 elif change.kind in WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         remade.add(uid)
-                leaves = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
-                (remade if leaves or has_ended(change.object) else restated).add(owner)
+                (remade if _leaves(change) else restated).add(owner)
+            remade |= self._let_in(changes)
             collect(self._service, gone)
             self._work(remade, restated)
             self._stopping.wait(_PACE)
+
+    def _let_in(self, changes: Sequence[Change]) -> set[str]:
+        """Count anew what is used of quotas; the UIDs of the workloads that may now make more."""
+        freed = {change.object["metadata"]["namespace"] for change in changes if _frees_quota(change)}
+        for namespace in freed:
+            recount(self._store, namespace)
+        waiting = self.refused.items()
+        return {uid for uid, each in waiting if each.workload["metadata"]["namespace"] in freed}
 
     def _work(self, remade: set[str], restated: set[str]) -> None:
         """By UID: which workloads to compare, and whose statuses to write, with those of their owners."""
@@ -87,14 +120,20 @@ class WorkloadControllers(StoreFollower):
     # ---- what it makes
 
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
+        self.refused.pop(obj["metadata"]["uid"], None)
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
         if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it makes nothing more
             return
         found = self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned, self._find)
-        for child in found.missing:
-            of_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
-            if of_kind is not POD_GROUPS or not self._store.get(POD_GROUPS, *key_of(child)):
-                self._service.create(of_kind, "", child)
+        made = len(owned)
+        try:
+            for child in found.missing:
+                of_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
+                if of_kind is not POD_GROUPS or not self._store.get(POD_GROUPS, *key_of(child)):
+                    self._service.create(of_kind, "", child)
+                made += 1
+        except BeyondQuota as refusal:
+            self._note_refusal(RefusedOffspring(obj, made, len(owned) + len(found.missing), refusal.message))
         for child in found.surplus:
             self._remove(child)
         for child, wanted in found.kept:
@@ -102,6 +141,12 @@ class WorkloadControllers(StoreFollower):
                 self._scale(child, wanted["spec"].get("replicas", 1))
             elif _revision(child) != _revision(wanted):
                 self._remove(child)  # and make it anew when it is gone
+
+    def _note_refusal(self, refused: RefusedOffspring) -> None:
+        obj = refused.workload
+        self.refused[obj["metadata"]["uid"]] = refused
+        message = f"Error creating: {refused.why}"
+        record(self._service, obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
 
     def _pods_of(self, job: Json, owned: list[Json]) -> JobPods:
         return JobPods(job, owned, self._endings.of(job, owned))
@@ -138,6 +183,17 @@ def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
             yield from _ending(owned, obj["metadata"]["uid"])
         else:
             yield obj
+
+
+def _leaves(change: Change) -> bool:
+    gone = change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
+    return gone or has_ended(change.object)
+
+
+def _frees_quota(change: Change) -> bool:
+    if change.kind is RESOURCE_QUOTAS:  # whose status is written for each new pod
+        return change.type == "DELETED" or (change.before or {}).get("spec") != change.object["spec"]
+    return change.kind is PODS and _leaves(change)
 
 
 def _kind(obj: Json) -> ResourceKind:

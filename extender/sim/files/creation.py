@@ -1,13 +1,19 @@
-"""Creating what was read: objects in the API server, and of a workload all that its controller would make."""
+"""Creating what was read: objects in the API server, and of a workload all that its controller would make.
+
+Pods that a ResourceQuota refuses are no fault of a file: controllers create theirs later, and for others
+whoever asked for them tries again.
+"""
 
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, kind_of
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, Json
+from extender.sim.apiserver.quotas import BeyondQuota
 from extender.sim.apiserver.service import Service
 from extender.sim.controllers.offspring import children_of, in_store
 from extender.sim.files.manifests import Manifest, fault_text, namespace_of
@@ -24,7 +30,8 @@ class Created(NamedTuple):
 
 
 class Creation:
-    """`objects` are all that were created, in order; `faults` are what the server says, by file and line."""
+    """`objects` are all that were created, in order; `faults` are what the server says, by file and line.
+    `refused`: pods beyond a quota that no controller creates later, with what the server says of them."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -32,6 +39,7 @@ class Creation:
         self._numbers = count(1)
         self.objects: list[Created] = []
         self.faults: list[str] = []
+        self.refused: list[tuple[Created, str]] = []
 
     def create(self, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
@@ -41,10 +49,18 @@ class Creation:
         """One object, and what its controller makes of it."""
         try:
             self._create(obj, where)
+        except BeyondQuota as refusal:
+            self.refused.append((Created(obj, where), refusal.message))
         except StatusError as refusal:
             self.faults.append(f"{where}: {refusal.message}")
         except MALFORMED as fault:
             self.faults.append(f"{where}: {fault_text(fault)}")
+
+    def try_again(self) -> None:
+        """To create what was refused."""
+        again, self.refused = self.refused, []
+        for (obj, where), _ in again:
+            self.add(obj, where)
 
     def _create(self, given: Json, where: str) -> None:
         kind = BY_NAME.get((given["apiVersion"], given["kind"]))
@@ -57,7 +73,11 @@ class Creation:
         self.objects.append(Created(made, where))
         if kind_of(made) is not None:
             for child in children_of(made, in_store(self._service.store)):
-                self._create(child, where)
+                if kind is None:
+                    self.add(child, where)
+                    continue
+                with suppress(BeyondQuota):
+                    self._create(child, where)
 
     def _born(self, given: Json) -> Json:
         """What the server would give it."""

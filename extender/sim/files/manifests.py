@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
-from extender.api.workloads.shape import KindName
+from extender.api.workloads.shape import KindName, at
 from extender.api.workloads.table import WORKLOADS
 from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
-from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, Json, ResourceKind
+from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, RESOURCE_QUOTAS, Json, ResourceKind
+from extender.sim.apiserver.quotas import is_counted
 from extender.sim.controllers.offspring import among, with_runtime_of
 from extender.sim.files.fields import faults_of, fields_of, form_of
 from extender.sim.files.reading import Document, documents, shown, value_of
@@ -52,7 +53,6 @@ _WITHOUT_PODS = frozenset({
 })  # fmt: skip
 _OTHERWISE = {
     "DaemonSet": "its pods belong to nodes and wait in no queue",
-    "ResourceQuota": "it makes queues only with --quota-sources=resourcequota, and is not enforced here",
     "PodTemplate": "a template alone makes no pods",
     "WorkflowTemplate": "a template alone makes no pods",
     "ClusterWorkflowTemplate": "a template alone makes no pods",
@@ -198,6 +198,10 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     left, find = MOST_PODS, among(manifest.object for manifest in found)
     for manifest in found:
         workload = kind_of(manifest.object)
+        if manifest.kind is RESOURCE_QUOTAS:
+            left_out = [name for name in at(manifest.object, ("spec", "hard")) or () if not is_counted(name)]
+            told = f'{manifest.where}: ResourceQuota "{manifest.name}"'
+            notes += [f"{told}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
         if workload is None:
             continue
         subject = f'{manifest.where}: {workload.kind} "{manifest.name}"'

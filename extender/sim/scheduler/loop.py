@@ -11,14 +11,13 @@ nobody. An Event that is repeated counts up.
 
 import random
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import EVENTS, PODS, Json
+from extender.sim.apiserver.events import record
+from extender.sim.apiserver.kinds import PODS, Json
 from extender.sim.apiserver.objects import condition, set_condition
 from extender.sim.apiserver.service import Service
 from extender.sim.scheduler.extender import Extender, ExtenderError
@@ -69,43 +68,8 @@ class StatusRecorder:
         with suppress(StatusError):
             self._service.set_status(PODS, meta, made)
 
-    def _event(self, pod: Json, kind: str, reason: str, action: str, note: str, speaker: str = "") -> None:
-        meta, note = pod["metadata"], note[:1024]
-        digest = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
-        name = f"{meta['name']}.{digest:08x}"
-
-        def once_more(event: Json) -> Json:
-            count = (event.get("series") or {"count": 1})["count"] + 1  # the first one is not counted apart
-            return {**event, "series": {"count": count, "lastObservedTime": _moment()}}
-
-        with suppress(StatusError):
-            if self._service.store.get(EVENTS, meta["namespace"], name):
-                self._service.amend(EVENTS, meta["namespace"], name, once_more)
-                return
-            about = {"kind": "Pod", "apiVersion": "v1", "namespace": meta["namespace"], "name": meta["name"]}
-            speaker = speaker or pod["spec"]["schedulerName"]
-            by: Json = {
-                "reportingComponent": speaker,
-                "reportingInstance": f"{speaker}-embedded",
-                "source": {},
-            }
-            event = {
-                "metadata": {"name": name, "namespace": meta["namespace"]},
-                "involvedObject": {**about, "uid": meta["uid"]},
-                "type": kind,
-                "reason": reason,
-                "action": action,
-                "message": note,
-                **by,
-                "eventTime": _moment(),
-                "firstTimestamp": None,
-                "lastTimestamp": None,
-            }
-            self._service.create(EVENTS, meta["namespace"], event)
-
-
-def _moment() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    def _event(self, pod: Json, type_: str, reason: str, action: str, note: str, speaker: str = "") -> None:
+        record(self._service, pod, type_, reason, action, note, speaker or pod["spec"]["schedulerName"])
 
 
 EXTENDED = frozenset({"muster", "volcano"})

@@ -39,6 +39,7 @@ def closing_summary(
     rerun: Rerun,
     canvas: Canvas,
     unasked: Sequence[Unasked] = (),
+    refused: Sequence[str] = (),
 ) -> list[str]:
     lines = ["What happened"]
     # Titles of gangs by what became of them, so that a reason of many is told once.
@@ -57,7 +58,9 @@ def closing_summary(
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
     for job in unasked:
         lines += canvas.wrapped(f"{job.title}: {job.sentence}.", "  ")
-    if not cluster.gangs and not cluster.loose and not unasked:
+    for text in refused:
+        lines += canvas.wrapped(f"{text}.", "  ")
+    if not cluster.gangs and not cluster.loose and not unasked and not refused:
         lines.append("  There are no gangs and no pods.")
     lines += ["", cpu_in_use(cluster)]
     if cluster.report.queues and not cluster.everything_ended:

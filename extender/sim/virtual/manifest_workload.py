@@ -144,7 +144,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     what the API server says."""
     service = Service(Store(), random.Random(seed))
     creation = Creation(service)
-    creation.create(manifests.objects)
+    creation.create(each for each in manifests.objects if each.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
     left = [*unasked(creation.objects, queues)]

@@ -13,7 +13,7 @@ from extender.sim.apiserver.errors import FieldErrors, forbidden_field, not_supp
 from extender.sim.apiserver.field_schemas import schema_of
 from extender.sim.apiserver.objects import find_stored_condition
 from extender.sim.apiserver.validation.metadata import labels_errors, metadata_errors
-from extender.sim.apiserver.validation.pods import node_errors, pod_errors, taint_errors
+from extender.sim.apiserver.validation.pods import node_errors, pod_errors, quota_errors, taint_errors
 from extender.sim.apiserver.validation.rules import rule_errors
 from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
 
@@ -154,6 +154,7 @@ _RELATIONS = {
     "DeploymentSpec": _deployment,
     "DeploymentStrategy": _strategy,
     "ReplicaSetSpec": _replicated,
+    "ResourceQuotaSpec": quota_errors,
     "StatefulSetSpec": _replicated,
 }
 
@@ -183,6 +184,8 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
     yield from _own_errors(kind, obj)
     if kind is kinds.PRIORITY_CLASSES and before.get("value") != obj.get("value"):
         yield forbidden_field("value", "may not be changed in an update.")
+    if kind is kinds.RESOURCE_QUOTAS:
+        yield from quota_errors(obj.get("spec") or {}, "spec")
     if kind is kinds.JOBS:
         yield from job_change_errors(before, obj)
 

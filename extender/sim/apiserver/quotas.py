@@ -1,0 +1,208 @@
+"""ResourceQuotas: what the pods of a namespace use of them, and the refusal of a pod that would use more.
+
+A new pod is counted in the status of each quota when it is created. What ends or goes is counted again by a
+controller. Only pods are counted, and the scope CrossNamespacePodAffinity takes none. Rules: the evaluator of
+pods in kubernetes/pkg/quota/v1/evaluator/core, and the admission plugin ResourceQuota.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from extender.api.keys import ENDED_PHASES
+from extender.api.objects.pods import Container, Pod, PodSpec, ResourceRequirements
+from extender.api.quantities import Quantity, at_least, at_most
+from extender.api.workloads.shape import at
+from extender.domain.model.resources import CPU, MEMORY, pod_requests
+from extender.sim.apiserver.errors import StatusError, forbidden
+from extender.sim.apiserver.kinds import PODS, RESOURCE_QUOTAS, Json
+from extender.sim.apiserver.objects import typed
+from extender.sim.apiserver.store import Store
+
+_REQUESTS, _LIMITS, _HUGE_PAGES = "requests.", "limits.", "hugepages-"
+_PLAIN = (CPU, MEMORY, "ephemeral-storage")  # which count without a prefix, too, as requests
+_REQUIRED = frozenset(f"{side}{name}" for side in ("", _REQUESTS, _LIMITS) for name in (CPU, MEMORY))
+_MILLI = 1000
+
+
+class BeyondQuota(StatusError):
+    """A quota does not take the pod."""
+
+    def __init__(self, pod: str, why: str) -> None:
+        refused = forbidden(PODS, pod, why)
+        super().__init__(refused.code, refused.reason, refused.message, refused.details)
+
+
+# ---- what a pod counts for
+
+
+def is_counted(name: str) -> bool:
+    """Whether pods count for what a quota names so."""
+    if name.startswith((_REQUESTS, _HUGE_PAGES)):
+        return name != "requests.storage"
+    return name in ("pods", "count/pods", *_PLAIN, *(_LIMITS + each for each in _PLAIN))
+
+
+def usage(pod: Pod) -> dict[str, Quantity]:
+    """By the names that quotas have. One that has ended counts as an object only."""
+    if pod.status.phase in ENDED_PHASES:
+        return {"count/pods": 1}
+    found: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
+    for name, amount in _summed(pod.spec).items():
+        found[_REQUESTS + name] = amount
+        if name in _PLAIN or name.startswith(_HUGE_PAGES):
+            found[name] = amount
+    limits = _summed(_of_limits(pod.spec))
+    return found | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}
+
+
+def _summed(spec: PodSpec) -> dict[str, str]:
+    """All requests, in the notation of its containers."""
+    given = [each.resources.requests or {} for each in _containers(spec)]
+    binary = {name for each in given for name, amount in each.items() if str(amount).endswith("i")}
+    sums = pod_requests(spec)
+    del sums["pods"]
+    return {
+        name: _written(amount * (1 if name == CPU else _MILLI), name in binary)
+        for name, amount in sums.items()
+    }
+
+
+def _containers(spec: PodSpec) -> list[Container]:
+    return [*spec.containers, *(spec.init_containers or ())]
+
+
+def _of_limits(spec: PodSpec) -> PodSpec:
+    """As if its limits were its requests."""
+
+    def swapped(container: Container) -> Container:
+        return replace(container, resources=ResourceRequirements(container.resources.limits))
+
+    whole = ResourceRequirements(spec.resources.limits) if spec.resources else None
+    inits = [swapped(each) for each in spec.init_containers or ()]
+    containers = [swapped(each) for each in spec.containers]
+    return replace(spec, containers=containers, init_containers=inits, resources=whole, overhead=None)
+
+
+def _written(milli: int, binary: bool) -> str:
+    """As the API writes an amount: 500m, 1536Mi, 2G."""
+    if milli % _MILLI:
+        return f"{milli}m"
+    amount, unit = milli // _MILLI, ""
+    for larger in "KMGTPE" if binary else "kMGTPE":
+        if not amount or amount % (step := 1024 if binary else 1000):
+            break
+        amount, unit = amount // step, larger + ("i" if binary else "")
+    return f"{amount}{unit}"
+
+
+# ---- which pods a quota takes
+
+
+def _applies(quota: Json, pod: Pod) -> bool:
+    scopes = [{"scopeName": each, "operator": "Exists"} for each in quota["spec"].get("scopes") or ()]
+    scopes += at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
+    return all(_matches(scope, pod) for scope in scopes)
+
+
+def _matches(scope: Json, pod: Pod) -> bool:
+    named, values = pod.spec.priority_class_name, scope.get("values") or ()
+    match scope["scopeName"], scope["operator"]:
+        case ("Terminating" | "NotTerminating") as name, _:
+            return (pod.spec.active_deadline_seconds is not None) is (name == "Terminating")
+        case ("BestEffort" | "NotBestEffort") as name, _:
+            return _REQUIRED.isdisjoint(usage(pod)) is (name == "BestEffort")
+        case "PriorityClass", ("Exists" | "DoesNotExist") as operator:
+            return bool(named) is (operator == "Exists")
+        case "PriorityClass", operator:
+            return (named in values) is (operator == "In")
+    return False
+
+
+def refusal(quotas: Iterable[Json], pod: Pod) -> str:
+    """Why they do not take a new pod, in the API's words; empty if they do."""
+    found = [quota for quota in quotas if _applies(quota, pod)]
+    for quota in found:
+        if lacking := "; ".join(_lacking(quota["status"]["used"], pod.spec)):
+            return f"failed quota: {quota['metadata']['name']}: must specify {lacking}"
+    asked = usage(pod)
+    for quota in found:
+        hard, used = quota["status"]["hard"], quota["status"]["used"]
+        over = [
+            name
+            for name in sorted(used.keys() & asked.keys())
+            if _milli(used[name]) + _milli(asked[name]) > at_most(hard[name], _MILLI)
+        ]
+        parts = (("requested", asked), ("used", used), ("limited", hard))
+        shown = (f", {what}: {','.join(f'{name}={of[name]}' for name in over)}" for what, of in parts)
+        if over:
+            return f"exceeded quota: {quota['metadata']['name']}{''.join(shown)}"
+    return ""
+
+
+def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
+    """`cpu for: main`: of cpu and memory each container has to say what the quota counts."""
+    for name in sorted(_REQUIRED.intersection(used)) if spec.resources is None else ():
+        side, _, resource = name.rpartition(".")
+        lacking = {
+            each.name
+            for each in _containers(spec)
+            if resource not in (getattr(each.resources, side or "requests") or {})
+        }
+        if lacking:
+            yield f"{name} for: {','.join(sorted(lacking))}"
+
+
+def _milli(amount: Quantity) -> int:
+    return at_least(amount, _MILLI)
+
+
+# ---- what is used of a quota
+
+
+def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
+    """With so many more of a pod in what is used."""
+    if not _applies(quota, pod):
+        return quota
+    used = {**quota["status"]["used"]}
+    for name, amount in usage(pod).items():
+        if name in used:
+            notation = used[name] if _milli(used[name]) else amount
+            total = _milli(used[name]) + times * _milli(amount)
+            used[name] = _written(total, str(notation).endswith("i"))
+    return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
+
+
+def counted(quota: Json, pods: Iterable[Pod]) -> Json:
+    """What it allows, and what these pods use of it."""
+    hard = {
+        name: _written(at_most(amount, _MILLI), str(amount).endswith("i"))
+        for name, amount in (at(quota, ("spec", "hard")) or {}).items()
+    }
+    status = {"hard": hard, "used": {name: "0" for name in hard if is_counted(name)}}
+    quota = {**quota, "metadata": {**quota["metadata"]}, "status": status}
+    for pod in pods:
+        quota = charged(quota, pod)
+    return quota
+
+
+def admit(store: Store, pod: Json, dry: bool) -> None:
+    """Count a new pod, unless it is `dry`. Raises BeyondQuota."""
+    meta = pod["metadata"]
+    if quotas := store.all(RESOURCE_QUOTAS, meta["namespace"]):
+        new = typed(pod, Pod)
+        if why := refusal(quotas, new):
+            raise BeyondQuota(meta["name"], why)
+        for quota in () if dry else quotas:
+            if (now := charged(quota, new)) is not quota:
+                store.put(RESOURCE_QUOTAS, now)
+
+
+def recount(store: Store, namespace: str) -> None:
+    """After pods of it have ended or gone, or a quota has changed."""
+    with store:
+        if quotas := store.all(RESOURCE_QUOTAS, namespace):
+            pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)]
+            for quota in quotas:
+                if (now := counted(quota, pods)) != quota:
+                    store.put(RESOURCE_QUOTAS, now)

@@ -1,0 +1,258 @@
+"""ResourceQuotas in the embedded cluster: what pods count for, and which come later."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.api.objects.pods import Pod
+from extender.sim.apiserver.errors import StatusError
+from extender.sim.apiserver.kinds import EVENTS, JOBS, PODS, RESOURCE_QUOTAS, Json
+from extender.sim.apiserver.objects import typed
+from extender.sim.apiserver.quotas import refusal, usage
+from extender.sim.apiserver.service import Service
+from extender.sim.apiserver.store import Store
+from extender.sim.controllers.workloads import WorkloadControllers
+from tests.e2e.harness.jobs import job
+from tests.e2e.harness.waiting import wait_for
+from tests.sim.kubectl import Kubectl, needs_kubectl
+from tests.sim.requests import pod
+
+
+@pytest.fixture
+def controllers(service: Service) -> Iterator[WorkloadControllers]:
+    running = WorkloadControllers(service)
+    running.start()
+    yield running
+    running.stop()
+
+
+def asking(requests: Json | None = None, limits: Json | None = None, name: str = "a", **spec: Any) -> Json:
+    made = pod(name)
+    (container,) = made["spec"]["containers"]
+    container["resources"] = {"requests": requests or {}, "limits": limits or {}}
+    return {**made, "spec": {**made["spec"], **spec}}
+
+
+def quota(name: str = "q", hard: Json | None = None, **spec: Any) -> Json:
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard, **spec}}
+
+
+OBJECT = {"count/pods": 1, "pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (asking(), OBJECT),
+        (asking({"cpu": "500m"}), {**OBJECT, "cpu": "500m", "requests.cpu": "500m"}),
+        (asking({"cpu": "1.5"}), {**OBJECT, "cpu": "1500m", "requests.cpu": "1500m"}),
+        (asking({"memory": "1536Mi"}), {**OBJECT, "memory": "1536Mi", "requests.memory": "1536Mi"}),
+        (asking({"memory": "2000M"}), {**OBJECT, "memory": "2G", "requests.memory": "2G"}),
+        (asking({"memory": "2048Mi"}), {**OBJECT, "memory": "2Gi", "requests.memory": "2Gi"}),
+        (asking(limits={"cpu": "2"}), {**OBJECT, "limits.cpu": "2"}),
+        (asking({"example.com/gpu": "2"}), {**OBJECT, "requests.example.com/gpu": "2"}),
+        (asking(limits={"example.com/gpu": "2"}), OBJECT),
+        (
+            asking({"hugepages-2Mi": "4Mi"}),
+            {**OBJECT, "hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"},
+        ),
+        (asking({"cpu": "1"}) | {"status": {"phase": "Succeeded"}}, {"count/pods": 1}),
+        (asking({"cpu": "1"}) | {"status": {"phase": "Failed"}}, {"count/pods": 1}),
+        (
+            asking({"cpu": "1"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
+            {**OBJECT, "cpu": "3", "requests.cpu": "3"},
+        ),
+    ],
+)
+def test_what_a_pod_counts_for(given: Json, expected: Json) -> None:
+    assert usage(typed(given, Pod)) == expected
+
+
+ONE = asking({"cpu": "1", "memory": "1Gi"})
+CALM = asking({"cpu": "1"}, activeDeadlineSeconds=60)
+CLASSY = asking({"cpu": "1"}, priorityClassName="high")
+
+
+def by_class(operator: str, *values: str) -> Json:
+    scope = {"scopeName": "PriorityClass", "operator": operator, **({"values": [*values]} if values else {})}
+    return {"scopeSelector": {"matchExpressions": [scope]}}
+
+
+@pytest.mark.parametrize(
+    ("hard", "spec", "given", "expected"),
+    [
+        ({"cpu": "1"}, {}, ONE, ""),
+        ({"cpu": "500m"}, {}, ONE, "exceeded quota: q, requested: cpu=1, used: cpu=0, limited: cpu=500m"),
+        (
+            {"pods": "0", "requests.cpu": "0", "memory": "4Gi"},
+            {},
+            ONE,
+            "exceeded quota: q, requested: pods=1,requests.cpu=1, used: pods=0,requests.cpu=0, "
+            "limited: pods=0,requests.cpu=0",
+        ),
+        ({"memory": "1023Mi"}, {}, ONE, "requested: memory=1Gi, used: memory=0, limited: memory=1023Mi"),
+        ({"limits.cpu": "1"}, {}, ONE, "failed quota: q: must specify limits.cpu for: main"),
+        (
+            {"requests.memory": "1", "cpu": "1"},
+            {},
+            asking(),
+            "failed quota: q: must specify cpu for: main; requests.memory for: main",
+        ),
+        ({"example.com/gpu": "0"}, {}, asking({"example.com/gpu": "1"}), ""),
+        ({"requests.example.com/gpu": "0"}, {}, asking({"example.com/gpu": "1"}), "exceeded quota: q"),
+        ({"requests.example.com/gpu": "0"}, {}, asking(), ""),
+        ({"ephemeral-storage": "1"}, {}, asking(), ""),
+        ({"count/jobs.batch": "0", "configmaps": "0"}, {}, ONE, ""),
+        ({"pods": "0"}, {"scopes": ["Terminating"]}, ONE, ""),
+        ({"pods": "0"}, {"scopes": ["Terminating"]}, CALM, "exceeded quota"),
+        ({"pods": "0"}, {"scopes": ["NotTerminating"]}, CALM, ""),
+        ({"pods": "0"}, {"scopes": ["NotTerminating"]}, ONE, "exceeded quota"),
+        ({"pods": "0"}, {"scopes": ["BestEffort"]}, ONE, ""),
+        ({"pods": "0"}, {"scopes": ["BestEffort"]}, asking(), "exceeded quota"),
+        ({"pods": "0"}, {"scopes": ["NotBestEffort"]}, asking(), ""),
+        ({"pods": "0"}, {"scopes": ["NotBestEffort"]}, asking(limits={"cpu": "1"}), "exceeded quota"),
+        ({"pods": "0"}, {"scopes": ["CrossNamespacePodAffinity"]}, ONE, ""),
+        ({"pods": "0"}, by_class("In", "high"), ONE, ""),
+        ({"pods": "0"}, by_class("In", "high"), CLASSY, "exceeded quota"),
+        ({"pods": "0"}, by_class("NotIn", "high"), CLASSY, ""),
+        ({"pods": "0"}, by_class("NotIn", "high"), ONE, "exceeded quota"),
+        ({"pods": "0"}, by_class("Exists"), ONE, ""),
+        ({"pods": "0"}, by_class("Exists"), CLASSY, "exceeded quota"),
+        ({"pods": "0"}, by_class("DoesNotExist"), CLASSY, ""),
+    ],
+)
+def test_which_pods_a_quota_refuses_and_in_which_words(
+    service: Service, hard: Json, spec: Json, given: Json, expected: str
+) -> None:
+    made = service.create(RESOURCE_QUOTAS, "", quota(hard=hard, **spec))
+    why = refusal([made], typed(given, Pod))
+    assert bool(why) is bool(expected)
+    assert expected in why
+
+
+def test_pods_beyond_a_quota_are_refused_and_the_others_counted(service: Service) -> None:
+    service.create(PODS, "", asking({"cpu": "500m", "memory": "1Gi"}, name="before"))
+    hard = {"requests.cpu": "1", "memory": "4Gi", "pods": "5", "secrets": "2"}
+    service.create(RESOURCE_QUOTAS, "", quota(hard=hard))
+    assert status(service) == {
+        "hard": hard,
+        "used": {"requests.cpu": "500m", "memory": "1Gi", "pods": "1"},
+    }
+    service.create(PODS, "", asking({"cpu": "500m", "memory": "512Mi"}))
+    used = {"requests.cpu": "1", "memory": "1536Mi", "pods": "2"}
+    assert status(service)["used"] == used
+    with pytest.raises(StatusError) as refused:
+        service.create(PODS, "", asking({"cpu": "100m", "memory": "512Mi"}, name="b"))
+    assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
+    assert str(refused.value) == (
+        'pods "b" is forbidden: exceeded quota: q, requested: requests.cpu=100m, used: requests.cpu=1, '
+        "limited: requests.cpu=1"
+    )
+    assert status(service)["used"] == used
+    assert service.store.get(PODS, "default", "b") is None
+    elsewhere = Service(Store(), Random(0))
+    assert elsewhere.create(PODS, "", asking())
+
+
+def status(service: Service) -> Any:
+    return service.get(RESOURCE_QUOTAS, "default", "q")["status"]
+
+
+@pytest.mark.parametrize(
+    ("hard", "word"),
+    [({"cpus": "1"}, "must be a standard resource for quota"), ({"pods": "-1"}, "greater than or equal")],
+)
+def test_a_quota_of_what_nobody_counts_is_refused(service: Service, hard: Json, word: str) -> None:
+    with pytest.raises(StatusError, match=word):
+        service.create(RESOURCE_QUOTAS, "", quota(hard=hard))
+
+
+# ---- controllers
+
+
+def submit(service: Service, name: str, pods: int) -> None:
+    service.create(JOBS, "", job(name, namespace="default", parallelism=pods, completions=pods, cpu="1"))
+
+
+def there(service: Service) -> list[str]:
+    """The Jobs of the pods that have not ended."""
+    active = [each for each in service.store.all(PODS) if each["status"]["phase"] == "Pending"]
+    return sorted(each["metadata"]["ownerReferences"][0]["name"] for each in active)
+
+
+def test_the_next_job_has_its_pods_when_those_of_the_first_have_ended(
+    controllers: WorkloadControllers, service: Service
+) -> None:
+    service.create(RESOURCE_QUOTAS, "", quota(hard={"requests.cpu": "3"}))
+    submit(service, "first", 2)
+    wait_for(lambda: there(service) == ["first", "first"])
+    submit(service, "second", 3)
+    wait_for(lambda: len(controllers.refused) == 1)
+    assert there(service) == ["first", "first", "second"]
+    (refused,) = map(str, controllers.refused.values())
+    assert refused.startswith('default/job/second: its controller has created 1 of 3 pods: pods "second-')
+    assert refused.endswith("requested: requests.cpu=1, used: requests.cpu=3, limited: requests.cpu=3")
+    (event,) = service.store.all(EVENTS)
+    assert (event["type"], event["reason"]) == ("Warning", "FailedCreate")
+    assert event["message"].startswith('Error creating: pods "second-')
+    assert event["involvedObject"]["kind"] == "Job"
+    for each in service.store.all(PODS):
+        if each["metadata"]["name"].startswith("first-"):
+            service.set_status(PODS, each["metadata"], lambda _: {"phase": "Succeeded"})
+    wait_for(lambda: there(service) == ["second"] * 3 and not controllers.refused)
+    assert status(service)["used"] == {"requests.cpu": "3"}
+
+
+def test_a_job_has_its_pods_when_the_quota_grows_or_goes(
+    controllers: WorkloadControllers, service: Service
+) -> None:
+    service.create(RESOURCE_QUOTAS, "", quota(hard={"pods": "1"}))
+    submit(service, "large", 4)
+    wait_for(lambda: len(controllers.refused) == 1)
+
+    def grown(found: Json) -> Json:
+        return {**found, "metadata": {**found["metadata"]}, "spec": {"hard": {"pods": "2"}}}
+
+    service.amend(RESOURCE_QUOTAS, "default", "q", grown)
+    wait_for(lambda: there(service) == ["large"] * 2)
+    wait_for(lambda: status(service) == {"hard": {"pods": "2"}, "used": {"pods": "2"}})
+    service.delete(RESOURCE_QUOTAS, "default", "q", {})
+    wait_for(lambda: there(service) == ["large"] * 4 and not controllers.refused)
+
+
+def test_a_job_that_is_suspended_or_gone_is_refused_nothing(
+    controllers: WorkloadControllers, service: Service
+) -> None:
+    service.create(RESOURCE_QUOTAS, "", quota(hard={"pods": "0"}))
+    for name in ("held", "gone"):
+        submit(service, name, 1)
+    wait_for(lambda: len(controllers.refused) == 2)
+
+    def suspended(found: Json) -> Json:
+        return {**found, "metadata": {**found["metadata"]}, "spec": {**found["spec"], "suspend": True}}
+
+    service.amend(JOBS, "default", "held", suspended)
+    service.delete(JOBS, "default", "gone", {})
+    wait_for(lambda: not controllers.refused)
+
+
+# ---- kubectl
+
+
+@needs_kubectl
+def test_a_quota_is_created_shown_and_described(kubectl: Kubectl, service: Service) -> None:
+    hard = "--hard=cpu=1,memory=2Gi,limits.cpu=2"
+    assert kubectl("create", "quota", "q", hard) == "resourcequota/q created\n"
+    service.create(PODS, "", asking({"cpu": "250m", "memory": "1Gi"}, {"cpu": "1"}))
+    head, row = kubectl("get", "quota").splitlines()
+    assert head.split() == ["NAME", "REQUEST", "LIMIT", "AGE"]
+    assert "cpu: 250m/1, memory: 1Gi/2Gi   limits.cpu: 1/2" in row
+    described = [line.split() for line in kubectl("describe", "quota", "q").splitlines()]
+    assert ["cpu", "250m", "1"] in described
+    assert ["limits.cpu", "1", "2"] in described
+    refused = kubectl.refused("run", "b", "--image=x")
+    assert "(Forbidden)" in refused
+    assert "failed quota: q: must specify cpu for: b; limits.cpu for: b; memory for: b" in refused
