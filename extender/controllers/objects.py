@@ -8,7 +8,7 @@ removed. Listeners get the key of each object that is new, has changed or is gon
 import threading
 from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -97,17 +97,6 @@ def of_job(job: JobRecord) -> Reference:
 
 def of_queue(name: str, uid: str) -> Reference:
     return Reference(POD_GROUPS.version, "Queue", name, "", uid)
-
-
-def owner_group(group: GroupRecord) -> dict[str, Any]:
-    """A reference to a group, of any API, that does not block its deletion, which takes a further right."""
-    return {
-        "apiVersion": GROUP_KINDS[group.origin].version,
-        "kind": POD_GROUP_KIND,
-        "name": group.name,
-        "uid": group.uid,
-        "controller": True,
-    }
 
 
 def timestamp(moment: datetime) -> str:

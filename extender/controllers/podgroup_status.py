@@ -193,9 +193,6 @@ class WriteBackoff:
     def forget(self, of: Hashable) -> None:
         self._written.pop(of, None)
 
-    def clear(self) -> None:
-        self._written.clear()
-
 
 class PodGroupStatusController(PacedController[GroupKey]):
     name = "podgroup-status"
@@ -239,7 +236,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         super().rest()
         self._numbers_at.clear()
         self._left.clear()
-        self._backoff.clear()
+        self._backoff = WriteBackoff(self._clock)
 
     def due(self, decisions: Decisions) -> Iterator[GroupKey]:
         for key in self._changed_groups.of(decisions):

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
+
+from extender.api.objects.base import OwnerReference
 from extender.api.objects.cluster import ProvisioningRequest
 from extender.api.objects.queues import Provisioning
 from extender.controllers.controller import ControllerContext, PacedController
-from extender.controllers.objects import POD_GROUP_KIND, ObjectStore, QueueCopy, owner_group
+from extender.controllers.objects import GROUP_KINDS, POD_GROUP_KIND, ObjectStore, QueueCopy
 from extender.domain.model.ownership import controller_of
 from extender.domain.model.records import GroupKey
 from extender.domain.model.token_bucket import TokenBucket
@@ -231,7 +234,9 @@ class ProvisioningController(PacedController[GroupKey]):
             for number, pod_set in enumerate(wanted.pod_sets)
         ]
         parameters = {"parameters": dict(wanted.parameters)} if wanted.parameters else {}
-        owners = [owner_group(group)]  # it goes away with the PodGroup
+        # It goes away with the PodGroup, and does not block its deletion, which takes a further right.
+        owner = OwnerReference(GROUP_KINDS[group.origin].version, POD_GROUP_KIND, group.name, group.uid, True)
+        owners = [msgspec.to_builtins(owner)]
         meta = {"name": wanted.name, "namespace": namespace, "labels": _LABELS, "ownerReferences": owners}
         spec = {"provisioningClassName": wanted.class_name, "podSets": sets, **parameters}
         uid = cluster.create_provisioning_request(namespace, {**_KIND, "metadata": meta, "spec": spec})

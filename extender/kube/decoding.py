@@ -80,13 +80,13 @@ class Bad(NamedTuple):
     fault: str  # what is wrong with it
 
 
-class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):
-    metadata: _ListMeta = _ListMeta()
+    metadata: ListMeta = ListMeta()
     items: list[Item] | None = None
 
 
@@ -98,7 +98,7 @@ class Decoders(Generic[T]):
         self._object = decoder_of(kind)
         self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
 
-    def page(self, body: bytes) -> tuple[_ListMeta, Iterator[T | Bad]]:
+    def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | Bad]]:
         """The metadata of a page and its objects."""
         try:
             page = self._page.decode(body)

@@ -22,15 +22,12 @@ class Owners:
 
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
-        self._suspended: set[str] = set()  # the UIDs of suspended controllers
+        self.suspended: set[str] = set()  # the UIDs of suspended controllers
         self.is_read: Callable[[str], bool] = lambda _: False
         """Whether all objects of a kind are known: pods of one that is not yet wait for it."""
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
         return self._of.get(key)
-
-    def suspends(self, uid: str) -> bool:
-        return uid in self._suspended
 
     def put(self, key: GroupKey, record: OwnerRecord) -> bool:
         """True if anything that matters changed. A record is kept only once it differs from the defaults."""
@@ -38,16 +35,16 @@ class Owners:
             return False
         self._of[key] = record
         if record.suspended:
-            self._suspended.add(record.uid)
+            self.suspended.add(record.uid)
         else:
-            self._suspended.discard(record.uid)
+            self.suspended.discard(record.uid)
         return True
 
     def drop(self, key: GroupKey) -> bool:
         """True if there was a record of it."""
         record = self._of.pop(key, None)
         if record is not None:
-            self._suspended.discard(record.uid)
+            self.suspended.discard(record.uid)
         return record is not None
 
 
@@ -269,7 +266,7 @@ class Registry:
         if group.job is not None and group.job.suspended:
             return group.job.started
         named = group.record.owner if group.record else ""
-        return self.owners.suspends(named) or (group.owner is not None and group.owner.suspended)
+        return named in self.owners.suspended or (group.owner is not None and group.owner.suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
         """The seconds after which the controller of its pods ends them."""

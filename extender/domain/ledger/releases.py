@@ -7,7 +7,7 @@ A pod that was taken back may still be on its way through the scheduler, where t
 would undo a new one. It is shown again once that end is reported, or has had enough time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from extender.domain.ledger.claims import Claim, ClaimStage
@@ -41,7 +41,7 @@ class Releases:
     def __init__(self, on_change: Callable[[], None] | None, clock: Callable[[], float]) -> None:
         self._on_change = on_change
         self._clock = clock
-        self._shown: dict[Uid, Appearance] = {}
+        self.shown: dict[Uid, Appearance] = {}
         self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # one after the other
         self._leaving: dict[Uid, float] = {}  # taken back: until when the scheduler may be busy with them
         self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
@@ -58,13 +58,9 @@ class Releases:
         return self._on_change is not None
 
     @property
-    def shown(self) -> Mapping[Uid, Appearance]:
-        return self._shown
-
-    @property
     def counts(self) -> ReleaseCounts:
         leaving = sum(until > self._clock() for until in self._leaving.values())
-        return ReleaseCounts(len(self._shown), leaving, self._taken_back)
+        return ReleaseCounts(len(self.shown), leaving, self._taken_back)
 
     @property
     def bypasses(self) -> Bypasses:
@@ -92,7 +88,7 @@ class Releases:
     def show(self, pod: PodRecord, appearance: Appearance) -> None:
         self._leaving.pop(pod.uid, None)
         self._met.add(pod.uid)
-        self._shown[pod.uid] = appearance
+        self.shown[pod.uid] = appearance
         if appearance.node:
             self._nominated.setdefault(appearance.node, set()).add(pod.uid)
         self._change(pod.uid, appearance)
@@ -100,7 +96,7 @@ class Releases:
     def take_back(self, uid: Uid, was_called: bool) -> None:
         """Show a pod no more. `was_called`: a bind call of it was answered, or still has to be."""
         self._count_off(uid)
-        if self._shown.pop(uid, None) is not None:
+        if self.shown.pop(uid, None) is not None:
             self._taken_back += 1
             self._leaving[uid] = self._clock() + (_CALLED if was_called else _UNCALLED)
             self._change(uid, None)
@@ -125,7 +121,7 @@ class Releases:
     def forget(self, pod: PodRecord) -> None:
         """The pod is bound or gone: the watch shows that to the scheduler."""
         self._count_off(pod.uid)
-        self._shown.pop(pod.uid, None)
+        self.shown.pop(pod.uid, None)
         self._changed.pop(pod.uid, None)
         self._leaving.pop(pod.uid, None)
         self._met.discard(pod.uid)
@@ -166,7 +162,7 @@ class Releases:
     # ---- inside
 
     def _count_off(self, uid: Uid) -> None:
-        node = how.node if (how := self._shown.get(uid)) else ""
+        node = how.node if (how := self.shown.get(uid)) else ""
         if uids := self._nominated.get(node):
             uids.discard(uid)
             if not uids:

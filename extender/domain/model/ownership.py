@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from sys import intern
 
 import msgspec
 
@@ -45,10 +44,6 @@ def owner_record(workload: Workload) -> OwnerRecord:
 
 def controller_of(owners: list[OwnerReference] | None) -> OwnerReference | None:
     return next((owner for owner in owners or () if owner.controller), None)
-
-
-def kind_key(owner: OwnerReference) -> str:
-    return intern(f"{owner.api_version}/{owner.kind}")
 
 
 # ---- Pods of one job that have different controllers: labels say whose they are.

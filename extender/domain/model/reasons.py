@@ -21,29 +21,39 @@ class Outcome(StrEnum):
 class Reason(StrEnum):
     """Why a group waits: the one rule that blocks it. The numbers behind it are in its decision's detail."""
 
-    GROUP_NOT_FOUND = "GroupNotFound"
-    QUEUE_NOT_FOUND = "QueueNotFound"
-    INVALID_SPEC = "InvalidSpec"
-    TOO_COMPLEX = "TooComplex"
-    QUEUE_NOT_OPEN = "QueueNotOpen"
-    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
-    QUEUE_STOPPED = "QueueStopped"
-    HELD = "Held"
-    START_TIMED_OUT = "StartTimedOut"
-    NOT_ENOUGH_MEMBERS = "NotEnoughMembers"
-    NEVER_FITS = "NeverFits"
-    QUEUE_CEILING = "QueueCeiling"
-    QUEUE_SHARE = "QueueShare"
-    BEHIND_OTHERS = "BehindOthers"
-    NO_ROOM = "NoRoom"
-    FRAGMENTED = "Fragmented"
-    RESERVED = "Reserved"
-    RECLAIMING = "Reclaiming"
-    BACKING_OFF = "BackingOff"
-    WINDOW_FULL = "WindowFull"
-    TOO_LARGE_FOR_WINDOW = "TooLargeForWindow"
-    REFUSED_BY_SCHEDULER = "RefusedByScheduler"
-    NOT_READY = "NotReady"
+    meaning: str  # without numbers
+
+    def __new__(cls, code: str, meaning: str = "") -> "Reason":
+        reason = str.__new__(cls, code)
+        reason._value_, reason.meaning = code, meaning
+        return reason
+
+    GROUP_NOT_FOUND = "GroupNotFound", "the PodGroup that the pod names does not exist"
+    QUEUE_NOT_FOUND = "QueueNotFound", "the queue does not exist"
+    INVALID_SPEC = "InvalidSpec", "the group's specification is invalid"
+    TOO_COMPLEX = "TooComplex", "placing the group takes more work than one group may cause"
+    QUEUE_NOT_OPEN = "QueueNotOpen", "the group was created after its queue was closed"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed", "the queue takes no groups of this namespace"
+    QUEUE_STOPPED = "QueueStopped", "the queue admits nothing until it is resumed"
+    HELD = "Held", "its owner keeps the group back"
+    START_TIMED_OUT = "StartTimedOut", "the job did not get going in time, several times in a row"
+    NOT_ENOUGH_MEMBERS = "NotEnoughMembers", "fewer pods exist than the group needs to start"
+    NEVER_FITS = "NeverFits", "the group is too large for this cluster or its queue"
+    QUEUE_CEILING = "QueueCeiling", "the queue has reached its capability, or a limit on what may run"
+    QUEUE_SHARE = (
+        "QueueShare",
+        "the queue has used its deserved share, and other queues have a claim on the rest",
+    )
+    BEHIND_OTHERS = "BehindOthers", "the queue's order puts other groups first"
+    NO_ROOM = "NoRoom", "the suitable nodes do not have room for the whole group"
+    FRAGMENTED = "Fragmented", "total free capacity suffices, but no placement fits the whole group"
+    RESERVED = "Reserved", "the room is reserved for another group"
+    RECLAIMING = "Reclaiming", "room is being reclaimed for the group"
+    BACKING_OFF = "BackingOff", "a start of the group failed; it is backing off"
+    WINDOW_FULL = "WindowFull", "as many members as the window allows are already starting"
+    TOO_LARGE_FOR_WINDOW = "TooLargeForWindow", "the group is larger than the starting window"
+    REFUSED_BY_SCHEDULER = "RefusedByScheduler", "the scheduler's own rules reject a member"
+    NOT_READY = "NotReady", "Muster has not finished reading the cluster"
 
 
 class EventReason(StrEnum):
@@ -75,40 +85,14 @@ NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
 
 REFUSAL_PREFIX = "muster: "
 
-_SENTENCES = {
-    Reason.GROUP_NOT_FOUND: "the PodGroup that the pod names does not exist",
-    Reason.QUEUE_NOT_FOUND: "the queue does not exist",
-    Reason.INVALID_SPEC: "the group's specification is invalid",
-    Reason.TOO_COMPLEX: "placing the group takes more work than one group may cause",
-    Reason.QUEUE_NOT_OPEN: "the group was created after its queue was closed",
-    Reason.NAMESPACE_NOT_ALLOWED: "the queue takes no groups of this namespace",
-    Reason.QUEUE_STOPPED: "the queue admits nothing until it is resumed",
-    Reason.HELD: "its owner keeps the group back",
-    Reason.START_TIMED_OUT: "the job did not get going in time, several times in a row",
-    Reason.NOT_ENOUGH_MEMBERS: "fewer pods exist than the group needs to start",
-    Reason.NEVER_FITS: "the group is too large for this cluster or its queue",
-    Reason.QUEUE_CEILING: "the queue has reached its capability, or a limit on what may run",
-    Reason.QUEUE_SHARE: "the queue has used its deserved share, and other queues have a claim on the rest",
-    Reason.BEHIND_OTHERS: "the queue's order puts other groups first",
-    Reason.NO_ROOM: "the suitable nodes do not have room for the whole group",
-    Reason.FRAGMENTED: "total free capacity suffices, but no placement fits the whole group",
-    Reason.RESERVED: "the room is reserved for another group",
-    Reason.RECLAIMING: "room is being reclaimed for the group",
-    Reason.BACKING_OFF: "a start of the group failed; it is backing off",
-    Reason.WINDOW_FULL: "as many members as the window allows are already starting",
-    Reason.TOO_LARGE_FOR_WINDOW: "the group is larger than the starting window",
-    Reason.REFUSED_BY_SCHEDULER: "the scheduler's own rules reject a member",
-    Reason.NOT_READY: "Muster has not finished reading the cluster",
-}
-
 
 def sentence(reason: Reason) -> str:
     """What a reason means, without numbers."""
-    return _SENTENCES[reason]
+    return reason.meaning
 
 
 def refusal(reason: Reason) -> str:
     """The message of a refused filter call: constant for a reason, since a changed one makes the scheduler
     patch the pod, which makes it try the pod again: about 100 times a second.
     """
-    return f"{REFUSAL_PREFIX}{reason}: {_SENTENCES[reason]}"
+    return f"{REFUSAL_PREFIX}{reason}: {reason.meaning}"

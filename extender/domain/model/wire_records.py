@@ -106,6 +106,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
     meta, spec, status, annotations = pod.metadata, pod.spec, pod.status, pod.metadata.annotations or {}
     group, auto = ownership.group_of(pod, auto_groups)
     key = GroupKey(f"{meta.namespace}/{group}")
+    maker = ownership.maker_of(pod) if auto else None
     gates = {gate.name for gate in spec.scheduling_gates or ()}
     volumes = (
         raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
@@ -121,7 +122,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         group=key if ours else GroupKey(""),
         own_group=key,
         auto=auto,
-        maker=ownership.kind_key(maker) if auto and (maker := ownership.maker_of(pod)) else "",
+        maker=intern(f"{maker.api_version}/{maker.kind}") if maker is not None else "",
         min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
         queue=ownership.own_queue(pod),
         local_queue=local_queue_label(meta),

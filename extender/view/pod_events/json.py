@@ -9,38 +9,36 @@ import msgspec
 from msgspec import Raw
 
 from extender.api.keys import ASK_MARK
+from extender.api.objects.base import Wire
 from extender.domain.model.appearance import AS_IT_IS, Appearance, PodFacts
 from extender.domain.view.events import ListedPod, PodEvent, PodPage, UnwritablePod
+from extender.kube.decoding import ListMeta, WatchEvent
 from extender.view.pod_events import codec
 
 # msgspec's errors are ValueErrors; an object that is nested too deeply is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)
 
 
-class _Wire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    pass
-
-
-class _Meta(_Wire, frozen=True):
+class _Meta(Wire, frozen=True):
     resource_version: str = ""
     uid: str = ""
     namespace: str = ""
     name: str = ""
 
 
-class _Spec(_Wire, frozen=True):
+class _Spec(Wire, frozen=True):
     scheduler_name: str = ""
     node_name: str = ""
     init_containers: list[Raw] | None = None  # must be a list, so that the mark can be added
 
 
-class _Status(_Wire, frozen=True):
+class _Status(Wire, frozen=True):
     """Must be an object, so that the nomination can be added."""
 
     phase: str = ""
 
 
-class _Pod(_Wire, frozen=True):
+class _Pod(Wire, frozen=True):
     metadata: _Meta
     spec: _Spec = _Spec()
     status: _Status = _Status()
@@ -50,31 +48,21 @@ class _BookmarkMeta(_Meta, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class _Bookmark(_Wire, frozen=True):
+class _Bookmark(Wire, frozen=True):
     metadata: _BookmarkMeta
 
 
-class _Event(_Wire, frozen=True):
-    type: str
-    object: Raw
-
-
-class _ListMeta(_Wire, frozen=True):
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _List(_Wire, frozen=True):
+class _List(Wire, frozen=True):
     kind: str
     metadata: Raw
     items: list[Raw] | None = None
 
 
-_read_event = msgspec.json.Decoder(_Event).decode
+_read_event = msgspec.json.Decoder(WatchEvent).decode
 _read_pod = msgspec.json.Decoder(_Pod).decode
 _read_bookmark = msgspec.json.Decoder(_Bookmark).decode
 _read_list = msgspec.json.Decoder(_List).decode
-_read_list_meta = msgspec.json.Decoder(_ListMeta).decode
+_read_list_meta = msgspec.json.Decoder(ListMeta).decode
 
 Parts = dict[str, Raw]
 
