@@ -110,7 +110,6 @@ class MarkTrust(PolledFact):
         self._ledger.intake.trust_marks(kept)
 
     def text(self) -> str:
-        """One line for people."""
         if self.holds is None:
             return "not known yet whether the API server protects them"
         if self.holds:

@@ -38,8 +38,6 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ControllerContext(NamedTuple):
-    """What each controller works with."""
-
     ledger: Ledger  # with the newest decisions
     cluster: ApiClient  # the requests that are written
     writers: Writers  # the threads that write them
@@ -81,7 +79,6 @@ class Controller(Generic[K]):
 
     @property
     def waiting(self) -> int:
-        """How many keys are due now or later."""
         return len(self._queue)
 
     def due(self, decisions: Decisions) -> Iterable[K]:
@@ -152,8 +149,6 @@ class Controller(Generic[K]):
 
 
 class RecordingController(Controller[K]):
-    """A controller that records Events about what it does."""
-
     def __init__(self, context: ControllerContext, recorder: EventRecorder) -> None:
         super().__init__(context)
         self._recorder = recorder

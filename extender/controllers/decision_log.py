@@ -35,8 +35,6 @@ class LoggedDecision(msgspec.Struct, frozen=True):
 
 
 class DecisionLog:
-    """Listens to the cycle."""
-
     def __init__(self) -> None:
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("decision-log")
@@ -60,7 +58,6 @@ class DecisionLog:
             log.info(_MESSAGES[now.verdict], group=now.key, queue=now.queue, **named)
 
     def latest(self, limit: int) -> list[LoggedDecision]:
-        """The latest entries, newest first."""
         return list(self._entries)[: -limit - 1 : -1]
 
 

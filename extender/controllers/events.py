@@ -53,8 +53,6 @@ _WORK = 2_000  # what explaining one group may cost: a few dozen milliseconds at
 
 @dataclass(eq=False)
 class _Event:
-    """One Event as it is written, or will be."""
-
     about: Reference  # the object
     type: str  # NORMAL or WARNING
     reason: str
@@ -159,7 +157,6 @@ class StartChanges:
         return why if basis == _basis(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
-        """Whether it is to be worked out."""
         basis, _ = self._known.get(decision.key, (None, None))
         waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
         return waits and 0 < work_of(decisions) <= self._work // 2

@@ -116,7 +116,6 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(key)
 
     def forget(self, key: GroupKey) -> None:
-        """A job is gone."""
         self._versions.pop(key, None)
         self._asked.pop(key, None)
         self._had_unit.discard(key)

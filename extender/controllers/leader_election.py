@@ -32,7 +32,6 @@ class LeaderStatus(msgspec.Struct, frozen=True):
     fault: str = ""  # why the last look failed; empty if it did not
 
     def text(self) -> str:
-        """The status in one line."""
         if self.leads and not self.lease:
             return "leads, by --leader-elect=off"
         if self.fault and self.renewed is None:

@@ -22,8 +22,6 @@ ACTIVE = "Active"  # the condition that says whether it leads to a queue
 
 
 class LocalQueueReport(msgspec.Struct, frozen=True):
-    """What is to be told of one LocalQueue."""
-
     activity: Activity
     waiting: int  # groups
     admitted: int
@@ -31,7 +29,6 @@ class LocalQueueReport(msgspec.Struct, frozen=True):
 
 
 def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
-    """None where there is no such LocalQueue."""
     activity = ledger.queues.local_queue_activity(key)
     if activity is None:
         return None

@@ -71,8 +71,6 @@ class QueueCopy(NamedTuple):
 
 
 class Objects:
-    """One store for each kind that controllers write to."""
-
     def __init__(self) -> None:
         self.podgroups: ObjectStore[GroupKey, PodGroup] = ObjectStore()
         self.queues: ObjectStore[str, QueueCopy] = ObjectStore()

@@ -113,7 +113,6 @@ def waiting_of(decision: GroupDecision, why: WhyGroup | None, remedy: str) -> Wa
 
 
 def reported(group: PodGroup) -> ReportedStatus:
-    """What is written on a PodGroup now."""
     status = group.status
     scheduled, whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
     return ReportedStatus(

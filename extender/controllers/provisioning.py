@@ -91,7 +91,6 @@ class ProvisioningQueues:
         self.served = served
 
     def of(self, queue: str) -> Provisioning | None:
-        """What a queue says of its requests; None: it has none."""
         return self.written(queue) if self.served() else None
 
     def written(self, queue: str) -> Provisioning | None:

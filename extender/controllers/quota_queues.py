@@ -155,8 +155,7 @@ class QuotaQueuesController(RecordingController[str]):
         self._touched.add(name)
 
     def due(self, decisions: Decisions) -> Iterator[str]:
-        """All of them when the plan is new; after that, those that differ from it, and those that end. None
-        before the first decision, when it is not known which queues exist."""
+        """All when the plan is new; then those that differ, and that end. None before the first decision."""
         if decisions.version < 0:
             return
         plan = self._quotas.plan
@@ -266,7 +265,6 @@ class QuotaQueuesController(RecordingController[str]):
 
 
 def faults_text(faults: Iterable[QuotaFault]) -> str:
-    """The first faults, and how many more there are."""
     texts = [str(fault) for fault in faults]
     more = f"; and {len(texts) - _MOST_SHOWN} more: see /debug/quotas" if len(texts) > _MOST_SHOWN else ""
     return "; ".join(texts[:_MOST_SHOWN]) + more

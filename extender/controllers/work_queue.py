@@ -80,7 +80,6 @@ class WorkQueue(Generic[K]):
         return None
 
     def forget(self, key: K) -> None:
-        """The object of `key` is gone."""
         with self._lock:
             self._places.pop(key, None)
             self._failures.pop(key, None)

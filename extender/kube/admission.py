@@ -63,7 +63,6 @@ class AdmissionApi(Requests):
         return decoded(self._post(path, body, timeout), AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
-        """A queue as the API server has it now."""
         return self._get(QUEUES.path(name=name), Queue, timeout)
 
     def local_queue(self, key: str, timeout: float = 10) -> LocalQueue:
@@ -72,7 +71,6 @@ class AdmissionApi(Requests):
         return self._get(LOCAL_QUEUES.path(namespace, name), LocalQueue, timeout)
 
     def namespace(self, name: str, timeout: float = 10) -> Namespace:
-        """A namespace as the API server has it now."""
         return self._get(NAMESPACES.path(name=name), Namespace, timeout)
 
     def secret(self, namespace: str, name: str) -> Secret:

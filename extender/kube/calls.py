@@ -29,7 +29,6 @@ class ApiClient(Requests):
     """Typed requests over a Connection. `timeout` is always in seconds."""
 
     def pod(self, namespace: str, name: str, timeout: float = 10) -> Pod:
-        """The pod as the API server has it now."""
         return self._get(resources.PODS.path(namespace, name), Pod, timeout)
 
     def whole_pod(self, namespace: str, name: str) -> Json:
@@ -93,7 +92,6 @@ class ApiClient(Requests):
         self._patch(resources.PODS.path(namespace, name), patch)
 
     def name_group(self, namespace: str, name: str, uid: str, group: str) -> None:
-        """Write the name of a pod's group on the pod."""
         patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
         self._patch(resources.PODS.path(namespace, name), patch)
 
@@ -147,11 +145,9 @@ class ApiClient(Requests):
         self._delete(resources.QUEUES.path(name=name), uid)
 
     def queue_uid(self, name: str) -> str:
-        """The UID of the queue that the API server has now."""
         return self._get(resources.QUEUES.path(name=name), Queue).metadata.uid
 
     def queue_uids(self) -> set[str]:
-        """The UIDs of all queues that the API server has now."""
         found = self._get(resources.QUEUES.path(), Page[Identified], 30).items or ()
         return {queue.metadata.uid for queue in found}
 
@@ -204,7 +200,6 @@ class ApiClient(Requests):
         return decoded(answer, AccessReview, "an access review").status.allowed
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
-        """Whether the API server has a resource."""
         try:
             served = self._get(resource.root, Json, timeout).get("resources") or ()
         except NotFound:

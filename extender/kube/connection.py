@@ -217,7 +217,6 @@ class Stream:
             yield from whole
 
     def read(self) -> bytes:
-        """The whole body."""
         return b"".join(self._pieces())
 
     def cut(self) -> None:

@@ -99,7 +99,6 @@ class Decoders(Generic[T]):
         self._page: msgspec.json.Decoder[Page[T]] = decoder_of(page[kind])
 
     def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | Bad]]:
-        """The metadata of a page and its objects."""
         try:
             page = self._page.decode(body)
             return page.metadata, iter(page.items or ())
@@ -127,7 +126,6 @@ def event(line: bytes) -> WatchEvent:
 
 
 def identity(raw: msgspec.Raw) -> ObjectIdentity:
-    """The identity of an object of any kind."""
     try:
         return _BARE.decode(raw).metadata
     except UNREADABLE as fault:

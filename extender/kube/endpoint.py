@@ -191,8 +191,6 @@ def _check_current_context(kubeconfig: str | None) -> None:
 
 
 class Contexts(NamedTuple):
-    """The contexts of a kubeconfig."""
-
     namespaces: dict[str, str]  # by context: the namespace that it names; empty if it names none
     current: str  # the current context; empty if there is none
 

@@ -46,8 +46,6 @@ _REMOVED = 4  # answers in a row that there is no such resource, after which its
 
 
 class Removed(NamedTuple):
-    """An object that is gone."""
-
     namespace: str
     name: str
     uid: str

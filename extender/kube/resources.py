@@ -31,7 +31,6 @@ class Resource:
 
 
 def resource_of(row: WorkloadRow | RuntimeKind) -> Resource:
-    """That of a kind of the table."""
     return Resource(f"/apis/{row.api_version}" if row.group else f"/api/{row.api_version}", row.plural)
 
 

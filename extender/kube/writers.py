@@ -36,7 +36,6 @@ class Backoff:
         self._next = first
 
     def delay(self) -> float:
-        """The next delay; each is double the one before."""
         delay, self._next = self._next, min(self._next * 2, _LONGEST)
         return delay * (1 - self._jitter() / 2)
 

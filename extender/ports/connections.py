@@ -135,7 +135,6 @@ class Connections:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being answered."""
         return len(self._all) > len(self._waiting)
 
     def drop(self, member: Member) -> None:

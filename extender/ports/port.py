@@ -45,8 +45,7 @@ Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamRespo
 
 
 class Pulse:
-    """Whether an event loop still goes round: one that is blocked answers nobody, and says nothing about it.
-    `patience`: seconds without a beat after which the loop counts as stuck."""
+    """Whether an event loop still goes round. `patience`: seconds without a beat after which it is stuck."""
 
     def __init__(self, patience: float = 30.0) -> None:
         self._patience = patience

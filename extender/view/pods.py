@@ -37,8 +37,6 @@ _OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for people and for ot
 
 
 class PodReader(NamedTuple):
-    """One watch of pods that is open."""
-
     name: str  # of the program, as it names itself: kube-scheduler/v1.36.3 (linux/amd64) ...
     seconds: float  # since it was opened
     silent: float  # seconds since the last event came from the API server; bookmarks come each minute

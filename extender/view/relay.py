@@ -45,8 +45,8 @@ log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
 _MOST_LOGGED = 100
 
+# Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled.
 Handler = Callable[[web.BaseRequest, ViewTarget], Awaitable[web.StreamResponse]]
-"""Answers one request. May raise what `pass_on` raises; if the client hangs up, it is cancelled."""
 
 
 class Handlers(NamedTuple):
@@ -84,8 +84,6 @@ class OpenWatches:
 
 
 class Relay:
-    """The handler of the view's server."""
-
     def __init__(self, upstream: Upstream, secret: str, handlers: Handlers) -> None:
         self._upstream = upstream
         self._secret = secret

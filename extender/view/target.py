@@ -150,7 +150,6 @@ def read_resource(path: str) -> AskedResource | None:
 
 
 def is_allowed(method: str, path: str) -> bool:
-    """Whether the view passes on a request."""
     resource = read_resource(path)
     if resource is None:
         return method in _READ and path.split("/")[1] in {"api", "apis", *_PAGES}
@@ -161,7 +160,6 @@ def is_allowed(method: str, path: str) -> bool:
 
 
 def refusal(code: HTTPStatus, message: str) -> web.Response:
-    """An answer that refuses a request."""
     status: dict[str, object] = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -55,7 +55,6 @@ class Reference(Wire, frozen=True):
 
 
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
-    """The condition of this type; None where the status has none."""
     return next((found for found in conditions or () if found.type == kind), None)
 
 

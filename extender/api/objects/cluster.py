@@ -139,8 +139,6 @@ class QuotaKind(StrEnum):
 
 
 class QuotaNode(Wire, frozen=True):
-    """A node of the tree."""
-
     name: str = ""
     min: Amounts | None = None  # what it is guaranteed
     max: Amounts | None = None  # the most that it may use; a resource that is absent has no limit

@@ -87,8 +87,6 @@ class QueueReservation(Wire, frozen=True):
 
 
 class QueueFlavorStatus(Wire, frozen=True):
-    """What the queue holds of a flavor."""
-
     name: str
     allocated: Quantities | None = None
 

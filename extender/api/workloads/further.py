@@ -119,10 +119,8 @@ def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
 
 
 class FurtherKind(msgspec.Struct, frozen=True):
-    """`written`: the entry of the configuration."""
-
     row: WorkloadRow
-    written: Json
+    written: Json  # the entry of the configuration
 
 
 def with_further(kinds: Sequence[FurtherKind]) -> Kinds:

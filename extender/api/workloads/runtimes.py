@@ -35,7 +35,6 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
 
 
 def runtime_kind(row: WorkloadRow, name: RuntimeName) -> RuntimeKind | None:
-    """None for one that is not known."""
     kinds = row.runtime.kinds if row.runtime else ()
     return next((kind for kind in kinds if kind.kind == name.kind), None)
 

@@ -83,11 +83,9 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
-    """named: the name of its objects in the API's paths, where that is not the kind with an s."""
-
     api_version: str
     kind: str
-    named: str = ""
+    named: str = ""  # its objects in the API's paths, where that is not the kind with an s
 
     @property
     def plural(self) -> str:
@@ -172,8 +170,6 @@ def items_at(obj: Any, *path: str) -> list[Json]:
 
 
 class JobOutcome(Enum):
-    """How an object ended."""
-
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 

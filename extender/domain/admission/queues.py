@@ -49,8 +49,6 @@ def judge_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: 
 
 
 class _Amounts(msgspec.Struct, frozen=True):
-    """A queue's amounts."""
-
     capability: Resources
     deserved: Resources
     guarantee: Resources
@@ -123,8 +121,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def judge_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
-    """A queue that is created, or changed from what it was `before`. Faults of its own values hide those that
-    depend on other queues, and a fault of its parent hides those of its amounts."""
+    """Faults of its own values hide those by other queues, and one of its parent those of its amounts."""
     faults = [*_own_faults(queue, before), *_judge_hierarchy(queue, tree)]
     faults = faults or list(_judge_root(queue, before))
     faults = faults or list(judge_place(queue, before, tree, max_depth))

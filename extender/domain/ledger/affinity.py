@@ -34,7 +34,6 @@ class HostPorts:
         return clashing(wanted, taken - Counter(own))
 
     def pinned(self) -> dict[str, dict[HostPort, int]]:
-        """A copy of what pinned claims take."""
         return {node: dict(taken) for node, taken in self._pinned.items()}
 
 
@@ -175,7 +174,6 @@ class Terms:
             self._disuse(term)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """Add a pod to a node; with `times` -1, remove it."""
         self._pods.count(pod, node, times)
         for term in self._index.selecting(pod.namespace, pod.labels):
             self._selected.count(term, node, times)

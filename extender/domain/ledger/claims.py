@@ -63,7 +63,6 @@ TRANSITIONS: Mapping[ClaimEvent, Mapping[ClaimStage | None, ClaimStage | None]] 
 
 
 def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
-    """Whether the event may happen to a claim at this stage."""
     return stage in TRANSITIONS[event]
 
 
@@ -121,7 +120,6 @@ class Claims:
         return self._on_node.get(node, {}).values()
 
     def at(self, stage: ClaimStage) -> Iterable[Claim]:
-        """The claims at a stage."""
         return self._at[stage].values()
 
     def __iter__(self) -> Iterator[Claim]:
@@ -163,15 +161,12 @@ class Claims:
     # ---- looking for a pod: its own claim does not count against it
 
     def fits(self, pod: PodRecord, node: str) -> bool:
-        """Whether `pod` may stand on `node` net of all other claims, planned ones included."""
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
     def rows_that_fit(self, pod: PodRecord) -> Mask:
-        """For each row whether `pod` fits by amounts, net of all other claims."""
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
-        """The part of the scarcest resource on a node that would be taken with `pod` on it, 0 … 1."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     # ---- inside

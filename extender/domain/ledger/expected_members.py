@@ -70,8 +70,8 @@ def has_later_pods(group: Group, job: JobRecord) -> bool:
     return job.is_let_go and group.stood_whole and job.completions is not None
 
 
+# By part of a job: how many pods are still to come, and the pods of it that have no claim.
 Missing = Mapping[int, tuple[int, list[PodRecord]]]
-"""By part of a job: how many pods are still to come, and the pods of it that have no claim."""
 
 
 class ExpectedMembers:

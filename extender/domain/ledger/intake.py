@@ -126,7 +126,6 @@ class Intake:
             return self._registry.runtimes.put(name, spec)
 
     def drop_runtime(self, name: RuntimeName) -> Collection[GroupKey]:
-        """Returns the jobs that are to be read again."""
         with self._lock:
             return self._registry.runtimes.drop(name)
 

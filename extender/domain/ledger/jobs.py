@@ -106,7 +106,6 @@ class Runtimes:
         return replace(job, spec=with_runtime(obj, self._used.get(key))["spec"])
 
     def forget(self, key: GroupKey) -> None:
-        """A job is gone."""
         self._take_out(key)
         self._used.pop(key, None)
 

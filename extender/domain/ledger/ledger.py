@@ -59,8 +59,7 @@ class Ledger:
         jobs: JobRules | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.decisions = Decisions()
-        """The decisions published last."""
+        self.decisions = Decisions()  # those published last
         self.claims = Claims()
         self.registry = Registry()
         self._clock, self._wall_clock = clock, wall_clock
@@ -98,19 +97,16 @@ class Ledger:
 
     @property
     def version(self) -> int:
-        """It grows with every change that a decision may depend on."""
         return self._changes.version
 
     # ---- whether decisions take effect
 
     def note_asked(self) -> None:
-        """The scheduler asks about a pod, so it is running."""
         if self._changes.note_asked():
             with self._lock:
                 self._changes.mark()
 
     def set_leading(self, leading: bool) -> None:
-        """Whether decisions made here take effect."""
         if self._changes.set_leading(leading):
             with self._lock:
                 self._changes.mark()
@@ -331,7 +327,6 @@ class Ledger:
             )
 
     def suits(self, pod: PodRecord, node: str) -> bool:
-        """Whether a node's labels and taints admit a pod."""
         with self._lock:
             return self.claims.capacity.suits(pod, node)
 

@@ -35,7 +35,6 @@ class NodeSums:
         return bool(self.pinned or self.planned or self.kept)
 
     def taken(self, name: str) -> int:
-        """What all claims take of a resource."""
         return self.pinned.get(name, 0) + self.planned.get(name, 0)
 
 
@@ -105,8 +104,6 @@ _NOTHING = NodeSums()
 
 
 class CountedClaim(Protocol):
-    """The fields of a claim that are counted."""
-
     @property
     def pod(self) -> PodRecord: ...
     @property
@@ -177,7 +174,6 @@ class NodeCapacity:
         return self._row.get(node)
 
     def labels(self, node: str) -> Labels | None:
-        """None for a node that is not known."""
         row = self._row.get(node)
         record = self._nodes[row] if row is not None else None
         return record.labels if record is not None else None
@@ -273,7 +269,6 @@ class NodeCapacity:
     # ---- inside
 
     def _tally(self, node: str, part: str, amounts: Resources, times: int) -> None:
-        """Add amounts to a part of a node's sums."""
         sums = self._sums.get(node) or self._sums.setdefault(node, NodeSums())
         tally(getattr(sums, part), amounts, times)
         if not sums:

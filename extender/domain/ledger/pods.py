@@ -49,7 +49,6 @@ class Pods:
             return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def owns(self, pod: Pod) -> bool:
-        """Whether a pod is ours."""
         if self.leaves(pod.spec.scheduler_name):
             return False
         return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))

@@ -43,7 +43,6 @@ class GroupQueries:
             return [pod for pod in group.pods.values() if not pod.to_be] if group else []
 
     def record(self, key: GroupKey) -> GroupRecord | None:
-        """The PodGroup as the API has it; None if there is none."""
         group = self._registry.groups.get(key)
         return group.record if group else None
 
@@ -73,7 +72,6 @@ class GroupQueries:
             return self._registry.routes.queue_of(group) if group else ""
 
     def local_queue_label_of(self, key: GroupKey) -> LocalQueueLabel | None:
-        """The label by which a group comes into its queue; None if no LocalQueue leads it there."""
         with self._lock:
             group = self._registry.groups.get(key)
             return self._registry.routes.label_of(group) if group is not None else None
@@ -116,17 +114,14 @@ class QueueQueries:
         return view if view.exists else None
 
     def of_namespace(self, namespace: str) -> str:
-        """The queue of what names none in a namespace: that of its annotation or its quota, or empty."""
         return self._registry.routes.namespace_queue(namespace)
 
     def of_podgroup(self, namespace: str, name: str) -> str | None:
-        """The queue of a PodGroup; None if there is no PodGroup of this name."""
         with self._lock:
             group = self._registry.groups.get(GroupKey(f"{namespace}/{name}"))
             return self._registry.routes.queue_of(group) if group is not None and group.record else None
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
-        """Whether a queue takes groups of a namespace, by the namespace's labels."""
         with self._lock:
             return self._registry.takes_namespace(queue, namespace)
 
@@ -136,7 +131,6 @@ class QueueQueries:
             return QueueTree(dict(self._registry.queues.records), self.view)
 
     def parents(self) -> set[str]:
-        """The names of the queues that contain others."""
         with self._lock:
             return {record.parent for record in self._registry.queues.records.values() if record.parent}
 
@@ -169,7 +163,6 @@ class QueueQueries:
             return dict(self._views.usage.of_local.get(key, {}))
 
     def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
-        """What an object of the namespace names by a label, whether it exists or not; None: nothing."""
         label = local_queue_label(meta)
         with self._lock:
             return self._local_queues.named(namespace, label) if label else None

@@ -23,8 +23,7 @@ class Owners:
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
         self.suspended: set[str] = set()  # the UIDs of suspended controllers
-        self.is_read: Callable[[str], bool] = lambda _: False
-        """Whether all objects of a kind are known: pods of one that is not yet wait for it."""
+        self.is_read: Callable[[str], bool] = lambda _: False  # pods of a kind that is not yet wait for it
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
         return self._of.get(key)
@@ -167,7 +166,6 @@ class Registry:
         return [key for key in self._dirty if key in self.jobs or self.has_job(key)]
 
     def has_job(self, key: GroupKey) -> bool:
-        """Whether a managed job makes a group's pods."""
         group = self.groups.get(key)
         return group is not None and group.job is not None
 

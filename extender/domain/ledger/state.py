@@ -23,9 +23,7 @@ class Changes:
         self.version = 0
         self.changed_at = clock()
         self.attention = Attention()
-        """Whether decisions take effect."""
         self.freed = Freed()
-        """When something last became free."""
         self._clock = clock
         self._on_change = on_change
         self._pause = pause
@@ -94,7 +92,6 @@ class Refusals:
         return self._known.pop(node, None) is not None
 
     def until(self) -> float | None:
-        """When the next refusal expires; None: there is none."""
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
 
@@ -106,8 +103,7 @@ class Moments:
     it is first seen, so that a step of the wall clock shifts nothing that is known already."""
 
     def __init__(self, registry: Registry) -> None:
-        self.known: dict[str, float] = {}
-        """By timestamp. Once noted it never changes; one that is forgotten is so in a new mapping."""
+        self.known: dict[str, float] = {}  # by timestamp; nothing in it changes: to forget, it is replaced
         self._registry = registry
         self._most = _FEW_MOMENTS
 
@@ -200,7 +196,6 @@ class ClaimMoves:
             self._releases.follow(pod, before, now)
 
     def drop(self, pod: PodRecord) -> None:
-        """The pod is gone."""
         if self._claims.drop(pod.uid) is not None:
             self._changes.note_freed(pod.group)
         self._releases.forget(pod)

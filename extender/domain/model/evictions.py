@@ -34,8 +34,6 @@ def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
 
 
 class EvictionCause(StrEnum):
-    """Why a pod is evicted."""
-
     UNDO = "Undo"  # the start of its group failed for good
     RECLAIM = "Reclaim"  # its queue holds more than it deserves, and another queue less
     PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the room

@@ -71,7 +71,6 @@ def maker_of(pod: Pod) -> OwnerReference | None:
 
 
 def auto_name(pod: Pod) -> str:
-    """The name of the group of a pod that names none."""
     maker = maker_of(pod)
     if maker is None or maker.uid:
         return group_name_of(maker.uid if maker else pod.metadata.uid)

@@ -33,7 +33,6 @@ def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
 
 
 def note(queue_uid: str, group_uid: str) -> dict[str, str]:
-    """The annotation to write."""
     return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
 
 

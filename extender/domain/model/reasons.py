@@ -11,8 +11,6 @@ class Verdict(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a group ended."""
-
     COMPLETED = "Completed"  # enough members succeeded
     FAILED = "Failed"  # it ended, and too few succeeded
     ABORTED = "Aborted"  # its owner was suspended, or its queue deleted

@@ -124,8 +124,6 @@ class Origin(IntEnum):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, gc=False):
-    """A PodGroup of any of these APIs."""
-
     key: GroupKey
     namespace: str
     name: str

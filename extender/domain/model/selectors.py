@@ -89,7 +89,6 @@ class NodePart:
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
-        """Whether a node with these labels belongs to the part."""
         return _agree(self.labels, labels) and not any(_agree(others, labels) for others in self.before)
 
     def __eq__(self, other: object) -> bool:

@@ -352,7 +352,6 @@ def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
 
 
 def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
-    """Whether any of `ports` is taken on a node."""
     wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
         wanted[port.protocol, port.port].append(port.address)

@@ -11,7 +11,6 @@ class TokenBucket:
         self._at = now
 
     def left(self, now: float) -> float:
-        """The tokens available now."""
         self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
         self._at = max(self._at, now)
         return self._left

@@ -17,8 +17,6 @@ NOT_WORKED_OUT = Life()  # until all is decided
 
 
 class GroupDecision(msgspec.Struct, frozen=True, gc=False):
-    """What is decided for one group."""
-
     key: GroupKey
     queue: str  # the queue that its members count towards
     verdict: Verdict  # whether it waits, starts, runs or has ended
@@ -74,8 +72,6 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """What one round decided."""
-
     version: int = -1  # of the snapshot that they were made on
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}  # by name

@@ -176,7 +176,6 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def leaving(self) -> int:
-        """How many members on a node are being deleted."""
         return len(self.departing)
 
     @property
@@ -187,7 +186,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def is_in_queue(self) -> bool:
         """Whether its queue counts it: it has a PodGroup or, if it needs none, pods on nodes or pods created
-        while the queue was open. Pods created later do not keep a queue from closing."""
+        while the queue was open. Later ones, or pods of a deleted PodGroup, do not keep it from closing."""
         return self.spec.recorded or (self.exists and (self.lives or self.history.entitled))
 
     @property

@@ -94,8 +94,6 @@ class JobRecord(msgspec.Struct, frozen=True):
 
 
 class JobRules(msgspec.Struct, frozen=True):
-    """Which jobs are managed."""
-
     mode: str = "suspended"  # off, suspended or queue
     namespaces: frozenset[str] = frozenset()  # whose jobs are not
     kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
@@ -139,8 +137,7 @@ class AnyJob(JobRuntime, frozen=True):
 def job_record(
     kind: JobKind, job: AnyJob, table: Kinds, shapes: Shapes, schedulers: Iterable[str], auto_groups: bool
 ) -> JobRecord:
-    """What is wrong with it is kept in `fault`: this job waits, and no other is affected. Of one that has
-    ended, no pods are expected, and nothing is kept of them."""
+    """What is wrong is kept in `fault`: this job waits. Of one that has ended no pods are expected."""
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
     controller = ownership.controller_of(meta.owner_references)
     made_by = table.get((controller.api_version, controller.kind)) if controller else None

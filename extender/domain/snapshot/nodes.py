@@ -35,8 +35,6 @@ _FIELD = "field:"  # what the index puts before a field's name: no label's key h
 
 
 class NodeRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the planner needs to know of a node."""
-
     name: str
     labels: Labels
     taints: tuple[Taint, ...]  # including that of a cordon
@@ -100,11 +98,9 @@ class NodeIndex:
         return mask
 
     def has(self, key: str, value: str) -> bool:
-        """Whether any node has the label."""
         return value in self._by_label.get(key, ())
 
     def domains(self, key: str) -> Rows:
-        """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
         if key not in self._domains:
             codes = np.full(self._size, -1, dtype=np.int64)
             if (by_value := self._by_label.get(key)) is None:
@@ -189,8 +185,8 @@ class NodeTable:
         self._age = 0  # how many tables before it had as many rows, and other labels or taints
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # by row, at which age these last changed
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # with the age at which they were right
+        # How many pods of each shape all empty nodes hold, as far as known; callers add to it.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
-        """How many pods of each shape all empty nodes hold, as far as known; callers add to it."""
         self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":

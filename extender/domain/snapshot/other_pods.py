@@ -16,8 +16,7 @@ class OtherPods:
     """By UID. Never changed: `with_changes` copies only the few parts that differ."""
 
     def __init__(self) -> None:
-        self.leaving: Mapping[Uid, PodRecord] = _NONE
-        """Those that are being deleted."""
+        self.leaving: Mapping[Uid, PodRecord] = _NONE  # those that are being deleted
         self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NONE,) * _PARTS
         self._lowest: tuple[float, ...] = (inf,) * _PARTS
 

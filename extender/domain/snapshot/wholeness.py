@@ -37,7 +37,6 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def requests(self) -> Resources:
-        """What the members ask for together."""
         return requests_of(self.shapes)
 
 

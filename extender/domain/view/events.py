@@ -6,8 +6,6 @@ from extender.domain.model.appearance import Appearance, PodFacts
 
 
 class PodEvent(NamedTuple):
-    """One event of a watch."""
-
     type: str  # ADDED, MODIFIED, DELETED, BOOKMARK, ERROR
     version: int  # metadata.resourceVersion; 0 where there is none, as in ERROR
     facts: PodFacts | None  # None: BOOKMARK, ERROR, and pods that cannot be read

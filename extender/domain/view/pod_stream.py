@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from extender.domain.model.appearance import Appearance, Appearances, Change, PodFacts
 from extender.domain.model.records import Uid
 from extender.domain.view.events import PassOn, PodEvent, Show, TakeAway, Writes
-from extender.domain.view.waiting_pods import Listing, StreamMemory, WaitingPods
+from extender.domain.view.waiting_pods import Listing, WaitingPods
 
 
 class PodStream:
@@ -47,7 +47,6 @@ class PodStream:
         return self._settle_all(doubtful)
 
     def take(self, event: PodEvent) -> Writes:
-        """An event has come from the API server."""
         if self.superseded:
             return []
         self._highest = max(self._highest, event.version)
@@ -85,7 +84,8 @@ class PodStream:
         return self._waiting.reader is not self
 
     @property
-    def _memory(self) -> StreamMemory:
+    def _memory(self) -> Listing | WaitingPods:
+        """Where it notes what came and what it wrote."""
         return self._listing if self._listing is not None else self._waiting
 
     def _settle_all(self, doubtful: set[Uid]) -> Writes:

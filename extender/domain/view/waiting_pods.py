@@ -9,7 +9,7 @@ which something was written, it has it; with the same or an earlier one it may h
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from extender.domain.model.appearance import AS_IT_IS, Appearance, Appearances, PodFacts
 from extender.domain.model.records import Uid
@@ -27,14 +27,6 @@ class Trace(NamedTuple):
     way: Appearance | None  # the only one in which it was ever shown; None: several, or not known
     shown: bool  # by the last writing; else it was taken away
     since: int  # whoever comes back with a later version has the last writing
-
-
-class StreamMemory(Protocol):
-    """Where a stream notes what came and what it wrote."""
-
-    def observe(self, event: PodEvent) -> None: ...
-
-    def wrote(self, uid: Uid, appearance: Appearance | None) -> None: ...
 
 
 class WaitingPods:

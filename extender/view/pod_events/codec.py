@@ -24,8 +24,7 @@ class PodEvents(Protocol):
     """Cuts the bytes of one watch into events."""
 
     def feed(self, data: bytes) -> list[PodEvent]:
-        """The events that these bytes complete, wherever the bytes were cut. Raises BrokenPods; the client
-        then watches anew from the last event that it has seen."""
+        """The events that these bytes complete. Raises BrokenPods: then the client has to watch anew."""
 
 
 class PodListWriter(Protocol):
