@@ -9,24 +9,10 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from extender.api import setting_kinds as allowed
 from extender.api.durations import as_duration
 from extender.api.objects.cluster import QuotaKind
-from extender.api.setting_kinds import (
-    ADDRESS,
-    JOB_KIND,
-    LOOPBACK,
-    NAME,
-    OBJECT,
-    TEXT,
-    Address,
-    Kind,
-    ObjectName,
-    count,
-    duration,
-    factor,
-    one_of,
-    some_of,
-)
+from extender.api.setting_kinds import Address, Kind, ObjectName
 from extender.api.texts import texts
 from extender.api.workloads.further import FurtherKind
 
@@ -92,43 +78,45 @@ class InvalidConfiguration(ValueError):
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """All settings with their defaults. Durations are in seconds."""
 
-    kubeconfig: Annotated[str, TEXT] = ""
-    context: Annotated[str, TEXT] = ""
-    listen: Annotated[Address, ADDRESS] = Address("127.0.0.1", 8281)
-    tls_folder: Annotated[str, TEXT] = ""
-    health_listen: Annotated[Address, ADDRESS] = Address("127.0.0.1", 8282)
-    debug_listen: Annotated[Address, ADDRESS] = Address("127.0.0.1", 8283)
-    view_listen: Annotated[Address | None, LOOPBACK] = None
-    view_folder: Annotated[str, TEXT] = ""
-    scheduler_names: Annotated[tuple[str, ...], NAME] = ("muster", "volcano")
-    volcano_namespace: Annotated[str, NAME] = "volcano-system"
-    auto_groups: Annotated[str, one_of("on", "off")] = "on"
-    window: Annotated[int, count(1, 20000)] = 1000
-    bind_deadline: Annotated[float, duration("1s", "1h")] = 120.0
-    start_backoff: Annotated[float, duration("100ms", "1h")] = 5.0
-    start_backoff_max: Annotated[float, duration("100ms", "24h")] = 300.0
-    waiting_for_room: Annotated[str, one_of("show", "hide")] = "show"
-    never_fits: Annotated[str, one_of("hide", "show")] = "hide"
-    manage_jobs: Annotated[str, one_of("suspended", "queue", "off")] = "suspended"
-    unmanaged_namespaces: Annotated[tuple[str, ...], NAME] = ()
-    unmanaged_kinds: Annotated[tuple[str, ...], JOB_KIND] = ()
-    leader_elect: Annotated[str, one_of("follow", "off")] = "follow"
-    lease: Annotated[ObjectName, OBJECT] = ObjectName("kube-system", "muster-scheduler")
-    writers: Annotated[int, count(1, 256)] = 16
-    binders: Annotated[int, count(1, 256)] = 16
-    webhook_certificates: Annotated[str, one_of("off", "files", "self-signed")] = "off"
-    webhook_listen: Annotated[Address, ADDRESS] = Address("", 8443)
-    webhook_folder: Annotated[str, TEXT] = "/etc/kube-muster/webhook"
-    webhook_secret: Annotated[ObjectName, OBJECT] = ObjectName("kube-muster", "muster-webhook-certificate")
-    webhook_names: Annotated[tuple[str, ...], NAME] = ("muster-webhook.kube-muster.svc",)
-    webhook_lifetime: Annotated[float, duration("10s", "87600h")] = 90 * 24 * 3600.0
-    max_queue_depth: Annotated[int, count(1, 100)] = 5
-    oversell: Annotated[float, factor(100)] = 1.0
-    quota_sources: Annotated[frozenset[str], some_of(*QuotaKind)] = frozenset(
+    kubeconfig: Annotated[str, allowed.TEXT] = ""
+    context: Annotated[str, allowed.TEXT] = ""
+    listen: Annotated[Address, allowed.ADDRESS] = Address("127.0.0.1", 8281)
+    tls_folder: Annotated[str, allowed.TEXT] = ""
+    health_listen: Annotated[Address, allowed.ADDRESS] = Address("127.0.0.1", 8282)
+    debug_listen: Annotated[Address, allowed.ADDRESS] = Address("127.0.0.1", 8283)
+    view_listen: Annotated[Address | None, allowed.LOOPBACK] = None
+    view_folder: Annotated[str, allowed.TEXT] = ""
+    scheduler_names: Annotated[tuple[str, ...], allowed.NAME] = ("muster", "volcano")
+    volcano_namespace: Annotated[str, allowed.NAME] = "volcano-system"
+    auto_groups: Annotated[str, allowed.one_of("on", "off")] = "on"
+    window: Annotated[int, allowed.count(1, 20000)] = 1000
+    bind_deadline: Annotated[float, allowed.duration("1s", "1h")] = 120.0
+    start_backoff: Annotated[float, allowed.duration("100ms", "1h")] = 5.0
+    start_backoff_max: Annotated[float, allowed.duration("100ms", "24h")] = 300.0
+    waiting_for_room: Annotated[str, allowed.one_of("show", "hide")] = "show"
+    never_fits: Annotated[str, allowed.one_of("hide", "show")] = "hide"
+    manage_jobs: Annotated[str, allowed.one_of("suspended", "queue", "off")] = "suspended"
+    unmanaged_namespaces: Annotated[tuple[str, ...], allowed.NAME] = ()
+    unmanaged_kinds: Annotated[tuple[str, ...], allowed.JOB_KIND] = ()
+    leader_elect: Annotated[str, allowed.one_of("follow", "off")] = "follow"
+    lease: Annotated[ObjectName, allowed.OBJECT] = ObjectName("kube-system", "muster-scheduler")
+    writers: Annotated[int, allowed.count(1, 256)] = 16
+    binders: Annotated[int, allowed.count(1, 256)] = 16
+    webhook_certificates: Annotated[str, allowed.one_of("off", "files", "self-signed")] = "off"
+    webhook_listen: Annotated[Address, allowed.ADDRESS] = Address("", 8443)
+    webhook_folder: Annotated[str, allowed.TEXT] = "/etc/kube-muster/webhook"
+    webhook_secret: Annotated[ObjectName, allowed.OBJECT] = ObjectName(
+        "kube-muster", "muster-webhook-certificate"
+    )
+    webhook_names: Annotated[tuple[str, ...], allowed.NAME] = ("muster-webhook.kube-muster.svc",)
+    webhook_lifetime: Annotated[float, allowed.duration("10s", "87600h")] = 90 * 24 * 3600.0
+    max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
+    oversell: Annotated[float, allowed.factor(100)] = 1.0
+    quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}
     )
-    log_format: Annotated[str, one_of("text", "json")] = ""
-    log_level: Annotated[str, one_of("debug", "info", "warning", "error")] = "info"
+    log_format: Annotated[str, allowed.one_of("text", "json")] = ""
+    log_level: Annotated[str, allowed.one_of("debug", "info", "warning", "error")] = "info"
     # Of no row in the table: only the file has room for it.
     job_kinds: tuple[FurtherKind, ...] = ()
 

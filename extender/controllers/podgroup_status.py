@@ -25,18 +25,11 @@ from extender.controllers.events import StartChanges
 from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timestamp
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.explain.explain import WhyGroup
+from extender.domain.model import wire_records as marks
 from extender.domain.model.queue_of_group import note, noted_queue
 from extender.domain.model.reasons import Outcome, Reason
 from extender.domain.model.records import GroupKey, Origin
 from extender.domain.model.resources import quantities
-from extender.domain.model.wire_records import (
-    admitted_note,
-    native_condition,
-    notes_admitted,
-    whole_condition,
-    whole_members,
-    whole_note,
-)
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, message_of
 from extender.domain.snapshot.phases import Phase
 
@@ -120,10 +113,10 @@ def reported(group: PodGroup) -> ReportedStatus:
         scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        stood_with=whole_members(whole, group.metadata.uid) if whole else None,
+        stood_with=marks.whole_members(whole, group.metadata.uid) if whole else None,
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
-        admitted=notes_admitted(group.metadata),
+        admitted=marks.notes_admitted(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
     )
 
@@ -133,15 +126,15 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     uid = group.metadata.uid
     ours = [Condition(SCHEDULED, str(report.scheduled), report.reason, report.detail)]
     if report.stood_with is not None:
-        ours.append(whole_condition(uid, report.stood_with))
+        ours.append(marks.whole_condition(uid, report.stood_with))
     before = {condition.type: condition for condition in group.status.conditions or ()}
     dated_ours = [dated(condition, before.pop(condition.type, None)) for condition in ours]
     before.pop(STOOD_WHOLE, None)
     notes: dict[str, str | None] = {}  # annotations; None removes one
     if report.queue_uid:
         notes.update(note(report.queue_uid, uid))
-    if report.admitted is not notes_admitted(group.metadata):
-        notes.update(admitted_note(uid, report.admitted))
+    if report.admitted is not marks.notes_admitted(group.metadata):
+        notes.update(marks.admitted_note(uid, report.admitted))
     noted = {"annotations": notes} if notes else {}
     waiting: dict[str, Any] | None = None  # takes it away
     if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
@@ -302,15 +295,15 @@ class PodGroupStatusController(PacedController[GroupKey]):
         members, _, admitted = self._ledger.groups.history(key)
         notes: dict[str, str | None] = {}
         if members is not None and members != record.stood_with:
-            notes.update(whole_note(record.uid, members))
+            notes.update(marks.whole_note(record.uid, members))
         if admitted is not record.admitted:
-            notes.update(admitted_note(record.uid, admitted))
+            notes.update(marks.admitted_note(record.uid, admitted))
         if notes:
             kind, note = GROUP_KINDS[record.origin], self._cluster.note_on_group
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
         reason = SCHEDULED if members is not None else str(decision.reason or record.last_reason)
         if record.origin is Origin.NATIVE and record.last_reason not in (reason, SCHEDULED):
-            told = native_condition(reason, message_of(decision))
+            told = marks.native_condition(reason, message_of(decision))
             if reason == SCHEDULED or not record.last_reason:
                 told["lastTransitionTime"] = timestamp(datetime.now(UTC))
             tell = self._cluster.set_group_condition

@@ -12,15 +12,8 @@ from extender.controllers.controller import Controller, RecordingController
 from extender.controllers.events import WARNING
 from extender.controllers.objects import of_queue
 from extender.domain.model.reasons import EventReason
-from extender.domain.queues.states import (
-    CommandRecord,
-    CommandStep,
-    Judgement,
-    command_record,
-    first_of_each_queue,
-    judge,
-    lost_target,
-)
+from extender.domain.queues import states
+from extender.domain.queues.states import CommandRecord, CommandStep, Judgement
 from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict, NotFound
@@ -73,7 +66,7 @@ class BusCommandsController(RecordingController[str]):
         self._tried: dict[str, CommandStep] = {}  # by UID: the step that was taken last
 
     def upsert(self, command: Command) -> None:
-        if (record := command_record(command)) is not None:
+        if (record := states.command_record(command)) is not None:
             with self._lock:
                 self._waiting[command.metadata.namespace, command.metadata.name] = record
 
@@ -88,7 +81,7 @@ class BusCommandsController(RecordingController[str]):
     def due(self, decisions: Decisions) -> Iterator[str]:
         """Queues whose first Command needs a different step than the one that was taken last."""
         for command in self._heads():
-            judged = judge(command, self._ledger.queues.get(command.queue))
+            judged = states.judge(command, self._ledger.queues.get(command.queue))
             if self._tried.get(command.uid) is not judged.step:
                 yield command.queue
 
@@ -96,11 +89,11 @@ class BusCommandsController(RecordingController[str]):
         """The first Command of `queue`; None: of each queue."""
         with self._lock:
             waiting = [command for command in self._waiting.values() if queue in (None, command.queue)]
-        return first_of_each_queue(waiting)
+        return states.first_of_each_queue(waiting)
 
     def reconcile(self, name: str) -> None:
         for command in self._heads(name):
-            judged = judge(command, self._ledger.queues.get(name))
+            judged = states.judge(command, self._ledger.queues.get(name))
             self._tried[command.uid] = judged.step
             self._queue.add(name, _EXECUTE_AGAIN)
             self.write(name, partial(self._take, command, judged))
@@ -120,7 +113,7 @@ class BusCommandsController(RecordingController[str]):
                 with suppress(NotFound):
                     if self._cluster.queue_uid(queue) == command.queue_uid:
                         return
-                self._refuse(command, lost_target(command))
+                self._refuse(command, states.lost_target(command))
 
     def _refuse(self, command: CommandRecord, why: str) -> None:
         self._cluster.delete_command(command.namespace, command.name, command.uid)

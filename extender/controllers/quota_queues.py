@@ -21,15 +21,9 @@ from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
+from extender.domain.queues import quota_steps as steps
 from extender.domain.queues.quota_records import QuotaFault, QuotaPlan, QuotaQueue, QuotaSource
-from extender.domain.queues.quota_steps import (
-    QuotaStep,
-    annotations_of,
-    changes,
-    quota_source,
-    spec_of,
-    step_of,
-)
+from extender.domain.queues.quota_steps import QuotaStep, quota_source
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict, Forbidden, Invalid
@@ -184,9 +178,9 @@ class QuotaQueuesController(RecordingController[str]):
     def _step(self, name: str) -> QuotaStep:
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
         if copy is None:
-            return step_of(wanted, None, empty=False)
+            return steps.step_of(wanted, None, empty=False)
         has_groups = self._ledger.queues.has_groups(name, copy.queue.metadata.uid)
-        return step_of(wanted, copy.queue, empty=not (wanted or name in self._parents or has_groups))
+        return steps.step_of(wanted, copy.queue, empty=not (wanted or name in self._parents or has_groups))
 
     def reconcile(self, name: str) -> None:
         copy, wanted = self._queues.get(name), self._quotas.plan.queues.get(name)
@@ -222,11 +216,11 @@ class QuotaQueuesController(RecordingController[str]):
         name, quota = wanted.name, str(wanted.source)
         try:
             if queue is not None:
-                self._cluster.patch_queue(name, queue.metadata.uid, changes(wanted, queue))
+                self._cluster.patch_queue(name, queue.metadata.uid, steps.changes(wanted, queue))
                 log.info("a queue was changed to what its quota says", queue=name, quota=quota)
             else:
                 with suppress(Conflict):  # another was faster: the watch shows what they made
-                    self._cluster.create_queue(name, spec_of(wanted), annotations_of(wanted))
+                    self._cluster.create_queue(name, steps.spec_of(wanted), steps.annotations_of(wanted))
                     log.info("a queue was made from a quota", queue=name, quota=quota)
         except (Forbidden, Invalid) as fault:
             why = fault.message or str(fault)

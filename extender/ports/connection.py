@@ -16,14 +16,8 @@ from typing import Any
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.web_protocol import RequestHandler
-from werkzeug.exceptions import (
-    BadRequest,
-    HTTPException,
-    LengthRequired,
-    RequestEntityTooLarge,
-    RequestHeaderFieldsTooLarge,
-    RequestURITooLarge,
-)
+from werkzeug import exceptions
+from werkzeug.exceptions import BadRequest, HTTPException, LengthRequired, RequestEntityTooLarge
 
 from extender.ports.connections import NEVER, Connections
 from extender.ports.refusals import as_bytes, as_json
@@ -167,7 +161,7 @@ class CallerConnection(RequestHandler):
                 self._connections.count("memory")
                 return self.force_close()
             too_large = f"The head is larger than {self._limits.head} bytes"
-            self._wire.write(as_bytes(RequestHeaderFieldsTooLarge(too_large)))
+            self._wire.write(as_bytes(exceptions.RequestHeaderFieldsTooLarge(too_large)))
             self._discard()
         if self._refused:
             return
@@ -198,9 +192,10 @@ class CallerConnection(RequestHandler):
         fault: HTTPException = BadRequest(_text(exc))
         if isinstance(exc, LineTooLong):
             in_line = exc.args[1] == self._limits.line
-            fault = (RequestURITooLarge if in_line else RequestHeaderFieldsTooLarge)(_text(exc))
+            kind = exceptions.RequestURITooLarge if in_line else exceptions.RequestHeaderFieldsTooLarge
+            fault = kind(_text(exc))
         elif isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):
-            fault = RequestHeaderFieldsTooLarge(_text(exc))
+            fault = exceptions.RequestHeaderFieldsTooLarge(_text(exc))
         if exc:
             exc.__traceback__ = None  # its frames hold what has come, and it until garbage is collected
         self._refused = True

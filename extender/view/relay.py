@@ -18,28 +18,10 @@ from aiohttp import hdrs, web
 from extender.domain.model.appearance import Appearances
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
-from extender.view.target import (
-    MalformedTarget,
-    ViewTarget,
-    gone,
-    is_allowed,
-    read_resource,
-    read_target,
-    refusal,
-    shed,
-)
-from extender.view.upstream import (
-    BadBody,
-    CutOff,
-    TooManyEvents,
-    Unanswered,
-    Upload,
-    Upstream,
-    UpstreamGone,
-    pass_on,
-    read_body,
-    send_on,
-)
+from extender.view import target as targets
+from extender.view import upstream as forwarding
+from extender.view.target import MalformedTarget, ViewTarget, is_allowed, read_resource, read_target, refusal
+from extender.view.upstream import CutOff, TooManyEvents, Unanswered, Upload, Upstream, UpstreamGone
 
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
@@ -133,12 +115,12 @@ class Relay:
                 return await self._pass(request, target), "passed"
         except MalformedTarget as fault:
             return refusal(HTTPStatus.BAD_REQUEST, str(fault)), "refused"
-        except BadBody as fault:
+        except forwarding.BadBody as fault:
             return _last(refusal(fault.status, str(fault))), "refused"
         except UpstreamGone as fault:
-            return gone(str(fault)), "gone"
+            return targets.gone(str(fault)), "gone"
         except TooManyEvents as fault:
-            return shed(fault.again), "shed"
+            return targets.shed(fault.again), "shed"
 
     async def _pass(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         handler = None
@@ -147,7 +129,9 @@ class Relay:
                 handler = self._handlers.pods
             elif resource[:2] == ("", "pods/status") and target.method == "PATCH":
                 handler = self._handlers.pod_status
-        return await (handler(request, target) if handler else pass_on(self._upstream, request, target))
+        if handler is None:
+            return await forwarding.pass_on(self._upstream, request, target)
+        return await handler(request, target)
 
 
 def _last(response: web.Response) -> web.Response:
@@ -192,7 +176,7 @@ class StatusPatches:
 
     async def __call__(self, request: web.BaseRequest, target: ViewTarget) -> web.StreamResponse:
         """Raises what `pass_on` raises."""
-        body = await read_body(request)
+        body = await forwarding.read_body(request)
         if isinstance(body, Upload):
             body = b"".join([piece async for piece in body])
         message = _refusal(body)
@@ -208,7 +192,7 @@ class StatusPatches:
                 }
                 headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.SERVER: "muster"}
                 return web.Response(headers=headers, body=msgspec.json.encode(pod))
-        return await send_on(self._upstream, request, target, body)
+        return await forwarding.send_on(self._upstream, request, target, body)
 
 
 def _refusal(body: bytes) -> str | None:

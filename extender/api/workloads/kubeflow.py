@@ -15,24 +15,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
+from extender.api.workloads import shape
 from extender.api.workloads.runtimes import runtime_in
 from extender.api.workloads.sets import JOB_SET, made_first, numbers_succeeded
-from extender.api.workloads.shape import (
-    JOB,
-    POD,
-    Count,
-    Counts,
-    Json,
-    Offspring,
-    Path,
-    RuntimeKind,
-    RuntimeReference,
-    Sign,
-    WorkloadRow,
-    at,
-    items_at,
-    with_spec,
-)
+from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, at
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
 _STEP, _TRAINER = "trainer.kubeflow.org/trainjob-ancestor-step", "trainer"
@@ -113,7 +99,7 @@ def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
     return _job(version, "MPIJob", workers, launcher)
 
 
-_MPI_SPECS: Path = ("spec", "mpiReplicaSpecs")
+_MPI_SPECS = ("spec", "mpiReplicaSpecs")
 _LAUNCHER_POD = Offspring(
     made=POD,
     name="{owner}-launcher",
@@ -139,11 +125,11 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
     """The replicated Jobs of a runtime, as the TrainJob wants them."""
     by_name, patches = {str(job.get("name")): job for job in jobs}, list[Json]()
     for field in ("podSpecOverrides", "podTemplateOverrides"):
-        for override in items_at(train_job, "spec", field):
+        for override in shape.items_at(train_job, "spec", field):
             pod = _without_targets(override)
             form = {"spec": pod} if field == "podSpecOverrides" else pod
             patches += [_of_job(target.get("name"), form) for target in override.get("targetJobs") or []]
-    for patch in items_at(train_job, "spec", "runtimePatches"):
+    for patch in shape.items_at(train_job, "spec", "runtimePatches"):
         patches += at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []
     for patch in patches:
         name = str(patch.get("name"))
@@ -155,11 +141,10 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
 def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
     """The spec fields that annotate the pods of these Jobs, in the forms of all releases of the Trainer."""
     meta = {"metadata": {"annotations": annotation}}
-    overrides = items_at(train_job, "spec", "podTemplateOverrides")
+    overrides = shape.items_at(train_job, "spec", "podTemplateOverrides")
     others = [override for override in overrides if _without_targets(override) != meta]
-    patches = [
-        patch for patch in items_at(train_job, "spec", "runtimePatches") if patch.get("manager") != _MANAGER
-    ]
+    patches = shape.items_at(train_job, "spec", "runtimePatches")
+    patches = [patch for patch in patches if patch.get("manager") != _MANAGER]
     on_jobs = [_of_job(name, meta) for name in jobs]
     own = {"template": {"spec": {"replicatedJobs": on_jobs}}}
     return {
@@ -202,18 +187,19 @@ def with_job_set(train_job: Json) -> Json:
     found = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
     group = {"metadata": {field: {key: name} for field, key in found}}
     whole = [_for_train_job(job, train_job, policy, group) for job in jobs]
-    return with_spec(train_job, jobSet={**given, "replicatedJobs": whole})
+    return shape.with_spec(train_job, jobSet={**given, "replicatedJobs": whole})
 
 
 def job_set_left(train_job: Json) -> Json:
     """Without the Jobs that have succeeded: they are not made again when it is resumed."""
-    whole, ended = with_job_set(train_job), numbers_succeeded(items_at(train_job, "status", "jobsStatus"))
+    whole = with_job_set(train_job)
+    ended = numbers_succeeded(shape.items_at(train_job, "status", "jobsStatus"))
     job_set = whole["spec"]["jobSet"]
     jobs = [
         {**job, "replicas": max(_REPLICAS.of(job) - ended.get(str(job.get("name")), 0), 0)}
         for job in job_set["replicatedJobs"]
     ]
-    return with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
+    return shape.with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
 
 
 def annotated(train_job: Json, name: str, text: str) -> Json:
@@ -274,13 +260,13 @@ TRAIN_JOB = WorkloadRow(
     api_version=_VERSION,
     kind="TrainJob",
     offspring=(Offspring(made=JOB_SET.key, name="{owner}", spec=("spec", "jobSet")),),
-    runtime=RuntimeReference(
+    runtime=shape.RuntimeReference(
         group=("spec", "runtimeRef", "apiGroup"),
         kind=("spec", "runtimeRef", "kind"),
         name=("spec", "runtimeRef", "name"),
         kinds=(
-            RuntimeKind(api_version=_VERSION, kind="ClusterTrainingRuntime", namespaced=False),
-            RuntimeKind(api_version=_VERSION, kind="TrainingRuntime", namespaced=True),
+            shape.RuntimeKind(api_version=_VERSION, kind="ClusterTrainingRuntime", namespaced=False),
+            shape.RuntimeKind(api_version=_VERSION, kind="TrainingRuntime", namespaced=True),
         ),
     ),
     annotate=annotated,

@@ -11,19 +11,8 @@ memory, and above that a tenth of it for the JVM or two fifths for Python and R,
 import re
 from typing import Any
 
-from extender.api.workloads.shape import (
-    POD,
-    Count,
-    Counts,
-    Json,
-    Offspring,
-    Path,
-    Sign,
-    WorkloadRow,
-    at,
-    items_at,
-    with_spec,
-)
+from extender.api.workloads import shape
+from extender.api.workloads.shape import POD, Count, Counts, Json, Offspring, Path, Sign, WorkloadRow, at
 
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
 VOLCANO = "volcano"
@@ -52,7 +41,7 @@ def volcano_tasks(job: Json) -> Json:
     inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):
         inherited["priorityClassName"] = spec["priorityClassName"]
-    for number, task in enumerate(items_at(job, "spec", "tasks")):
+    for number, task in enumerate(shape.items_at(job, "spec", "tasks")):
         given = task.get("template") or {}
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
@@ -61,7 +50,7 @@ def volcano_tasks(job: Json) -> Json:
     # By task, where any says a number.
     least = {task["name"]: task["minAvailable"] for task in tasks if task.get("minAvailable") is not None}
     needed = total if needed is None else needed
-    return with_spec(job, tasks=tasks, minAvailable=needed, minTaskMember=least or None)
+    return shape.with_spec(job, tasks=tasks, minAvailable=needed, minTaskMember=least or None)
 
 
 _TASK = {
@@ -130,7 +119,7 @@ def with_ray_group(cluster: Json) -> Json:
         {**part, "template": member_of(part.get("template"), name, queue)}
         for part in (spec.get("headGroupSpec") or {}, *groups)
     )
-    return with_spec(cluster, headGroupSpec=head, workerGroupSpecs=workers, gangs=[gang])
+    return shape.with_spec(cluster, headGroupSpec=head, workerGroupSpecs=workers, gangs=[gang])
 
 
 _RAY_GROUPS = ("spec", "workerGroupSpecs")
@@ -238,12 +227,12 @@ def with_templates(app: Json) -> Json:
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
     made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
     if spec.get("batchScheduler") != VOLCANO:
-        return with_spec(app, **made)
+        return shape.with_spec(app, **made)
     options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{at(app, ('metadata', 'name'))}-pg"
     gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
     for part in made.values():
         part["template"] = member_of(part["template"], name, {})
-    return with_spec(app, **made, gangs=[gang])
+    return shape.with_spec(app, **made, gangs=[gang])
 
 
 def _template(spec: Json, given: Json, role: str) -> Json:

@@ -2,20 +2,8 @@
 
 from typing import Any
 
-from extender.api.workloads.shape import (
-    JOB,
-    POD,
-    STATEFUL_SET,
-    Count,
-    Counts,
-    Json,
-    Offspring,
-    Sign,
-    WorkloadRow,
-    at,
-    items_at,
-    with_spec,
-)
+from extender.api.workloads import shape
+from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, at
 
 _MOST_LEADERS = 100_000  # far more than anybody makes: a slip costs no memory
 _REPLICAS = Count(path=("replicas",))
@@ -25,20 +13,20 @@ _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 def indexed_jobs(job_set: Json) -> Json:
     """JobSet's webhook: its Jobs are indexed, and failed containers restart, unless they say otherwise."""
     jobs = []
-    for job in items_at(job_set, "spec", "replicatedJobs"):
+    for job in shape.items_at(job_set, "spec", "replicatedJobs"):
         template = job.get("template") or {}
         spec = {"completionMode": "Indexed", **(template.get("spec") or {})}
         pods = spec.get("template") or {}
         pod_spec = {"restartPolicy": "OnFailure", **(pods.get("spec") or {})}
         spec["template"] = {**pods, "spec": pod_spec}
         jobs.append({**job, "template": {**template, "spec": spec}})
-    return with_spec(job_set, replicatedJobs=jobs)
+    return shape.with_spec(job_set, replicatedJobs=jobs)
 
 
 def jobs_left(job_set: Json) -> Json:
     """Without Jobs that have succeeded, which are not made again; those that wait for others are marked."""
     whole, jobs = indexed_jobs(job_set), []
-    succeeded = numbers_succeeded(items_at(job_set, "status", "replicatedJobsStatus"))
+    succeeded = numbers_succeeded(shape.items_at(job_set, "status", "replicatedJobsStatus"))
     ended, later = set[Any](), set[Any]()
     for job in whole["spec"]["replicatedJobs"]:
         name = job.get("name")
@@ -52,7 +40,7 @@ def jobs_left(job_set: Json) -> Json:
         ):
             later.add(name)
         jobs.append({**job, "replicas": count, "later": name in later})
-    return with_spec(whole, replicatedJobs=jobs)
+    return shape.with_spec(whole, replicatedJobs=jobs)
 
 
 def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
@@ -62,7 +50,7 @@ def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
 
 def made_first(job_set: Json, counts: Counts) -> int:
     """Of Jobs in order, or of those that depend on others, the pods of the first."""
-    jobs = items_at(job_set, "spec", "replicatedJobs")
+    jobs = shape.items_at(job_set, "spec", "replicatedJobs")
     if at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
         return next((counts[name] for job in jobs if (name := str(job.get("name")).lower()) in counts), 0)
     waiting = {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
@@ -72,7 +60,7 @@ def made_first(job_set: Json, counts: Counts) -> int:
 def in_order(job_set: Json) -> str:
     """A JobSet may make Jobs only once earlier ones are ready or complete."""
     ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
-    waiting = any(job.get("dependsOn") for job in items_at(job_set, "spec", "replicatedJobs"))
+    waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
     return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""
 
 
@@ -82,14 +70,15 @@ def workers_of_each_leader(lws: Json) -> Json:
     workers = {"template": given.get("workerTemplate"), "replicas": max(_SIZE.of(given) - 1, 0)}
     groups = range(min(_LEADERS.of(lws), _MOST_LEADERS))
     template = {"leaderTemplate": given.get("workerTemplate"), **given}
-    return with_spec(lws, leaderWorkerTemplate=template, workers={str(group): workers for group in groups})
+    by_leader = {str(group): workers for group in groups}
+    return shape.with_spec(lws, leaderWorkerTemplate=template, workers=by_leader)
 
 
 def workers_of_all_leaders(lws: Json) -> Json:
     """One part, with the labels of the first group."""
-    first = workers_of_each_leader(with_spec(lws, replicas=1))
+    first = workers_of_each_leader(shape.with_spec(lws, replicas=1))
     workers = {**first["spec"]["workers"]["0"], "groups": _LEADERS.of(lws)}
-    return with_spec(first, replicas=_LEADERS.of(lws), workers={"0": workers})
+    return shape.with_spec(first, replicas=_LEADERS.of(lws), workers={"0": workers})
 
 
 def one_group(lws: Json, _: Counts) -> int:
@@ -150,7 +139,7 @@ LEADER_WORKER_SET = WorkloadRow(
             optional=True,
             role="leader",
             count=_LEADERS,
-            owner=(STATEFUL_SET, "{owner}"),
+            owner=(shape.STATEFUL_SET, "{owner}"),
             labels={
                 "apps.kubernetes.io/pod-index": "{index}",
                 "statefulset.kubernetes.io/pod-name": "{owner}-{index}",
@@ -167,7 +156,7 @@ LEADER_WORKER_SET = WorkloadRow(
             template=("template",),
             role="worker",
             count=Count(path=("replicas",), times=("groups",)),
-            owner=(STATEFUL_SET, "{owner}-{role}"),
+            owner=(shape.STATEFUL_SET, "{owner}-{role}"),
             labels={
                 "apps.kubernetes.io/pod-index": "{number}",
                 "statefulset.kubernetes.io/pod-name": "{owner}-{role}-{number}",

@@ -2,21 +2,11 @@
 
 from collections.abc import Iterator
 
+from extender.api.workloads import shape
 from extender.api.workloads.kubeflow import KUBEFLOW, TRAIN_JOB
 from extender.api.workloads.operators import RAY, SPARK_APPLICATION, VOLCANO_JOB
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
-from extender.api.workloads.shape import (
-    JOB,
-    POD,
-    REPLICA_SET,
-    TEMPLATE,
-    Count,
-    Json,
-    Offspring,
-    Sign,
-    WorkloadRow,
-    at,
-)
+from extender.api.workloads.shape import JOB, POD, TEMPLATE, Count, Json, Offspring, Sign, WorkloadRow, at
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _REPLICAS = Count(path=("spec", "replicas"))
@@ -182,7 +172,7 @@ _CORE = (
         short=("deploy",),
         offspring=(
             Offspring(
-                made=REPLICA_SET,
+                made=shape.REPLICA_SET,
                 name="{owner}-{hash}",
                 spec={name: ("spec", name) for name in ("replicas", "selector", "template")},
                 labels={"pod-template-hash": "{hash}"},
@@ -192,7 +182,7 @@ _CORE = (
         ),
         suspend=(),
     ),
-    _same_pods(*REPLICA_SET, "rs"),
+    _same_pods(*shape.REPLICA_SET, "rs"),
     _same_pods("v1", "ReplicationController"),
     WorkloadRow(
         api_version="apps/v1",

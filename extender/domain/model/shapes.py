@@ -11,15 +11,9 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from extender.api.objects import pods
 from extender.api.objects.cluster import Taint
-from extender.api.objects.pods import (
-    Affinity,
-    LabelSelector,
-    NodeSelectorTerm,
-    PodAffinityTerm,
-    PodSpec,
-    Toleration,
-)
+from extender.api.objects.pods import Affinity, LabelSelector, NodeSelectorTerm, PodSpec, Toleration
 from extender.domain.model.resources import Resources, add, pod_requests
 from extender.domain.model.selectors import Labels, NodePart, allows, selects, tolerated
 
@@ -316,7 +310,7 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     )
 
 
-def _terms(terms: list[PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
+def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
     """A selector of namespaces is read as all: no fewer."""
     return tuple(
         Term(

@@ -8,15 +8,10 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.durations import as_seconds
 from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
+from extender.api.objects import queues
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import (
-    AlphaPodGroup,
-    NativePodGroup,
-    PluginsPodGroup,
-    PodGroup,
-    PodGroupSpec,
-)
+from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
 from extender.api.quantities import BadQuantity
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue
@@ -205,7 +200,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
         reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
     return replace(
         group_record(PodGroup(group.metadata, spec)),
-        origin=Origin.ALPHA if isinstance(group, AlphaPodGroup) else Origin.NATIVE,
+        origin=Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE,
         stood_with=noted_members(group.metadata),
         queue_uid="",
         goes_whole=mode == "PodGroup" or "all" in (mode or ()),
