@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from extender.api import keys
 from extender.api.durations import as_duration
+from extender.api.objects.base import Operation
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.runtimes import with_runtime
@@ -246,7 +247,7 @@ class JobsController(RecordingController[GroupKey]):
             return None
         return obj if obj["metadata"]["uid"] == job.uid else None
 
-    def _change(self, job: JobRecord, operations: list[job_suspension.Operation]) -> None:
+    def _change(self, job: JobRecord, operations: list[Operation]) -> None:
         """Raises Conflict if it is in another version now."""
         try:
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)

@@ -34,21 +34,22 @@ from extender.domain.admission.access import (
     pods_not_judged,
     subject,
 )
-from extender.domain.admission.defaults import group_defaults, pod_defaults, queue_defaults
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.admission.queues import judge_deletion, judge_queue
+from extender.domain.admission.queues import judge_deletion, judge_queue, queue_defaults
 from extender.domain.admission.submission import (
     Destination,
     QueueLookup,
     destination_of_group,
     destination_of_other_group,
     destination_of_pod,
+    group_defaults,
     growth,
     judge_budgets,
     judge_entry,
     judge_growth,
     judge_job_entry,
     judge_topologies,
+    pod_defaults,
     queue_named_in,
 )
 from extender.domain.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.base import Meta, Operation, OwnerReference
 from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import PodGroup
 from extender.api.workloads.shape import JOB, Json
@@ -170,7 +170,7 @@ class JobWorld(World):
     def _suspend(self, name: str) -> None:
         self._write(name, lambda obj: job_suspension.suspend(obj, _ROW))
 
-    def _write(self, name: str, change: Callable[[Json], list[job_suspension.Operation]]) -> None:
+    def _write(self, name: str, change: Callable[[Json], list[Operation]]) -> None:
         obj = msgspec.to_builtins(self.jobs[name])
         obj["metadata"]["resourceVersion"] = "1"
         self.submit(msgspec.convert(json_patched(obj, change(obj)), AnyJob))

@@ -63,6 +63,14 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
+Operation = dict[str, Any]  # of a JSON patch (RFC 6902)
+
+
+def added(path: Iterable[str | int], value: object) -> Operation:
+    """It puts a value where there is none, or another."""
+    return {"op": "add", "path": pointer(path), "value": value}
+
+
 def merged(target: Any, patch: Any) -> Any:
     """A merge patch (RFC 7386) on a copy: null removes, objects are merged, all else is replaced."""
     if not isinstance(patch, dict):

@@ -1,4 +1,4 @@
-"""Whether a queue may be created, changed or deleted, by itself and among the queues around it."""
+"""Whether a queue may be created, changed or deleted, by itself and among others; and its defaults."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from itertools import islice
 import msgspec
 
 from extender.api.keys import DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
-from extender.api.objects.base import Quantities
+from extender.api.objects.base import Operation, Quantities, added
 from extender.api.objects.queues import Queue
 from extender.api.quantities import BadQuantity, Quantity, at_most, misnamed
 from extender.domain.admission.faults import Code, Fault
@@ -269,3 +269,18 @@ def judge_deletion(name: str, tree: QueueTree) -> list[Fault]:
     else:
         return []
     return [Fault(code, "metadata.name", f"queue {name!r} {text}")]
+
+
+def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
+    """For a new queue: reclaimable, a weight unless it `has_weight`, a path that begins with root."""
+    patch = []
+    if queue.spec.reclaimable is None:
+        patch.append(added(("spec", "reclaimable"), True))
+    if not has_weight or queue.spec.weight == 0:
+        patch.append(added(("spec", "weight"), 1))
+    annotations = queue.metadata.annotations or {}
+    path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
+    if path and weights and path.partition("/")[0] != ROOT_QUEUE:
+        patch.append(added(("metadata", "annotations", HIERARCHY), f"{ROOT_QUEUE}/{path}"))
+        patch.append(added(("metadata", "annotations", HIERARCHY_WEIGHTS), f"1/{weights}"))
+    return patch

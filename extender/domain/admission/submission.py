@@ -1,4 +1,4 @@
-"""Which queue a new pod, Job or group goes to, and whether that queue takes it.
+"""Which queue a new pod, Job or group goes to, whether that queue takes it, and what is filled in.
 
 A pod of an existing group goes to the group's queue, whatever the queue's state: the group was taken in time.
 A pod that names no queue and a group that does not exist yet is not judged: its group will be.
@@ -6,7 +6,7 @@ A pod that names no queue and a group that does not exist yet is not judged: its
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology
 from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, Operation, added
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import PodGroup
 from extender.api.quantities import BadQuantity
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, group_name
@@ -212,3 +213,43 @@ def judge_growth(more: Resources, to: Destination, queues: QueueLookup) -> list[
             text += "free some, or raise spec.capability of the queue"
             faults.append(Fault(Code.RESIZE_ABOVE_CAPABILITY, _FIELD, text))
     return faults
+
+
+# ---- What is filled in, as JSON patches: an empty list changes nothing.
+
+
+def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLookup) -> list[Operation]:
+    """The user who makes it, whatever it says itself, and the namespace's own queue in place of a `default`
+    that a schema filled in, unless it names a LocalQueue: that may lead elsewhere tomorrow."""
+    patch, annotations = [], group.metadata.annotations
+    if user and annotations is None:
+        patch.append(added(("metadata", "annotations"), {keys.SUBMITTER: user}))
+    elif user and annotations is not None and annotations.get(keys.SUBMITTER) != user:
+        patch.append(added(("metadata", "annotations", keys.SUBMITTER), user))
+    queue = queues.of_namespace(namespace)
+    by_label = queues.local_queue_named_by(namespace, group.metadata) is not None
+    if queue and not by_label and not explicit_queue(group.spec.queue):
+        patch.append(added(("spec", "queue"), queue))
+    return patch
+
+
+def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
+    """Our gate on a new pod of ours and, if `marked`, the marks that make the scheduler send it to Muster, as
+    the admission policies set them; `pod` is the object as submitted. A pod with a node bypasses the
+    scheduler, and pods of a DaemonSet do not wait for one another.
+    """
+    spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
+    of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
+    if spec.get("nodeName") or of_daemonset:
+        return []
+    patch, gate, gates = [], {"name": keys.GATE}, spec.get("schedulingGates")
+    if not gates:
+        patch.append(added(("spec", "schedulingGates"), [gate]))
+    elif gate not in gates:
+        patch.append(added(("spec", "schedulingGates", "-"), gate))
+    if marked and (containers := spec.get("containers")):  # on the first, beside its own requests
+        marks = dict.fromkeys(sorted(keys.MARKS), "1")
+        resources = containers[0].get("resources") or {}
+        asked = {part: {**(resources.get(part) or {}), **marks} for part in ("requests", "limits")}
+        patch.append(added(("spec", "containers", "0", "resources"), {**resources, **asked}))
+    return patch

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from extender.api import keys
-from extender.api.objects.base import OwnerReference, pointer
+from extender.api.objects.base import Operation, OwnerReference, added, pointer
 from extender.api.workloads.pod_sets import PartialStart, as_asked
 from extender.api.workloads.shape import Json, Path, WorkloadRow, at
 from extender.domain.model.queue_of_group import explicit_queue
@@ -169,8 +169,6 @@ def differences(managed: ManagedJob) -> dict[str, object]:
 # ---- what is written to a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend
 # it, a merge patch (RFC 7386) on a version of which no more is known
 
-Operation = dict[str, Any]
-
 
 def unsuspend(
     obj: Json,
@@ -216,8 +214,7 @@ def _put(patch: dict[str, Any], path: Path, value: object) -> None:
 
 def with_fields(obj: Json, fields: Json) -> list[Operation]:
     """These fields of its spec, as they are to be."""
-    puts = [{"op": "add", "path": pointer(("spec", name)), "value": value} for name, value in fields.items()]
-    return [*_tests(obj), *puts]
+    return [*_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
 
 
 def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operation]:
@@ -226,7 +223,7 @@ def suspend(obj: Json, row: WorkloadRow, for_good: bool = False) -> list[Operati
     note = pointer(("metadata", "annotations", keys.STARTED))
     return [
         *_tests(obj),
-        {"op": "add", "path": pointer(row.suspend), "value": True},
+        added(row.suspend, True),
         *_with_count(obj, row, None),
         *([{"op": "remove", "path": note}] if started else []),
     ]
@@ -260,10 +257,10 @@ def _noted(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Op
     """An annotation, made together with what it is in."""
     found: Any = _in(obj, metadata)
     if found is None:
-        return {"op": "add", "path": pointer(metadata), "value": {"annotations": {key: value}}}
+        return added(metadata, {"annotations": {key: value}})
     if not found.get("annotations"):
-        return {"op": "add", "path": pointer((*metadata, "annotations")), "value": {key: value}}
-    return {"op": "add", "path": pointer((*metadata, "annotations", key)), "value": value}
+        return added((*metadata, "annotations"), {key: value})
+    return added((*metadata, "annotations", key), value)
 
 
 def _in(obj: Any, path: Iterable[str | int]) -> Any:
