@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
+from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot import decisions
 from extender.domain.snapshot.decisions import GroupDecision
@@ -49,7 +49,7 @@ def test_what_a_state_tells(decision: GroupDecision, reason: str | None) -> None
 def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
     transition = decisions.of_state(NO_ROOM)
     assert transition is not None
-    assert transition.message == f"{sentence(Reason.NO_ROOM)}: cpu: 4 needed, 1 left"
+    assert transition.message == f"{Reason.NO_ROOM.meaning}: cpu: 4 needed, 1 left"
     assert transition.for_members
 
 
@@ -57,7 +57,7 @@ def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
 def test_every_reason_can_be_told(reason: Reason) -> None:
     transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
-    assert (transition.reason, transition.message) == (reason, sentence(reason))
+    assert (transition.reason, transition.message) == (reason, reason.meaning)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from extender.cli.kinds import OwnerKind
 from extender.cli.lookup import ListedObject, Right
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
 from extender.domain.model import queue_of_group
-from extender.domain.model.ownership import group_name, own_queue
+from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.reasons import Reason
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
 from extender.kube import resources as kube
@@ -184,8 +184,8 @@ class Evidence:
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
         meta = pod.metadata
-        local = self._queue_by_label(meta)
-        return queue_of_group.queue_of_pods(own_queue(pod), self.queue_of_namespace(meta.namespace), local)
+        local, by_namespace = self._queue_by_label(meta), self.queue_of_namespace(meta.namespace)
+        return queue_of_group.queue_of_pods(queue_named_by(meta), by_namespace, local)
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
         """That by which a group comes into its queue, if it admits none."""

@@ -6,7 +6,7 @@ import msgspec
 
 from extender.domain.explain.changes import smallest_change
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase
-from extender.domain.model.reasons import Verdict, sentence
+from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.memory import notes_of
 from extender.domain.snapshot.decisions import Decisions, message_of
@@ -55,7 +55,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         queue=decision.queue,
         verdict=decision.verdict,
         reason=str(reason or ""),
-        sentence=sentence(reason) if reason else "",
+        sentence=reason.meaning if reason else "",
         message=message_of(decision),
         position=decision.position,
         waiting=queue.waiting if queue else 0,

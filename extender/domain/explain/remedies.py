@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from extender.api.texts import texts
 from extender.domain.model.reasons import Reason
-from extender.domain.model.reasons import sentence as meaning_of
 
 _TEXTS = texts("""
 GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation
@@ -67,11 +66,11 @@ def sentence(reason: str) -> str:
     """What a reason means, as a sentence; a reason that is not ours unchanged."""
     if reason not in REMEDIES:
         return reason
-    meaning = meaning_of(Reason(reason))
+    meaning = Reason(reason).meaning
     return f"{meaning[0].upper()}{meaning[1:]}."
 
 
 def with_numbers(reason: str, detail: str) -> str:
     """`NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed, 2 left).`"""
-    text = f"{reason}: {meaning_of(Reason(reason))}" if reason in REMEDIES else reason
+    text = f"{reason}: {Reason(reason).meaning}" if reason in REMEDIES else reason
     return f"{text} ({detail})." if detail else f"{text}."

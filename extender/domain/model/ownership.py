@@ -121,7 +121,7 @@ class Ownership(msgspec.Struct, frozen=True):
         if is_marked or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
             return True
         names_local_queue = (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE)
-        return bool(group_name(pod) or own_queue(pod) or names_local_queue or namespace_queue)
+        return bool(group_name(pod) or queue_named_by(pod.metadata) or names_local_queue or namespace_queue)
 
 
 def group_name(pod: Pod) -> str:
@@ -141,10 +141,6 @@ def spoken_group_name(pod: Pod) -> str:
     if named and named != auto_name(pod):
         return named
     return f"{owner.kind.lower()}/{owner.name}" if owner else f"pod/{pod.metadata.name}"
-
-
-def own_queue(pod: Pod) -> str:
-    return queue_named_by(pod.metadata)
 
 
 def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:

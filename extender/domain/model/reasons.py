@@ -84,11 +84,6 @@ NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
 REFUSAL_PREFIX = "muster: "
 
 
-def sentence(reason: Reason) -> str:
-    """What a reason means, without numbers."""
-    return reason.meaning
-
-
 def refusal(reason: Reason) -> str:
     """The message of a refused filter call: constant for a reason, since a changed one makes the scheduler
     patch the pod, which makes it try the pod again: about 100 times a second.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from extender.domain.model.evictions import Eviction, Reclaim
-from extender.domain.model.reasons import EventReason, Reason, Verdict, sentence
+from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.queues.states import Mark, QueueState
@@ -172,4 +172,4 @@ def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
 
 
 def _message(reason: Reason, detail: str) -> str:
-    return f"{sentence(reason)}: {detail}" if detail else sentence(reason)
+    return f"{reason.meaning}: {detail}" if detail else reason.meaning

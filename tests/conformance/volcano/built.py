@@ -12,7 +12,7 @@ from extender.api.quantities import at_least
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.ownership import Ownership, auto_name, own_queue
+from extender.domain.model.ownership import Ownership, auto_name, queue_named_by
 from extender.kube.writers import Writers
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
@@ -73,7 +73,7 @@ def check_build(case: Case) -> Iterator[str]:
         for pod in pods[:1]:
             _exists(given, pod, api, ledger)
     for pod in pods:
-        if named := own_queue(pod):
+        if named := queue_named_by(pod.metadata):
             ledger.intake.set_queue(queue(named))
         ledger.pods.set(pod)
         grouper.see_pod(pod)
