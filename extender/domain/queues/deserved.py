@@ -1,15 +1,13 @@
 """What each queue deserves: a cluster divided over the tree of queues, kept from round to round. After a
 change only the levels that it concerns are divided again.
 
-Requests, guarantees and who takes part are summed up from the leaves to root; then each level divides, from
-root down, what the parent deserves. Ceilings go down as well: of what its parent may hold, a queue may hold
-all that is not kept for its siblings.
+Requests, guarantees and who takes part are summed up from the leaves to root. Then each level divides, from
+root down, what its parent deserves; of what that may hold, a queue may hold all that is not kept for others.
 
-A level is divided by weighted max-min fairness ("water filling") over every resource at once. Source of the
-rule: Volcano's proportion plugin. A share rises in proportion to its weight until the queue has what it asks
-for or reaches its ceiling; what it leaves is divided again among its siblings. A share never exceeds the
-request, unless the guarantee is larger, and never the ceiling. What a queue is given by name comes before the
-rest is divided; where there is less than all are given, each gets the same part of it.
+A level is divided by weighted max-min fairness ("water filling") over every resource at once, as by Volcano's
+proportion plugin. A share rises in proportion to its weight up to the queue's request or ceiling; what it
+leaves is divided again among its siblings. Only a guarantee may lift it above the request. What a queue is
+given by name comes first; where there is less than all are given, each gets the same part of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -173,8 +171,7 @@ class Division:
                 before[rows] = after
 
     def _below(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
-        """Of the `most` that parents may hold, what is not kept for siblings; and no more than the own limits
-        allow."""
+        """Of the `most` that parents may hold, what is not kept for siblings, up to the own limits."""
         kept = self.kept[rows]
         unclaimed = np.maximum(most - sums_by_parent(kept, of, len(most)), 0.0)
         below: PortionRows = np.minimum(unclaimed[of] + kept, self.specified.most(rows))
@@ -203,7 +200,6 @@ class Siblings(msgspec.Struct, eq=False):
     given: PortionRows
 
     def only(self, rows: Mask) -> "Siblings":
-        """Some of them."""
         return Siblings(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
@@ -242,11 +238,9 @@ def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
 
 
 class Holdings:
-    """What queues hold, summed up the tree: of everything that the queues below one hold, and of its own.
-    What is kept for a queue counts at its parent whether it is held or not, so that others do not take it.
-    Source of the rule: Kueue's local quota, of which only what exceeds it is taken from the parent.
-
-    By node of the tree. The sums of a node are replaced, never changed, so a copy is cheap."""
+    """What queues hold, summed up the tree, by node. What is kept for a queue counts at its parent even if it
+    is not held, so that others do not take it: the rule of Kueue's local quota, of which only what exceeds it
+    is taken from the parent. The sums of a node are replaced, never changed, so a copy is cheap."""
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
         """`own`: what the groups of each queue itself hold."""

@@ -1,7 +1,5 @@
-"""What each queue is guaranteed, and its ceiling: the most that it may ever hold.
-
-Source of the rule: Volcano's real capability. A queue may hold its own guarantee and everything that is not
-guaranteed to its siblings, limited by its capability.
+"""What each queue is guaranteed, and its ceiling, as Volcano's real capability: its own guarantee and all
+that is not guaranteed to its siblings, limited by its capability.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +17,8 @@ EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not co
 
 
 def limits_of(demand: QueueDemand) -> Mapping[str, float]:
-    """What limits a queue by its specification alone: its capability, and what it deserves by name and may
-    borrow. A resource that is not listed is unlimited; so are a capability's cpu and memory given as zero."""
+    """What limits a queue by its specification alone: its capability (cpu and memory of zero are no limit),
+    and what it deserves by name and may borrow. A resource that is not listed is unlimited."""
     limits = {
         name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)
         for name, amount in (demand.capability or {}).items()

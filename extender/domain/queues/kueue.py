@@ -1,9 +1,8 @@
 """What Muster has in the place of Kueue's objects, and what it has nothing for.
 
-ClusterQueues and Cohorts become queues. Nominal quota is what a queue deserves. A ClusterQueue without a
-cohort can borrow nothing, so its quota is its capability, too; a cohort without a parent has no more than
-what it and those below it have together. Kueue's flavors are those of a queue as long as one group of
-resources has them: Muster's divide the nodes, so a role of a group has one of them for all its resources.
+ClusterQueues and Cohorts become queues, which deserve their nominal quota. Where nothing can be borrowed, for
+want of a cohort or a parent, it is the capability, too. Flavors are kept as long as one group of resources
+has them: Muster's divide the nodes, so a role of a group has one of them for all its resources.
 """
 
 import math

@@ -136,9 +136,8 @@ _SUFFIX = "-quota"
 
 
 def queue_name(name: str) -> str:
-    """`name` itself, if a queue may have it. `root` and `default`, which every cluster has, become
-    `root-quota` and `default-quota`. Of another name, what is allowed is kept, and a digest of it is put
-    behind that: different names stay different."""
+    """`name` itself, if a queue may have it. `root` and `default`, which every cluster has, get `-quota`
+    behind them. Of another name what is allowed is kept, with a digest behind it: no two become one."""
     if name in (ROOT_QUEUE, DEFAULT_QUEUE):
         return name + _SUFFIX
     if len(name) <= _LONGEST and _VALID.fullmatch(name):

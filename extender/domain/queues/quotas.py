@@ -92,11 +92,9 @@ def _queue(
 
 # ---- An ElasticQuotaTree, node by node: parents before their children.
 #
-# Its root becomes a queue directly below Muster's own `root`, so that its max holds for all of the
-# tree. What its min says beyond what its nodes are guaranteed is promised to nobody: it is the size of
-# the tree, often that of the whole cluster, and is not kept from the queues beside it.
-#
-# A node that cannot be read costs itself and what is below it: those queues stay as they are.
+# Its root becomes a queue directly below Muster's own, so that its max holds for all of the tree. What its
+# min says beyond what its nodes are guaranteed is promised to nobody: it is the size of the tree, often that
+# of the cluster, and is not kept from queues beside it. A node that cannot be read costs all below it, too.
 
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
@@ -197,8 +195,8 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
 
 # ---- All quotas together: of two that claim the same name or namespace, the first counts.
 #
-# Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. A namespace that a
-# tree covers usually has ResourceQuotas as well: that is no fault, and they make no queue there.
+# Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. That a namespace which a
+# tree covers has ResourceQuotas as well is no fault: they make no queue there.
 
 Judge = Callable[[str, Callable[[], object]], bool]
 _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)

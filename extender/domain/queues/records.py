@@ -9,7 +9,7 @@ from extender.api import keys
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import Queue, QueueFlavor
 from extender.api.quantities import BadQuantity
-from extender.domain.model.resources import Resources, offered
+from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.model.selectors import parts_of
 from extender.domain.queues import spec as fields
 
@@ -75,20 +75,26 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 
 def queue_record(queue: Queue) -> QueueRecord:
     """A queue whose quantities make no sense is kept with its fault, so that its groups can report it."""
+    record, spec = _without_quantities(queue), queue.spec
     try:
-        record = _queue_record(queue, fields.amounts_of(queue.spec))
         return replace(
             record,
-            preemption=fields.preemption_of(queue.spec.preemption),
-            flavors=flavors_of(queue.spec.flavors or ()),
-            namespace_selector=fields.read_selector(queue.spec.namespace_selector),
+            oversell=fields.oversell_of(spec.oversell),
+            capability=offered(spec.capability) if spec.capability else None,
+            deserved=offered(spec.deserved) if spec.deserved else None,
+            guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
+            borrowing_limit=fields.limit_of("borrowingLimit", spec.borrowing_limit),
+            lending_limit=fields.limit_of("lendingLimit", spec.lending_limit),
+            default_request=asked(spec.default_request),
+            preemption=fields.preemption_of(spec.preemption),
+            flavors=flavors_of(spec.flavors or ()),
+            namespace_selector=fields.read_selector(spec.namespace_selector),
         )
     except BadQuantity as fault:
-        record = _queue_record(queue, fields.QueueAmounts())
         return replace(record, fault=f"queue {record.name}: {fault}")
 
 
-def _queue_record(queue: Queue, amounts: fields.QueueAmounts) -> QueueRecord:
+def _without_quantities(queue: Queue) -> QueueRecord:
     meta, spec = queue.metadata, queue.spec
     annotations, fault = meta.annotations or {}, fields.policy_fault(spec)
     return QueueRecord(
@@ -115,5 +121,4 @@ def _queue_record(queue: Queue, amounts: fields.QueueAmounts) -> QueueRecord:
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         last_command=annotations.get(keys.LAST_COMMAND, ""),
         fault=fault and f"queue {meta.name}: {fault}",
-        **amounts._asdict(),
     )

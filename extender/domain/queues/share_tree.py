@@ -1,7 +1,6 @@
-"""The tree of queues as the division walks it: numbered nodes, level by level, and what each queue asks for,
-as arrays of one row per node and one column per resource.
+"""The tree of queues as the division walks it: numbered nodes, level by level, and what each queue asks for.
 
-A queue with others below it may have groups of its own, too. They count as one more child of it, its seat.
+The own groups of a queue that has others below it count as one more child of it, its seat.
 """
 
 from collections import defaultdict
@@ -38,8 +37,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
 
 
 def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:
-    """The resources to be divided: those of the cluster, and those that a guarantee names. Any other resource
-    that groups ask for does not exist here, so no queue deserves any of it."""
+    """The resources to be divided: those of the cluster and of guarantees. No queue deserves any other."""
     return sorted(set(total).union(*(demand.guarantee for demand in demands)))
 
 

@@ -1,10 +1,7 @@
-"""What a queue's spec says: amounts, limits, flavors, preemption, namespaces; and what is wrong with a
-field.
-"""
+"""What a queue's spec says: limits, flavors, preemption, namespaces; and what is wrong with a field."""
 
 from collections.abc import Iterable
-from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -12,9 +9,9 @@ from extender.api import keys
 from extender.api.durations import as_seconds
 from extender.api.objects.base import Quantities
 from extender.api.objects.pods import LabelSelector
-from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec, RunningLimit
-from extender.api.quantities import BadQuantity, at_most
-from extender.domain.model.resources import Resources, asked, offered
+from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec
+from extender.api.quantities import BadQuantity, Quantity, at_most
+from extender.domain.model.resources import Resources, offered
 from extender.domain.model.selectors import Labels, NodePart, selects
 
 
@@ -82,7 +79,7 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     return selector
 
 
-# ---- The fields of a queue's spec as the domain takes them, and what is wrong with any of them.
+# ---- Other fields of the spec.
 
 MOST_OVERSELL = 100
 D = TypeVar("D", float, None)
@@ -93,7 +90,8 @@ _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
 
 def running_limits(limits: QueueLimits | None) -> RunningLimits:
     limits = limits or QueueLimits()
-    return RunningLimits(_limit(limits), _limit(limits.per_user), _limit(limits.per_namespace))
+    kinds = (limits, limits.per_user, limits.per_namespace)
+    return RunningLimits(*(Limit(kind.groups, kind.pods) if kind else Limit() for kind in kinds))
 
 
 def policy_fault(spec: QueueSpec) -> str:
@@ -118,41 +116,15 @@ def stop_policy_fault(written: str) -> str:
     return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
 
 
-def _limit(limit: RunningLimit | None) -> Limit:
-    return Limit(limit.groups, limit.pods) if limit is not None else Limit()
+def oversell_of(written: Quantity | None) -> float | None:
+    """To three decimals. Raises BadQuantity."""
+    oversell = None if written is None else at_most(written, 1000) / 1000
+    if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
+        raise BadQuantity(f"spec.oversell is {written}; allowed is 1 to {MOST_OVERSELL}")
+    return oversell
 
 
-class QueueAmounts(NamedTuple):
-    """What a queue says in quantities; fields as in QueueRecord."""
-
-    capability: Resources | None = None
-    deserved: Resources | None = None
-    guarantee: Resources = MappingProxyType({})
-    borrowing_limit: Resources | None = None
-    lending_limit: Resources | None = None
-    oversell: float | None = None
-    default_request: Resources = MappingProxyType({})
-
-
-def amounts_of(spec: QueueSpec) -> QueueAmounts:
-    """Raises BadQuantity."""
-    oversell = None
-    if spec.oversell is not None:
-        oversell = at_most(spec.oversell, 1000) / 1000  # to three decimals
-        if not 1.0 <= oversell <= MOST_OVERSELL:
-            raise BadQuantity(f"spec.oversell is {spec.oversell}; allowed is 1 to {MOST_OVERSELL}")
-    return QueueAmounts(
-        capability=offered(spec.capability) if spec.capability else None,
-        deserved=offered(spec.deserved) if spec.deserved else None,
-        guarantee=offered(spec.guarantee.resource) if spec.guarantee else {},
-        borrowing_limit=_amounts("borrowingLimit", spec.borrowing_limit),
-        lending_limit=_amounts("lendingLimit", spec.lending_limit),
-        oversell=oversell,
-        default_request=asked(spec.default_request),
-    )
-
-
-def _amounts(field: str, quantities: Quantities | None) -> Resources | None:
+def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
     """A limit of 0 is one, too. Raises BadQuantity."""
     amounts = None if quantities is None else offered(quantities)
     for name, amount in (amounts or {}).items():

@@ -1,9 +1,8 @@
 """The states of a queue: Open, Closing while groups are left, Closed; and the bus Commands that change them.
 
-spec.state, which its owner writes, decides. If that is empty, the last state in the status stays in force.
-Closing a queue also closes those below it, whatever their own spec says: each is marked, durably, before its
-status changes. The mark distinguishes a queue that only its parent keeps closed from one that is closed
-itself, even after a restart: when the parent opens, the former opens with it and the latter does not.
+spec.state decides; if that is empty, the last state in the status stays in force. Closing a queue also closes
+those below it, whatever their own spec says. Each of these is marked, durably, before its status changes:
+when the parent opens, those with a mark open with it, and those that are closed themselves do not.
 """
 
 from collections.abc import Iterable, Mapping
@@ -70,8 +69,7 @@ def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> Q
 
 def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
     """The name of the ancestor that is closed itself and keeps this queue and all between them closed, or
-    empty. A queue that names no parent is below `root`; one that is its own ancestor counts as having
-    none."""
+    empty. A queue that is its own ancestor counts as having none."""
     below: set[str] = set()
     while True:
         below.add(name)
@@ -92,9 +90,8 @@ def parent_of(name: str, queue: QueueRecord) -> str:
 
 
 def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
-    """`below_shut`: an ancestor keeps the queue closed. A mark is removed once it has no meaning any more:
-    the queue itself is closed, or its parent is open and the queue's state no longer depends on the mark,
-    because spec.state or the status says Open."""
+    """`below_shut`: an ancestor keeps the queue closed. A mark is removed once it means nothing any more: the
+    queue itself is closed, or its parent is open, and spec.state or the status says that it is open, too."""
     wished = wish(queue)
     if not queue.marked:
         return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP
@@ -106,11 +103,10 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
 
 # ---- Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
 #
-# A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are
-# written to the queue in one step, so once that UID is on the queue, only the Command itself is left to
-# be removed. Commands for one queue are executed in the order in which they were created. An invalid
-# Command is refused and removed too, because nothing else would remove it; Commands for other kinds are
-# left to the controllers of those kinds.
+# A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are written to
+# the queue in one step, and then only the Command is left to be removed. Those for one queue are executed in
+# the order of their creation. An invalid one is removed, too, since nothing else would remove it; those for
+# other kinds are left to their controllers.
 
 _QUEUE_GROUP = "scheduling.volcano.sh/"
 

@@ -1,6 +1,4 @@
-"""The tree of queues: which exist, which is below which, the state and the faults of each, and the groups
-that a deleted one left behind.
-"""
+"""The tree of queues: the state and the faults of each, and the groups that a deleted one left behind."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -37,15 +35,14 @@ class QueueView(msgspec.Struct, frozen=True, gc=False):
         return self.closed_above if is_held else self.record.name
 
 
-# ---- What is wrong with a queue or its place in the tree: then its groups wait, since nobody can say
-# what they may have.
+# ---- Faults of a queue or of its place in the tree: its groups wait, since nobody can say what is theirs.
 
 MOST_LEVELS = 100  # below root; the flag --max-queue-depth allows no more
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """The first fault of an existing queue and those above it, for people; empty if there is none. The limits
-    of all queues above bind, so a queue that has one that cannot be judged cannot be judged either."""
+    """The first fault of an existing queue and those above it, whose limits bind, too; for people, empty if
+    there is none."""
     way: list[str] = []
     while name and name != ROOT_QUEUE:
         record = queues.get(name)
@@ -149,9 +146,8 @@ class Queues:
 
 
 class QueueTree:
-    """The queues as admission rules see them: which exist, and which is below which.
-
-    All queues at one moment. What a queue holds is looked up on demand: few rules ask, for few queues."""
+    """All queues at one moment, as admission rules see them. What one holds is looked up on demand: few rules
+    ask, for few queues."""
 
     def __init__(self, queues: Mapping[str, QueueRecord], look_up: Callable[[str], QueueView | None]) -> None:
         self.queues = queues
@@ -209,11 +205,9 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class TakenInGroups:
-    """Groups by the UID of the queue that took them in, so that they can be found when the queue is gone.
-
-    A queue that still has groups is protected from deletion. If it is deleted nevertheless, its groups are
-    deleted, too. They are known by the UID of the queue, which is noted on them. A group that was created
-    before its queue carries no such note, and waits."""
+    """Groups by the UID of the queue that took them in, as it is noted on them. A queue with groups is
+    protected from deletion; if it is deleted nevertheless, its groups are, too. One that was created before
+    its queue carries no such note, and waits."""
 
     def __init__(self) -> None:
         self._of: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)  # by the queue's UID

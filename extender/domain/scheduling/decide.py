@@ -1,7 +1,7 @@
 """decide(): which pods may start and where, and why each other group waits.
 
 A pure function of the snapshot. `previous` only saves work: groups that rest or wait sleep until something
-wakes them (sleepers.py), and a round judges those awake by the same rules as from nothing, when all are.
+wakes them (sleepers.py), and the others are judged by the same rules as if all were awake.
 """
 
 from msgspec.structs import replace
@@ -124,8 +124,7 @@ def _by_state(round_: Round) -> dict[State, list[GroupView]]:
 
 
 def _cannot_be_judged(round_: Round, group: GroupView) -> GroupDecision | None:
-    """What runs already is left alone, whatever became of its PodGroup and queue. What never stood whole is
-    not."""
+    """What runs is left alone, whatever became of its PodGroup and queue; what never stood whole is not."""
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
     if not goes_on and (fault := obstacle(round_, group)) is not None:

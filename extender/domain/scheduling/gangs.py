@@ -1,9 +1,8 @@
 """Admitting gangs that wait: whole, or with the one reason that holds them. First all groups at or below
 their queue's deserved share; then, where room is lent, those above it.
 
-A gang is held by its queue's limits, its ceiling, its share, then by room, and last by the window: only one
-that could start now asks for places there.
-Groups of one queue that want the same are judged once, until one of them takes something."""
+A gang is held by its queue's limits, its ceiling, its share, then by room, and last by the window. Groups of
+one queue that want the same are judged once, until one of them takes something."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,16 +27,15 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
+# What members miss, how many reservations they may pass, and which limits apply to them.
 Equals = tuple[Signature | Alike, int, tuple[object, ...]]
-"""What members miss, how many reservations they may pass, and which limits apply to them."""
-Members = Mapping[str, int]
-"""How many members there are of each role; a job that may start with fewer has one, without a name."""
+Members = Mapping[str, int]  # of each role; a job that may start with fewer has one, without a name
 _NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)  # these hold up no other
 
 
 class Admission:
-    """What is remembered while gangs are judged one after the other. A judgement is a decision on one group;
-    None where it is above its share and lending comes later."""
+    """Gangs judged one after the other. A judgement is a decision on one group; None where it is above its
+    share and lending comes later."""
 
     def __init__(
         self, round_: Round, lending: Lending, reservations: Reservations, strategies: Strategies
@@ -118,10 +116,8 @@ class Admission:
 
     def _shrink(self, group: GroupView, whole: GroupDecision) -> tuple[GroupView, GroupDecision | None]:
         """The start with the most members that can start, for a job that says with how few it may run, and
-        waits by the decision on its `whole`. A smaller size is judged like a group that asks for no more.
-
-        Where none can start, what holds the job as it is, or at its smallest if it can never start as it is.
-        Where only the window has no places for more, it waits for these."""
+        waits by the decision on its `whole`. Where none can start, what holds the job as it is, or at its
+        smallest if it can never start as it is. Where only the window lacks places, it waits for these."""
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # no reason to start smaller
             return group, whole
 
@@ -237,8 +233,7 @@ class Admission:
         signature = _signature(planner, wanted)
         if (known := self._known_unplaceable(signature)) is not None:
             return known
-        is_short = planner.capacity.is_short_for(wanted.shapes)
-        if not is_short and planner.could_place(wanted.members, wanted.shapes):
+        if planner.could_place(wanted.members, wanted.shapes):
             return None
         return self._no_placement(group, wanted, signature)
 
@@ -263,9 +258,9 @@ class Admission:
 
 
 def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
-    """The most members that fit; None if not even `least` do, or if no role may give up any. All roles give
-    up the same part of what they can spare, rounded down, and by binary search no more of it than is needed
-    (Kueue's rule). A role that `least` does not name gives up none."""
+    """The most members that fit; None if not even `least` do, or if no role may give up any. By Kueue's rule,
+    all roles give up the same part of what they can spare, rounded down, and no more of it than is needed;
+    one that `least` does not name gives up none."""
     spare = {role: max(n - least.get(role, n), 0) for role, n in wanted.items()}
     total = sum(spare.values())
 

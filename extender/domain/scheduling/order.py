@@ -14,17 +14,15 @@ it.
 |            | rotation               |                                                                     |
 
 Priority includes what a group gained by ageing (`spec.ageing`): all groups of a queue gain as much in an
-hour, from their creation on. So two of them never change places by waiting. Any other strategy counts as
+hour, from their creation on, so two of them never change places by waiting. Any other strategy counts as
 traverse.
 
-In a rotation each waiting group has its turn once. It has had it when its start failed, or when it lacked
-room, a share or the ceiling and groups behind it started. As long as none of them passes it, it keeps its
-turn. A group that comes joins the newest rotation, so a stream of new ones never keeps back those who had
-their turn. Rotations are remembered with the history of a group's starts; after a restart a new one begins.
+In a rotation each waiting group has its turn once: it is over when its start fails, or when it lacks room, a
+share or the ceiling and groups behind it start. A new group joins the newest rotation, so a stream of them
+never keeps back those who had their turn. After a restart a new rotation begins.
 
 Among sibling queues, from root down, the one of the highest priority is next, among equals the one with the
-smallest share of what it deserves, then the oldest. A queue's share rises with what its groups, and those of
-queues below it, take, so that none has everything because it came first.
+smallest share of what it deserves, then the oldest. With what its groups take, a queue's share rises.
 """
 
 from collections import defaultdict, deque
@@ -53,14 +51,12 @@ _HOUR = 3600.0
 T = TypeVar("T")
 
 
+# A group's place in its queue, smallest first: if it is of low priority, its rotation, priority, age and key.
 Rank = tuple[bool, int, float, str, str]
-"""The place of a group in its queue, smallest first: whether it is of low priority, its rotation, priority,
-age and key."""
 
 
 class Traverse:
-    """The strategy of one queue in one round. `rotation_of`: the rotation in which a group has its next
-    turn."""
+    """The strategy of one queue in one round. `rotation_of`: that in which a group has its next turn."""
 
     def __init__(self, round_: Round, queue: QueueRecord, rotation_of: Callable[[GroupView], int]) -> None:
         self._round = round_
@@ -148,7 +144,6 @@ class Strategies:
         self._of: dict[str, Traverse] = {}
 
     def of(self, group: GroupView) -> Traverse:
-        """That of a group's queue."""
         if group.queue not in self._of:
             queue = self._round.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
@@ -207,8 +202,8 @@ class Turn(NamedTuple):
 
 
 class TurnOrder(Generic[T]):
-    """Lines of gangs, or of members that come one by one, by queue. From root down, the sibling whose turn it
-    is; with each taking, the shares on its way change, and no others."""
+    """Lines of gangs, or of members that come one by one, by queue. With each taking, the shares on the way
+    from root to the queue change, and no others."""
 
     def __init__(
         self, shares: QueueShares, queues: Mapping[str, QueueView], lines: Mapping[str, deque[T]]
@@ -263,8 +258,7 @@ def in_lines(
     group_of: Callable[[T], GroupView],
     rank: Callable[[GroupView], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
-    """By queue, in the order inside it: smallest rank first. Without `rank`: priority, then age, then
-    name."""
+    """By queue, the smallest rank first. Without `rank`: by priority, then age, then name."""
     lines: defaultdict[str, list[T]] = defaultdict(list)
     for thing in things:
         lines[group_of(thing).queue].append(thing)

@@ -34,9 +34,9 @@ TOO_DEAR = (
 
 
 class Efforts:
-    """What judging may cost the groups of each namespace in a round: something that it has for itself, and of
-    what all have in common what is left, so that none waits for what others spend. A round takes longer with
-    each namespace beyond `_MOST_IN_COMMON / _LEAST`. `namespaces`: how many have terms."""
+    """What judging may cost the groups of each namespace in a round: an amount of its own, so that none waits
+    for what others spend, and what is left of a common one. `namespaces`: how many have terms; beyond
+    `_MOST_IN_COMMON / _LEAST`, each makes a round longer."""
 
     def __init__(self, namespaces: int) -> None:
         self.spent = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
@@ -63,8 +63,8 @@ class Round:
         asleep: Mapping[GroupKey, GroupDecision] = _NOBODY,
         shares: KeptShares | None = None,
     ) -> None:
-        """`groups`: those that take part, if not all; the others rest or only wait, and what was decided on
-        them is in `asleep`. `shares`: of an earlier round, to save work."""
+        """`groups`: those that take part, if not all; what was decided on the others is in `asleep`.
+        `shares`: of an earlier round, to save work."""
         self.snapshot = snapshot
         self.groups = snapshot.groups if groups is None else groups
         self.limits = snapshot.limits
@@ -79,9 +79,8 @@ class Round:
         self._stand_despite_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether room is being taken back for one more group
+        # By group, or `NOBODY`, when time alone could next change what is decided.
         self.moments: dict[GroupKey, float] = {}
-        """By group the next moment at which time alone could change what is decided on it; by `NOBODY` that
-        of all else."""
         self.judged = NOBODY  # the group that is judged now
         if snapshot.expires_at is not None:
             self.look_again_at(snapshot.expires_at)
@@ -181,9 +180,8 @@ class Guard:
     """`with Guard(round_, group):` around the judging of one group. If that raises, the group waits, what it
     took meanwhile and what was `held` for it before is given back, and the others do not notice.
 
-    Judging has a budget of work, not of time, since the same must be decided everywhere: where that is
-    exceeded, the group backs off as after a failed start, with the reason TooComplex, and has more when its
-    turn comes. The groups of a namespace share what may be spent in a round."""
+    Where judging exceeds its budget of work (not of time, since the same must be decided everywhere), the
+    group backs off as after a failed start, with the reason TooComplex, and has more when its turn comes."""
 
     __slots__ = ("_allowed", "_group", "_held", "_left", "_mark", "_namespace", "_outer", "_read", "_round")
 

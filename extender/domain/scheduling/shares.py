@@ -1,8 +1,7 @@
 """The shares of a round: what each queue holds by now, against what it deserves and may hold at most.
 
-Amounts of a queue are sums over it and the queues below it. A queue that has others below it counts its own
-groups at a seat among them; a group is judged there by its share, and on the whole way up to root by
-ceilings."""
+Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
+group is judged by its share, and on the whole way up to root by ceilings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -161,8 +160,7 @@ class QueueShares:
 
     @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
-        """A sentence on how `asked` would break the ceiling of the queue, or of one above it; empty when it
-        would not."""
+        """How `asked` would break the ceiling of the queue, or of one above it; empty when it would not."""
         slack = self._slacks.get(queue)
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._cluster, inf)
@@ -280,8 +278,7 @@ def total_of(snapshot: Snapshot) -> Resources:
 
 
 def _demand(queue: QueueView, oversell: float) -> QueueDemand:
-    """A queue that does not exist takes no part, however many groups name it. One whose groups cannot start
-    asks for no more than what it holds."""
+    """A queue that does not exist takes no part. One whose groups cannot start asks for what it holds."""
     record = queue.record
     return QueueDemand(
         name=record.name,
