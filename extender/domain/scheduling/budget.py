@@ -17,7 +17,7 @@ from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.share_tree import TOP, ShareTree
 from extender.domain.queues.spec import Limit, RunningLimits
 from extender.domain.scheduling.flavors import FlavorAmounts
-from extender.domain.scheduling.shares import KeptShares, QueueShares
+from extender.domain.scheduling.shares import QueueShares, Standing
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
 
@@ -26,10 +26,10 @@ UNKNOWN = "?"  # no user has this name
 
 
 class Budget:
-    def __init__(self, snapshot: Snapshot, shares: KeptShares | None = None) -> None:
+    def __init__(self, snapshot: Snapshot, before: Standing | None = None) -> None:
         self.journal = Journal()  # of what is read, too; a group whose judging fails takes nothing
         self.planner = Planner.of(snapshot, self.journal)
-        self.shares = QueueShares(snapshot, shares, self.journal)
+        self.shares = QueueShares(snapshot, before, self.journal)
         self.flavors = FlavorAmounts(snapshot, self.journal)
         self.running = RunningCounts(snapshot, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)

@@ -70,7 +70,7 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
     above_share = admission.admit(in_line)
 
     # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
-    reservations.lend()
+    reservations.is_lent = True
     if above_share:
         lending.begin()
         admission.admit(above_share)

@@ -2,6 +2,7 @@
 room would not help it."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from extender.domain.queues.spec import not_selected
 from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.backoff import back_off, undone
 from extender.domain.scheduling.order import Strategies
-from extender.domain.scheduling.round import Guard, Round
+from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
@@ -131,18 +132,10 @@ def no_group(group: GroupView) -> str:
 def ready(round_: Round, strategies: Strategies, groups: Iterable[GroupView]) -> list[GroupView]:
     """Those of the groups that wait that room would help, and those that let none pass while they back off.
     The others are settled."""
-    in_line: list[GroupView] = []
-    for group in groups:
-        with Guard(round_, group):
-            decision = _not_ready(round_, group, strategies)
-            if decision is None:
-                in_line.append(group)
-            else:
-                round_.settle(decision)
-    return in_line
+    return round_.unsettled(groups, partial(_not_ready, round_, strategies))
 
 
-def _not_ready(round_: Round, group: GroupView, strategies: Strategies) -> GroupDecision | None:
+def _not_ready(round_: Round, strategies: Strategies, group: GroupView) -> GroupDecision | None:
     if too_much := above_capability(round_, group):
         return undone(round_, group) or exceeds_queue(group, too_much)
     absent = missing(group).absent

@@ -173,7 +173,7 @@ def begin(round_: Round, lending: Lending) -> Starving:
     found = Starving(_first(round_, may_find), idle, candidates.may_exist_for)
     shares, queues = round_.budget.shares, round_.snapshot.queues
     ranks = {
-        queue: (-queues[queue].record.priority, shares.of(queue), queue)
+        queue: (-queues[queue].record.priority, shares.of_node(shares.tree.node[queue]), queue)
         for queue in {group.queue for group in may_find}
     }
     seeking = [group for group in may_find if group.preempts and not is_limited(round_, group)]

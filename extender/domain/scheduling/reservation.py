@@ -47,7 +47,7 @@ class Reservations:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._reserved: dict[GroupKey, tuple[GroupView, Reservation]] = {}
-        self._is_lent = False
+        self.is_lent = False  # whether only groups above their share are judged by now
         self._above_share: set[GroupKey] = set()
         self._kept: dict[GroupKey, KeptRoom] = {}
         self._holders = ""  # of these, for people; empty until it is asked for
@@ -88,10 +88,6 @@ class Reservations:
                     add(more, self._forecast.held_on(reservation, group.queue), -1)
                     if round_.budget.shares.is_above_share(group.queue, more):
                         self._above_share.add(group.key)
-
-    def lend(self) -> None:
-        """From now on only groups above their share are judged."""
-        self._is_lent = True
 
     def _renewed(self, group: GroupView) -> Reservation | None:
         """The reservation as it is by now; None where it ends."""
@@ -154,7 +150,7 @@ class Reservations:
             if until is not None and end <= until:
                 self._round.look_again_at(nextafter(now + until - end, inf))
                 passed.append(kept)
-            elif not self._is_lent and kept.group.key in above_share and kept.group.queue != group.queue:
+            elif not self.is_lent and kept.group.key in above_share and kept.group.queue != group.queue:
                 passed.append(kept)
         return passed
 

@@ -260,17 +260,18 @@ def _queues(
     requested = summed_up(shares.tree, {name: queue.requested for name, queue in queues.items()})
     decided: dict[str, QueueDecision] = {}
     for name, queue in queues.items():
+        node = shares.tree.node[name]
         decision = QueueDecision(
             name=name,
             state=queue.state,
             weight=queue.record.weight,
             parent=shares.tree.parent_of(name),
-            allocated=shares.allocated(name),
-            requested=requested[shares.tree.node[name]],
-            deserved=shares.deserved(name),
-            ceiling=shares.real_capability(name),
-            share=shares.of_node(shares.tree.node[name]),
-            borrowed=shares.borrowed(name),
+            allocated=shares.at_first.holdings.held(node),
+            requested=requested[node],
+            deserved=shares.standing.deserved_at(node),
+            ceiling=shares.standing.ceiling_at(node),
+            share=shares.of_node(node),
+            borrowed=shares.borrowed(node),
             flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
             counts=columns[name],
             uid=queue.record.uid,

@@ -1,7 +1,7 @@
 """One round of decisions: the snapshot, the budget that is used up, and what has been decided so far."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import PurePath
 from traceback import extract_tb
@@ -14,7 +14,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.affinity import TooDear
 from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.budget import Budget
-from extender.domain.scheduling.shares import KeptShares
+from extender.domain.scheduling.shares import Standing
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
@@ -61,7 +61,7 @@ class Round:
         snapshot: Snapshot,
         groups: Mapping[GroupKey, GroupView] | None = None,
         asleep: Mapping[GroupKey, GroupDecision] = _NOBODY,
-        shares: KeptShares | None = None,
+        shares: Standing | None = None,
     ) -> None:
         """`groups`: those that take part, if not all; what was decided on the others is in `asleep`.
         `shares`: of an earlier round, to save work."""
@@ -96,6 +96,19 @@ class Round:
 
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
+
+    def unsettled(
+        self, groups: Iterable[GroupView], decide: Callable[[GroupView], GroupDecision | None]
+    ) -> list[GroupView]:
+        """Those of the groups on which nothing can be decided yet; the others are settled."""
+        left: list[GroupView] = []
+        for group in groups:
+            with Guard(self, group):
+                if (decision := decide(group)) is None:
+                    left.append(group)
+                else:
+                    self.settle(decision)
+        return left
 
     def is_due(self, moment: float) -> bool:
         """Whether a moment has come; if not, it is looked at again when it does."""

@@ -3,12 +3,10 @@
 Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
 group is judged by its share, and on the whole way up to root by ceilings."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from math import inf
 from typing import NamedTuple
-
-import msgspec
 
 from extender.domain.model.resources import PODS, Resources, show
 from extender.domain.placement.planner import Journal, read
@@ -29,6 +27,16 @@ class Standing(NamedTuple):
     division: Division
     holdings: Holdings
 
+    @classmethod
+    def of(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
+        """As a round begins: the same, whether or not it is made from the one `before`."""
+        queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
+        demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
+        own = {name: queue.allocated for name, queue in queues.items()}
+        division = Division.of(total, demands, None if before is None else before.division)
+        holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
+        return cls(division, holdings)
+
     def queues_unlike(self, before: "Standing") -> Iterable[str]:
         """The queues that deserve, may hold or hold something else than `before`, or below others that do."""
         tree, division = self.division.tree, self.division
@@ -37,31 +45,25 @@ class Standing(NamedTuple):
         unlike = division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
         return [queue for queue in tree.seat if not unlike.isdisjoint(tree.path(queue))] if unlike else ()
 
-    def is_above_share(self, queue: str, asked: Resources) -> bool:
-        seat = self.division.tree.seat[queue]
-        held, deserved = self.holdings.held(seat), self.deserved_at(seat)
-        return bool(exceeded(self.there(asked), held, deserved, _NOT_SHARED))
-
     def deserved_at(self, node: int) -> Portions:
         """Never less than what is kept for the queue."""
         given = self.division.share(node)
         return given.deserved if given else _NOTHING
 
-    def there(self, asked: Resources) -> Resources:
-        """Without what no node offers: that is no question of shares, the pods never fit."""
-        return {name: amount for name, amount in asked.items() if name in self.division.total}
+    def ceiling_at(self, node: int) -> Portions:
+        """The most that it may hold, as the division gives it."""
+        given = self.division.share(node)
+        return given.ceiling if given else _NOTHING
 
 
 class QueueShares:
     def __init__(
-        self, snapshot: Snapshot, before: "KeptShares | None" = None, journal: Journal | None = None
+        self, snapshot: Snapshot, before: Standing | None = None, journal: Journal | None = None
     ) -> None:
         """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
-        self.kept = KeptShares.of(snapshot, before)
-        self.tree = self.kept.division.tree
-        self._cluster = self.kept.division.total
-        self._division = self.kept.division
-        self._holdings = self.kept.holdings.copy()
+        self.at_first = Standing.of(snapshot, before)
+        self._division, self._holdings = self.at_first.division, self.at_first.holdings.copy()
+        self.tree = self._division.tree
         self.standing = Standing(self._division, self._holdings)
         self._ceilings: dict[int, Portions] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
@@ -83,53 +85,35 @@ class QueueShares:
 
     # ---- looking
 
-    @read
-    def held(self, queue: str) -> Resources:
-        """What a queue and those below it hold by now."""
-        return self._holdings.held(self.tree.node[queue]) if queue in self.tree.node else {}
-
-    def allocated(self, queue: str) -> Resources:
-        """What a queue and those below it held when the round began."""
-        return self.kept.holdings.held(self.tree.node[queue])
-
-    @read
-    def of(self, queue: str) -> float:
-        """How much of what it deserves a queue holds."""
-        return self.of_node(self.tree.node[queue])
-
     def of_node(self, node: int) -> float:
-        """The same for a node of the tree."""
+        """How much of what it deserves a queue holds."""
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
 
-    @read
-    def deserved(self, queue: str) -> Portions:
-        """What a queue deserves: nothing where there is no such queue."""
-        return self.standing.deserved_at(self.tree.node[queue]) if queue in self.tree.node else _NOTHING
-
-    def borrowed(self, queue: str) -> Resources:
+    def borrowed(self, node: int) -> Resources:
         """What a queue held above what it deserves when the round began."""
-        held, deserved = self.allocated(queue), self.deserved(queue)
+        held, deserved = self.at_first.holdings.held(node), self.standing.deserved_at(node)
         more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
         return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
-
-    def real_capability(self, queue: str) -> Portions:
-        """The most that a queue may hold, as the division gives it."""
-        given = self._division.share(self.tree.node[queue]) if queue in self.tree.node else None
-        return given.ceiling if given else _NOTHING
 
     # ---- the share gate
 
     @read
     def is_above_share(self, queue: str, asked: Resources) -> bool:
-        return self.standing.is_above_share(queue, asked)
+        seat = self.tree.seat[queue]
+        held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
+        return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
+
+    def _there(self, asked: Resources) -> Resources:
+        """Without what no node offers: that is no question of shares, the pods never fit."""
+        return {name: amount for name, amount in asked.items() if name in self._division.total}
 
     def headroom_at(self, node: int, requests: Resources, share: float) -> int:
         """How many more of `requests` a node may hold until it holds so much of what it deserves."""
         due, held = self.standing.deserved_at(node), self._holdings.held(node)
         parts = (
             ((due[name] * share if name in due else 0.0) - held.get(name, 0) + EPSILON) / amount
-            for name, amount in self.standing.there(requests).items()
+            for name, amount in self._there(requests).items()
         )
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
 
@@ -139,7 +123,7 @@ class QueueShares:
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """How many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
-        for name, amount in self.standing.there(requests).items():
+        for name, amount in self._there(requests).items():
             # What is kept below the nodes passed, and free: it counts in the next one's sum already.
             unused = 0
             for node in self.tree.path(queue):
@@ -156,21 +140,21 @@ class QueueShares:
         """Whether `asked` is above the ceiling even if no queue held anything."""
         seat = self.tree.seat[queue]
         potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
-        return bool(exceeded(self.standing.there(asked), {}, potential))
+        return bool(exceeded(self._there(asked), {}, potential))
 
     @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
         """How `asked` would break the ceiling of the queue, or of one above it; empty when it would not."""
         slack = self._slacks.get(queue)
         if slack is None:
-            slack = self._slacks[queue] = dict.fromkeys(self._cluster, inf)
+            slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
             for node in self.tree.path(queue):
                 filled = self._holdings.filled(node)
                 for name in slack:
                     slack[name] = min(slack[name], self._limit(node, name) - filled.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
             return ""
-        more = asked = self.standing.there(asked)
+        more = asked = self._there(asked)
         for node in self.tree.path(queue):
             if over := self._over(node, more, asked):
                 name = self.tree.queues[node]
@@ -194,7 +178,7 @@ class QueueShares:
     def _limit(self, node: int, name: str) -> float:
         """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
         if node == TOP and self._kept_below(TOP, name):
-            return self._cluster[name]
+            return self._division.total[name]
         # All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
         # same: pods may hold more than there is, on nodes that are gone or have become smaller.
         if node not in self._ceilings:
@@ -202,7 +186,7 @@ class QueueShares:
             most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
             self._ceilings[node] = {
                 name: limit if (limit := most.get(name, inf)) < there else own.get(name, inf)
-                for name, there in self._cluster.items()
+                for name, there in self._division.total.items()
             }
         return self._ceilings[node][name]
 
@@ -251,24 +235,6 @@ class QueueShares:
             if node in gains:
                 return
             yield self._holdings.held(node), self.standing.deserved_at(node), self._holdings.kept(node)
-
-
-class KeptShares(msgspec.Struct, frozen=True, eq=False):
-    """The division of a round, and what queues held when it began: kept for the next one. Never changed."""
-
-    queues: Mapping[str, QueueView]  # what it was made from
-    division: Division  # what each queue deserves and may hold
-    holdings: Holdings  # what each held when the round began
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, before: "KeptShares | None") -> "KeptShares":
-        """The same, whether or not it is made from the one `before`."""
-        queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
-        demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
-        own = {name: queue.allocated for name, queue in queues.items()}
-        division = Division.of(total, demands, None if before is None else before.division)
-        holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
-        return cls(queues, division, holdings)
 
 
 def total_of(snapshot: Snapshot) -> Resources:

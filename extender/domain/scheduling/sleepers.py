@@ -24,7 +24,7 @@ from extender.domain.scheduling.flavors import FlavorAmounts
 from extender.domain.scheduling.memory import Grounds, Judged, Memory, Notes
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.round import Round
-from extender.domain.scheduling.shares import KeptShares, QueueShares
+from extender.domain.scheduling.shares import QueueShares, Standing
 from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
@@ -50,8 +50,8 @@ class Sleepers:
             self._wake([lambda: notes.memory.awake])
 
     @property
-    def shares(self) -> KeptShares | None:
-        return self.notes.judged.round_.budget.shares.kept if self.notes is not None else None
+    def shares(self) -> Standing | None:
+        return self.notes.judged.round_.budget.shares.at_first if self.notes is not None else None
 
     @property
     def decisions(self) -> Mapping[GroupKey, GroupDecision]:

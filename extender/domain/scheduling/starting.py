@@ -11,6 +11,7 @@ come as elastic ones do, once the lost are replaced."""
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 
 from extender.domain.model.reasons import Reason, Verdict
@@ -31,15 +32,8 @@ from extender.domain.snapshot.wholeness import lost, missing, start_begun
 def keep_starts(round_: Round, groups: Iterable[GroupView]) -> list[KeptPlan]:
     """What holds of the plans of starts that go on, the oldest first. Those that end here, or that no member
     can join, are settled."""
-    go_on: list[GroupView] = []
-    for group in sorted(groups, key=lambda group: (group.start.admitted_at or 0.0, group.order)):
-        with Guard(round_, group):
-            ending = _ending(round_, group)
-            if ending is None:
-                go_on.append(group)
-            else:
-                round_.settle(ending)
-    return keep_all(round_, go_on)
+    oldest_first = sorted(groups, key=lambda group: (group.start.admitted_at or 0.0, group.order))
+    return keep_all(round_, round_.unsettled(oldest_first, partial(_ending, round_)))
 
 
 def _ending(round_: Round, group: GroupView) -> GroupDecision | None:
