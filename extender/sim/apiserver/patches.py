@@ -1,11 +1,9 @@
 """The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
 
-Each makes a new object and leaves the one given as it is. The strategic patch is Kubernetes' own, and no
-library has it: it merges lists whose elements have a key, and replaces all others. Only lists that Muster,
-kubelets, schedulers and kubectl patch are known here. Server-side apply says what a writer wants of an
-object, whole: what it wanted before and no longer does goes. Its rules are those of
-sigs.k8s.io/structured-merge-diff; where two want different values of one field, the second is refused, unless
-it insists.
+Each makes a new object and leaves the one given as it is. The strategic patch, which no library has, merges
+lists whose elements have a key; known are those that Muster, kubelets, schedulers and kubectl patch. Apply
+says what a writer wants of an object, whole; what it no longer wants goes, by the rules of
+sigs.k8s.io/structured-merge-diff.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,18 +23,9 @@ from extender.sim.apiserver.objects import now, other_name
 
 Patch = Callable[[Json], Json]
 
-_KEYS = {
-    "conditions": "type",
-    "containers": "name",
-    "initContainers": "name",
-    "ephemeralContainers": "name",
-    "schedulingGates": "name",
-    "volumes": "name",
-    "env": "name",
-    "volumeMounts": "mountPath",
-    "ownerReferences": "uid",
-    "addresses": "type",
-}
+_NAMED = ("containers", "initContainers", "ephemeralContainers", "schedulingGates", "volumes", "env")
+_KEYS = {"conditions": "type", "addresses": "type", "volumeMounts": "mountPath", "ownerReferences": "uid"}
+_KEYS |= dict.fromkeys(_NAMED, "name")
 _DIRECTIVE = "$patch"
 
 
@@ -96,10 +85,9 @@ def json_patched(target: Json, operations: list[Json]) -> Json:
     return patched
 
 
-_SERVERS = (
-    *("creationTimestamp", "generation", "selfLink", "managedFields"),
-    *("deletionTimestamp", "deletionGracePeriodSeconds"),
-)
+_TIMES = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVERS = ("generation", "selfLink", "managedFields", *_TIMES)
+_OF_STATUS = ("apiVersion", "kind", "metadata", "status")
 
 
 def wanted_of(kind: ResourceKind, name: str, subresource: str, body: Any) -> Json:
@@ -116,11 +104,10 @@ def wanted_of(kind: ResourceKind, name: str, subresource: str, body: Any) -> Jso
     if metadata.setdefault("name", name) != name:
         raise other_name(metadata["name"], name)
     metadata = {field: value for field, value in metadata.items() if field not in _SERVERS}
+    written = {**body, "metadata": metadata}
     if subresource == "status":
-        parts_written = {name: body[name] for name in ("apiVersion", "kind", "status") if name in body}
-    else:
-        parts_written = {name: part for name, part in body.items() if name != "status" or not kind.status}
-    return {**parts_written, "metadata": metadata}
+        return {name: part for name, part in written.items() if name in _OF_STATUS}
+    return {name: part for name, part in written.items() if name != "status" or not kind.status}
 
 
 def refuse_untyped(kind: ResourceKind, wanted: Json) -> None:
@@ -192,23 +179,18 @@ def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
 
 
 def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:
-    lost = [
-        (_named(entry), sorted(entry.paths & changed)) for other, entry in entries.items() if other != manager
-    ]
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {named}", "field": shown(path)}
-        for named, paths in lost
-        for path in paths
-    ]
+    causes, lines = list[Json](), list[str]()
+    for other, entry in entries.items():
+        if (lost := sorted(entry.paths & changed)) and other != manager:
+            named, places = _named(entry), [shown(path) for path in lost]
+            lines.append("\n- ".join([f"conflicts with {named}:", *places]))
+            cause = {"reason": "FieldManagerConflict", "message": f"conflict with {named}"}
+            causes += [{**cause, "field": place} for place in places]
     if not causes:
         return
+    message = f"{len(causes)} conflicts: " + "\n".join(lines)
     if len(causes) == 1:
         message = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
-    else:
-        lines = [
-            "\n- ".join([f"conflicts with {named}:", *map(shown, paths)]) for named, paths in lost if paths
-        ]
-        message = f"{len(causes)} conflicts: " + "\n".join(lines)
     raise StatusError(409, "Conflict", f"Apply failed with {message}", {"causes": causes})
 
 

@@ -32,11 +32,11 @@ def _release(store: Store, owner: Json) -> None:
 
 class WriteOptions(NamedTuple):
     """`manager`: whose fields these are; without one, as for the kubelets and the scheduler played here, they
-    are neither tracked nor checked. `strict`: fields that the kind does not have are refused, not dropped."""
+    are neither tracked nor checked."""
 
     manager: Manager | None = None
     dry: bool = False
-    strict: bool = False
+    strict: bool = False  # fields that the kind does not have are refused, not dropped
 
 
 _PLAYED = WriteOptions()

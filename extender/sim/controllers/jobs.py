@@ -1,9 +1,8 @@
-"""Jobs as the job controller of kube-controller-manager treats them: their pods, how those ended, their
-status.
+"""Jobs as kube-controller-manager treats them: their pods, how those ended, their status.
 
-A suspended Job has no active pods. One with completions goes on until so many have succeeded, one without
-makes no more once one has. What failed is made again, up to backoffLimit, and at once, where a real
-controller waits longer each time. An ended pod counts once, and still does when it is gone.
+A Job with completions goes on until so many pods have succeeded, one without makes no more once one has.
+What failed is made again, up to backoffLimit, and at once, where a real controller waits longer each time. An
+ended pod counts once, and still does when it is gone.
 """
 
 from collections import defaultdict
@@ -19,10 +18,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Ending(NamedTuple):
-    """`completion_index`: which of an indexed Job's pods it was."""
-
     succeeded: bool
-    completion_index: int
+    completion_index: int  # which of an indexed Job's pods it was
 
 
 class JobEndings:
@@ -34,15 +31,13 @@ class JobEndings:
         self._withdrawn = set[str]()
 
     def see(self, change: Change) -> None:
-        uid = change.object["metadata"]["uid"]
-        if change.kind is JOBS and change.type == "DELETED":
-            self._by_job.pop(uid, None)
-        elif change.kind is PODS and (
-            change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"]
-        ):
+        meta, is_gone = change.object["metadata"], change.type == "DELETED"
+        if change.kind is JOBS and is_gone:
+            self._by_job.pop(meta["uid"], None)
+        if change.kind is PODS and (is_gone or "deletionTimestamp" in meta):
             self._note(change.object)
-        if change.type == "DELETED":
-            self._withdrawn.discard(uid)
+        if is_gone:
+            self._withdrawn.discard(meta["uid"])
 
     def of(self, job: Json, owned: list[Json]) -> list[Ending]:
         """`owned`: its pods that are there."""
@@ -73,9 +68,10 @@ def index_of(pod: Json) -> int:
 class JobPods:
     """A Job, its pods that are there and how others of its pods ended."""
 
-    def __init__(self, job: Json, owned: list[Json], endings: list[Ending]) -> None:
+    def __init__(self, job: Json, owned: list[Json], known: JobEndings) -> None:
         self._job = job
         self._spec = spec = job["spec"]
+        endings = known.of(job, owned)
         wanted = spec.get("completions")
         self._most = int(wanted or 0)
         reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
@@ -93,8 +89,7 @@ class JobPods:
 
     def compared(self) -> ComparedOffspring:
         """What is to be made and to be deleted. Raises MALFORMED."""
-        taken = {*self.succeeded_indexes}
-        kept: list[Json] = []
+        taken, kept = {*self.succeeded_indexes}, list[Json]()
         surplus: list[Json] = []  # whose index is taken by another or no longer wanted
         for pod in self.active:
             index = index_of(pod)

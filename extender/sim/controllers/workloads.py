@@ -1,9 +1,8 @@
 """All workload controllers in one thread, and the garbage collector.
 
-They make the pods of Deployments, Jobs and their like, and say in statuses what became of them. What was
-deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a workload whose
-status alone may have changed the pods are not compared again. What a ResourceQuota refused is made once there
-is room: pods that have ended or gone are counted no more here.
+What was deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a
+workload whose status alone may have changed the pods are not compared again. What a ResourceQuota refused is
+made once there is room: pods that have ended or gone are counted no more here.
 """
 
 from collections import defaultdict
@@ -105,16 +104,16 @@ class WorkloadControllers(StoreFollower):
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:
                     owned[owner_uid(obj)].append(obj)
-        above = {
-            owner_uid(obj) for obj in chain(*owned.values()) if obj["metadata"]["uid"] in remade | restated
-        }
+        concerned = remade | restated
+        children = chain.from_iterable(owned.values())
+        above = {owner_uid(obj) for obj in children if obj["metadata"]["uid"] in concerned}
         for kind in WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
                 with suppress(StatusError, *MALFORMED):  # gone, or of an odd form: it costs its own turn
                     if uid in remade:
                         self._remake(kind, obj, owned[uid])
-                    if uid in remade | restated | above:
+                    if uid in concerned or uid in above:
                         self._write_status(kind, obj, list(_ending(owned, uid)))
 
     # ---- what it makes
@@ -124,7 +123,8 @@ class WorkloadControllers(StoreFollower):
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
         if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it makes nothing more
             return
-        found = self._pods_of(obj, owned).compared() if kind is JOBS else compared(obj, owned, self._find)
+        of_job = JobPods(obj, owned, self._endings) if kind is JOBS else None
+        found = of_job.compared() if of_job else compared(obj, owned, self._find)
         made = len(owned)
         try:
             for child in found.missing:
@@ -148,9 +148,6 @@ class WorkloadControllers(StoreFollower):
         message = f"Error creating: {refused.why}"
         record(self._service, obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
 
-    def _pods_of(self, job: Json, owned: list[Json]) -> JobPods:
-        return JobPods(job, owned, self._endings.of(job, owned))
-
     def _remove(self, child: Json) -> None:
         """An old ReplicaSet stays, without pods."""
         if _kind(child) is REPLICA_SETS:
@@ -169,7 +166,7 @@ class WorkloadControllers(StoreFollower):
     def _write_status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         def made(before: Json) -> Json:
             if kind is JOBS:
-                return job_status(before, self._pods_of(before, owned))
+                return job_status(before, JobPods(before, owned, self._endings))
             return (operator_status if kind in OPERATOR_KINDS else status_of)(before, owned)
 
         self._service.set_status(kind, obj["metadata"], made)

@@ -1,11 +1,10 @@
-"""The extender as the stock scheduler calls it: two entries of one server, one for choosing, one for
-binding.
-"""
+"""The extender as the stock scheduler calls it: two entries of one server, for choosing and for binding."""
 
 import http.client
 import threading
 from collections.abc import Mapping
-from typing import Any
+from contextlib import closing
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,25 +20,20 @@ class ExtenderError(Exception):
     """A call came to nothing."""
 
 
-class Filtered:
+class Filtered(NamedTuple):
     """The nodes that filter kept, and why it rejected others; it may drop nodes without a reason."""
 
-    def __init__(self, answer: Json) -> None:
-        self.nodes: list[str] = answer.get("NodeNames") or []
-        failed, unresolvable = (answer.get(f"Failed{kind}Nodes") or {} for kind in ("", "AndUnresolvable"))
-        self.rejections = {
-            **{node: Rejection((message,)) for node, message in failed.items()},
-            **{node: Rejection((message,), lasting=True) for node, message in unresolvable.items()},
-        }
+    nodes: list[str]
+    rejections: dict[str, Rejection]
 
 
 class Extender:
-    """`address`: HOST:PORT. `bind_mark`: as managedResources."""
+    """`address`: HOST:PORT. `bind_mark`: as managedResources. Timeouts are the httpTimeout of the two entries
+    in scheduler-config/sidecar.yaml."""
 
     def __init__(self, address: str, bind_mark: str = "") -> None:
         self._bind_mark = bind_mark
         self._address = address
-        # timeouts are httpTimeout of the two entries in scheduler-config/sidecar.yaml
         self._choosing = http.client.HTTPConnection(address, timeout=3.0)
         self._lock = threading.Lock()
 
@@ -47,10 +41,14 @@ class Extender:
         answer = self._choose("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if answer.get("Error"):
             raise ExtenderError(answer["Error"])
-        filtered = Filtered(answer)
-        if strangers := set(filtered.nodes) - set(nodes):
+        kept = answer.get("NodeNames") or []
+        if strangers := set(kept) - set(nodes):
             raise ExtenderError(f"extender filter returned unknown nodes: {', '.join(sorted(strangers))}")
-        return filtered
+        rejections = {}
+        for field, lasting in (("FailedNodes", False), ("FailedAndUnresolvableNodes", True)):
+            for node, message in (answer.get(field) or {}).items():
+                rejections[node] = Rejection((message,), lasting)
+        return Filtered(kept, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
         """Victims' UIDs by node: takes those that the scheduler would evict, returns those that it may."""
@@ -72,13 +70,9 @@ class Extender:
         """Held until the whole gang stands, so each call has a connection and a thread of its own."""
         meta = pod["metadata"]
         named = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
-        args = {**named, "Node": node}
-        connection = http.client.HTTPConnection(self._address, timeout=600.0)
-        try:
-            if error := self._call(connection, "bind", args).get("Error"):
+        with closing(http.client.HTTPConnection(self._address, timeout=600.0)) as connection:
+            if error := self._call(connection, "bind", {**named, "Node": node}).get("Error"):
                 raise ExtenderError(error)
-        finally:
-            connection.close()
 
     def close(self) -> None:
         with self._lock:

@@ -1,12 +1,11 @@
 """The loop: one pod at a time, from the queue to a node, by filters of its own and then the extender's.
 
-A pod's nominated node is tried first, alone; only if it does not do are all nodes looked at. Where none does,
-less important pods may have to go. The pod is then assumed to stand on the chosen node and bound in a thread
-of its own, so that the loop goes on while the extender holds the call. Pods of profiles that have no extender
-are placed, too, as the cluster's own scheduler would.
+A pod's nominated node is tried first, alone, then all nodes. Where none does, less important pods may have to
+go. The pod is then assumed to stand on its node and bound in a thread of its own, since the extender holds
+that call. Pods of profiles that have no extender are placed, too, as the cluster's own scheduler would.
 
-A pod's condition is written when it is new, so that a pod that is refused with the same words again wakes
-nobody. An Event that is repeated counts up.
+A pod that is refused with the same words again wakes nobody: only a new condition is written. A repeated
+Event counts up.
 """
 
 import random
@@ -14,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.events import record
@@ -76,13 +76,12 @@ EXTENDED = frozenset({"muster", "volcano"})
 PLAIN = frozenset({"default-scheduler"})
 
 
+@dataclass(eq=False)
 class Unschedulable(Exception):
-    """No node fits. `by_extender`: the extender had a say, so more kinds of event may help."""
+    """No node fits."""
 
-    def __init__(self, rejections: Mapping[str, Rejection], by_extender: bool) -> None:
-        super().__init__()
-        self.rejections = rejections  # by node; the extender may have left some out
-        self.by_extender = by_extender
+    rejections: Mapping[str, Rejection]  # by node; the extender may have left some out
+    by_extender: bool  # it had a say, so more kinds of event may help
 
 
 class Scheduler:
@@ -157,10 +156,8 @@ class Scheduler:
             self._nodes.nominate(item.pod, outcome.node)
             lesser = self._nodes.lower_nominated(self._nodes.standing(item.pod), outcome.node)
         known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
-        for uid in lesser:  # which look for another node
-            if uid in known:
-                forget = known[uid]["metadata"]
-                self._recorder.change_status(forget, lambda status: status.pop("nominatedNodeName", None))
+        for meta in (known[uid]["metadata"] for uid in lesser if uid in known):  # which look for another node
+            self._recorder.change_status(meta, lambda status: status.pop("nominatedNodeName", None))
         for victim in outcome.victims:
             if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
                 self._recorder.evict(known[victim.uid], item.pod, outcome.node)
@@ -181,10 +178,8 @@ class Scheduler:
         return self._best(pod, standing, names, earlier)
 
     def _best(self, pod: Json, standing: PodInfo, names: list[str], earlier: Mapping[str, Rejection]) -> str:
-        """The best node among these; `earlier` is what was found wrong in this try so far.
-
-        Raises Unschedulable, ExtenderError.
-        """
+        """The best node among these; `earlier`: what was found wrong in this try so far. Raises
+        Unschedulable, ExtenderError."""
         with self._lock:
             fit, rejections = feasible(self._nodes, standing, names)
         if not fit:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from extender.api.objects.cluster import Node, Taint
 from extender.api.objects.pods import Pod
-from extender.domain.model.resources import CPU, MEMORY, PODS, add, offered
+from extender.domain.model.resources import CPU, MEMORY, PODS, offered, total
 from extender.domain.model.shapes import Shape, Shapes, Term, clashing, node_taints
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.objects import typed
@@ -108,9 +108,7 @@ class Nodes:
         return list(self._on.get(name, {}).values())
 
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
-        for name, there in self._on.items():
-            for standing in there.values():
-                yield name, standing
+        return ((name, standing) for name, there in self._on.items() for standing in there.values())
 
     def nominated(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
         """Pods nominated to a node whose room this pod may not take: those of at least its priority."""
@@ -125,7 +123,7 @@ class Nodes:
 
     def load(self, pod: PodInfo, name: str) -> float:
         """How full a node would be with the pod: the mean over cpu and memory."""
-        used = used_by([*self.on(name), pod])
+        used = total(each.shape.requests for each in (*self.on(name), pod))
         room = self.room[name]
         return sum(used.get(resource, 0) / (room.get(resource) or 1) for resource in (CPU, MEMORY)) / 2
 
@@ -145,13 +143,6 @@ class Nodes:
         return self._nodes[name].metadata.labels or {}
 
 
-def used_by(pods: Iterable[PodInfo]) -> dict[str, int]:
-    used: dict[str, int] = {}
-    for pod in pods:
-        add(used, pod.shape.requests)
-    return used
-
-
 class Rejection(NamedTuple):
     """Why a node does not fit. `lasting`: preemption would not help."""
 
@@ -159,9 +150,8 @@ class Rejection(NamedTuple):
     lasting: bool = False
 
 
-UNSUITABLE = Rejection(
-    ("node(s) didn't match Pod's node affinity/selector or had untolerated taint(s)",), lasting=True
-)
+_MISMATCH = "node(s) didn't match Pod's node affinity/selector or had untolerated taint(s)"
+UNSUITABLE = Rejection((_MISMATCH,), lasting=True)
 PORTS_TAKEN = Rejection(("node(s) didn't have free ports for the requested pod ports",))
 ALONE = Rejection(("node(s) didn't match pod affinity rules",), lasting=True)
 KEEPS_APART = Rejection(("node(s) didn't match pod anti-affinity rules",))
@@ -182,7 +172,8 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     taken = (port for other in beside for port in other.shape.constraints.ports)
     if clashing(pod.shape.constraints.ports, taken):
         return PORTS_TAKEN
-    asked, used, room = pod.shape.requests, used_by([*beside, pod]), nodes.room[name]
+    asked, room = pod.shape.requests, nodes.room[name]
+    used = total(each.shape.requests for each in (*beside, pod))
     if short := [resource for resource in asked if used[resource] > room.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
         lasting = any(asked[resource] > room.get(resource, 0) for resource in short)
@@ -195,12 +186,8 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     terms = pod.shape.constraints.anti_affinity
     if any(any(nodes.selected(term, nodes.domain(term, name))) for term in terms):
         return KEEPS_APART
-    repelling = (
-        (node, term)
-        for node, other in nodes.pods()
-        for term in other.shape.constraints.anti_affinity
-        if term.matches(pod.namespace, pod.labels)
-    )
+    theirs = ((node, term) for node, other in nodes.pods() for term in other.shape.constraints.anti_affinity)
+    repelling = (each for each in theirs if each[1].matches(pod.namespace, pod.labels))
     return REPELLED if any(node in nodes.domain(term, name) for node, term in repelling) else None
 
 

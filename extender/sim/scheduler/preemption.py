@@ -14,11 +14,9 @@ Victims = list[PodInfo]
 
 
 class PostFilterResult(NamedTuple):
-    """`node`: to clear of `victims`; empty: the nomination ends; None: it stays. `message`: why so."""
-
-    node: str | None
+    node: str | None  # to clear of `victims`; empty: the nomination ends; None: it stays
     victims: Victims = []
-    message: str = ""
+    message: str = ""  # why so
 
     @classmethod
     def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":

@@ -4,17 +4,16 @@ schedulable.
     gated ──► active ──► in flight ──► unschedulable ──► backoff ──► active
                                   └──► error ──────────────────────► active
 
-A pod that was refused stays unschedulable until an event concerns it, and then may have to back off: 1, 2, 4,
-8, 10 s, cut short whenever no other pod is to be tried. One that met an error waits as long, and nothing
-shortens that. An event that comes while a pod is in flight counts for that try: should it fail, the pod backs
-off at once.
+A pod that was refused waits for an event that concerns it, and then may have to back off: 1, 2, 4, 8, 10 s,
+cut short whenever no other pod is to be tried. One that met an error waits as long, without exception. An
+event while a pod is in flight counts for that try: should it fail, the pod backs off at once.
 
-A pod that the extender refused is woken by everything that happens to a pod on a node or to a node, and by
-any change of its own; one that failed the scheduler's own filters only by what makes room, or by wanting
-something else.
+A pod that the extender refused is woken by whatever happens to a node or to a pod on one, and by any change
+of its own; one that failed the scheduler's own filters only by what makes room, or by wanting something else.
 """
 
 import heapq
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -112,12 +111,9 @@ class SchedulingQueue:
         """The next pod to try, waited for; None when it is time to go."""
         with self._changed:
             while not self._closed:
-                for place in (SubQueue.BACKOFF, SubQueue.ERROR):  # those that are ready
-                    heap = self._heaps[place]
-                    while heap and (heap[0][3].ticket != heap[0][2] or heap[0][0] <= self._clock()):
-                        *_, ticket, ready = heapq.heappop(heap)
-                        if ready.ticket == ticket:
-                            self._move(ready, SubQueue.ACTIVE)
+                for place in (SubQueue.BACKOFF, SubQueue.ERROR):
+                    while ready := self._first(place, self._clock()):
+                        self._move(ready, SubQueue.ACTIVE)
                 if item := self._first(SubQueue.ACTIVE) or self._first(SubQueue.BACKOFF):
                     item.place, item.missed, item.missed_if_refused = SubQueue.IN_FLIGHT, False, False
                     return item
@@ -163,9 +159,9 @@ class SchedulingQueue:
             heapq.heappush(self._heaps[place], (first, self._clock(), item.ticket, item))
             self._changed.notify_all()
 
-    def _first(self, place: SubQueue) -> QueuedPod | None:
+    def _first(self, place: SubQueue, due: float = math.inf) -> QueuedPod | None:
         heap = self._heaps[place]
-        while heap:
+        while heap and heap[0][0] <= due:
             *_, ticket, item = heapq.heappop(heap)
             if item.ticket == ticket:
                 return item

@@ -55,13 +55,11 @@ class ShownObjects(NamedTuple):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """`loose`: pods of no gang. `holding`: gangs that run or start. `in_line`: groups in line, by queue."""
-
     report: ClusterReport
     gangs: list[Gang]
-    loose: list[LoosePod]
-    holding: list[Gang]
-    in_line: dict[str, int]
+    loose: list[LoosePod]  # pods of no gang
+    holding: list[Gang]  # that run or start
+    in_line: dict[str, int]  # how many groups are, by queue
 
     @property
     def everything_started(self) -> bool:
@@ -104,7 +102,7 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     gangs = []
     for key, group in groups.items():
         gang = gang_of(group, members.get(key, []), ways)
-        hint = hint_for(gang, known.groups, known.queues, loose)
+        hint = hint_for(gang, known, loose)
         position = known.decided.get(key, {}).get("position", 0)
         gangs.append(msgspec.structs.replace(gang, hint=hint, position=position))
     shares = look("queues") or ()
@@ -128,53 +126,44 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[L
     """A member waits for the reason of its group."""
     of_group = {gang.key: gang.summary.reason for gang in gangs}
     of_pod = {pod.key: pod.why.reason for pod in loose}
-
-    def summary(pod: Pod) -> PodSummary:
-        meta, named, node = pod.metadata, group_name(pod), pod.spec.node_name
+    found = []
+    for pod in pods:
+        meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
         reason = of_pod.get(key_of(meta), of_group.get(_group_of(pod), ""))
-        placed = node or pod.status.phase in ENDED_PHASES
-        return PodSummary(meta.namespace, meta.name, named, pod.status.phase, "" if placed else reason, node)
-
-    return [summary(pod) for pod in pods]
+        shown = "" if node or phase in ENDED_PHASES else reason
+        found.append(PodSummary(meta.namespace, meta.name, group_name(pod), phase, shown, node))
+    return found
 
 
 def queue_summaries(
-    queues: Iterable[Json], used: Collection[str], shares: Iterable[Json] | None
+    queues: Iterable[Json], used: Collection[str], shares: Iterable[Json]
 ) -> list[QueueSummary]:
     """Those that exist, and the default one where it is used without being made. Those that every cluster has
     are left out where no group uses them. `shares`: what /debug/queues says, for queues whose status does not
     carry them yet."""
-    debugged = {share["name"]: share for share in shares or ()}
-    made = []
-    for queue in queues:
-        name = queue["metadata"]["name"]
-        if name in used or name not in (DEFAULT_QUEUE, ROOT_QUEUE):
-            made.append(_queue(queue, debugged.get(name, {})))
-    if DEFAULT_QUEUE in used and DEFAULT_QUEUE not in [part.name for part in made]:
-        made.append(_queue({"metadata": {"name": DEFAULT_QUEUE}}, debugged.get(DEFAULT_QUEUE, {})))
-    return sorted(made, key=lambda part: part.name)
+    debugged = {share["name"]: share for share in shares}
+    made = {queue["metadata"]["name"]: queue for queue in queues}
+    made.setdefault(DEFAULT_QUEUE, {"metadata": {"name": DEFAULT_QUEUE}})
+    shown = sorted(name for name in made if name in used or name not in (DEFAULT_QUEUE, ROOT_QUEUE))
+    return [_queue(made[name], debugged.get(name, {})) for name in shown]
 
 
 def _queue(given: Json, debugged: Json) -> QueueSummary:
-    queue, status = typed(given, Queue), given.get("status") or {}
-    if "deserved" in status:
-        deserved, allocated = status["deserved"], status.get("allocated") or {}
-        share = status.get("share") or 0.0
-    else:
-        deserved, allocated = _written(debugged.get("deserved")), _written(debugged.get("allocated"))
-        share = debugged.get("share") or 0.0
+    queue, says = typed(given, Queue), given.get("status") or {}
+    if "deserved" not in says:
+        amounts = {name: _written(debugged.get(name)) for name in ("deserved", "allocated")}
+        says = {**amounts, "share": debugged.get("share")}
     state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
-    return QueueSummary(queue.metadata.name, state, queue.spec.weight, deserved, allocated, round(share, 4))
+    held, share = says.get("allocated") or {}, round(says.get("share") or 0.0, 4)
+    return QueueSummary(queue.metadata.name, state, queue.spec.weight, says["deserved"], held, share)
 
 
 def node_summary(node: Node, pods: Iterable[Pod]) -> NodeSummary:
     name = node.metadata.name
     here = [pod for pod in pods if pod.spec.node_name == name and pod.status.phase not in ENDED_PHASES]
     used = total(pod_requests(pod.spec) for pod in here)
-    room = offered(node.status.allocatable)
-    return NodeSummary(
-        name, node.status.allocatable or {}, _written({name: used.get(name, 0) for name in room})
-    )
+    held = {resource: used.get(resource, 0) for resource in offered(node.status.allocatable)}
+    return NodeSummary(name, node.status.allocatable or {}, _written(held))
 
 
 def _written(amounts: Mapping[str, Any] | None) -> Written:

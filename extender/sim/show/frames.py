@@ -1,8 +1,7 @@
 """One picture of the live view, and where pictures go: to a terminal, as lines to a pipe, or nowhere.
 
-A picture has the clock, the queues, the gangs with what they wait for, and the latest transitions. It is
-never higher than the canvas. Where not all gangs fit, each gets one line, those that wait come first, and the
-rest is counted.
+A picture is never higher than the canvas. Where not all gangs fit, each gets one line, those that wait come
+first, and the rest is counted.
 """
 
 from collections import Counter
@@ -28,32 +27,24 @@ _VERBS_OF_PODS = {"runs": "run", "ended": "succeeded", "failed": "failed", "pend
 
 
 class Moment(NamedTuple):
-    """The cluster after `second` seconds, and what happened so far. `settled`: nothing changes by itself."""
-
     cluster: ClusterState
-    log: TransitionLog
-    second: float
-    settled: bool = False
+    log: TransitionLog  # what happened so far
+    second: float  # since the beginning
+    settled: bool = False  # nothing changes by itself any more
 
 
 def frame(moment: Moment, head: Sequence[str], canvas: Canvas) -> list[Text]:
     """Lines of at most the canvas's width, fewer than its height."""
-    lines = [
-        clock_line(moment.second, moment.settled),
-        *drawn_head(head, canvas),
-        Text(tables.cpu_in_use(moment.cluster)),
-        Text(),
-    ]
+    lines = [clock_line(moment.second, moment.settled), *drawn_head(head, canvas)]
+    lines += [Text(tables.cpu_in_use(moment.cluster)), Text()]
     lines += [*tables.queue_lines(moment.cluster, canvas, canvas.height // 3), Text()]
     loose = _loose_lines(moment.cluster.loose, canvas)
     lines += _gang_lines(moment, canvas, canvas.height - len(lines) - len(loose) - 1)
     lines += loose
     room, turns = canvas.height - len(lines) - 2, moment.log.transitions
     if room > 0 and turns:
-        lines += [
-            Text(),
-            *(Text(f"{_when(turn)}{turn.subject} {turn.brief}") for turn in turns[-min(room, _LATEST) :]),
-        ]
+        latest = turns[-min(room, _LATEST) :]
+        lines += [Text(), *(Text(f"{_when(turn)}{turn.subject} {turn.brief}") for turn in latest)]
     lines = lines[: canvas.height - 1]
     for line in lines:
         if line.cell_len > canvas.width:
@@ -104,10 +95,8 @@ def _gang_lines(moment: Moment, canvas: Canvas, room: int) -> list[Text]:
 
 def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
     """Those that wait in full, the others in a line."""
-    waiting = [pod for pod in pods if pod.state == "waits"]
-    texts = [
-        f"{listed([pod.key for pod in together], 3)} {pods_sentence(together)}" for together in alike(waiting)
-    ]
+    kinds = alike([pod for pod in pods if pod.state == "waits"])
+    texts = [f"{listed([pod.key for pod in kind], 3)} {pods_sentence(kind)}" for kind in kinds]
     lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
     if len(texts) > _MOST_LOOSE:
         lines.append(Text(f"and {len(texts) - _MOST_LOOSE} more kinds of pods of no gang wait", "dim"))
@@ -176,10 +165,8 @@ class LiveView(View):
         self._head: Sequence[str] = ()
         self._canvas = tables.canvas_of(stream)
         self._shown: list[Text] = []
-        self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False)
-        self._live = Live(
-            console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
+        self._console = console = Console(file=stream, force_terminal=True, highlight=False, markup=False)
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def begin(self, head: Sequence[str]) -> None:
         self._head = head

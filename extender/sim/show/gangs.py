@@ -179,9 +179,8 @@ def key_of(meta: Meta) -> str:
 
 # ---- pods that are members of no group
 #
-# They name no PodGroup, or one that does not exist, or a scheduler that is not Muster's. Muster's debug port
-# has the reason of those that it schedules; of others, the condition that their scheduler wrote. A pod whose
-# scheduler does not run here has neither.
+# They name no PodGroup, or one that does not exist, or a scheduler that is not Muster's. The reason of those
+# that Muster schedules is on its debug port, that of others in the condition that their scheduler wrote.
 
 SERVED = EXTENDED | PLAIN
 NO_SCHEDULER = "NoSuchScheduler"
@@ -197,14 +196,12 @@ class Why(NamedTuple):
 
 
 class LoosePod(msgspec.Struct, frozen=True):
-    """`group`: the PodGroup that it names. `missing_group`: the same if there is none. `state`: or failed."""
-
     namespace: str
     name: str
-    group: str
-    missing_group: str
+    group: str  # the PodGroup that it names
+    missing_group: str  # the same if there is none
     scheduler: str
-    state: str
+    state: str  # of a gang, or failed
     node: str
     why: Why = Why()
 
@@ -218,22 +215,21 @@ class LoosePod(msgspec.Struct, frozen=True):
 
 
 class Known(NamedTuple):
-    """What explains a pod. `decided`: what Muster's debug port says, by group. `groups`: keys of all."""
+    """What explains a pod."""
 
-    decided: Mapping[str, Json]
-    groups: Collection[str]
+    decided: Mapping[str, Json]  # what Muster's debug port says, by group
+    groups: Collection[str]  # keys of all
     queues: Collection[str]
 
 
 def loose_pod(pod: Pod, known: Known) -> LoosePod:
     meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
-    why = Why()
+    why = Why() if node or phase in ENDED_PHASES else _why(pod, known)
     if phase in ENDED_PHASES:
         state = "failed" if phase == "Failed" else "ended"
     elif node:
         state = "runs"
     else:
-        why = _why(pod, known)
         state = "waits" if why.reason else "pending"
     named, scheduler = group_name(pod), pod.spec.scheduler_name
     missing = "" if f"{meta.namespace}/{named}" in known.groups else named
@@ -243,8 +239,7 @@ def loose_pod(pod: Pod, known: Known) -> LoosePod:
 def _why(pod: Pod, known: Known) -> Why:
     scheduler = pod.spec.scheduler_name
     if scheduler not in SERVED:
-        served = ", ".join(sorted(SERVED))
-        detail = f"no scheduler named {scheduler} runs here; {served} do"
+        detail = f"no scheduler named {scheduler} runs here; {', '.join(sorted(SERVED))} do"
         return Why(NO_SCHEDULER, detail, _meant(scheduler, SERVED))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
         return Why(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
@@ -278,24 +273,23 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return did_you_mean(near_misses(name, known, 1))
 
 
-def hint_for(gang: Gang, groups: Collection[str], queues: Collection[str], loose: Sequence[LoosePod]) -> str:
-    """A sentence; empty where nothing suggests one. `groups`: the keys of all."""
+def hint_for(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> str:
+    """A sentence; empty where nothing suggests one."""
     namespace, name = gang.summary.namespace, gang.summary.name
     if gang.summary.reason == Reason.QUEUE_NOT_FOUND:
-        meant = _meant(gang.summary.queue, queues)
+        meant = _meant(gang.summary.queue, known.queues)
         return meant[:1].upper() + meant[1:]
     if gang.summary.reason != Reason.NOT_ENOUGH_MEMBERS:
         return ""
-    others = Counter(pod.scheduler for pod in loose if pod.group == name and pod.namespace == namespace)
-    if others:
-        counted = [
+    near = [pod for pod in loose if pod.namespace == namespace]
+    if others := Counter(pod.scheduler for pod in near if pod.group == name):
+        counted = (
             f"{pods_that_name(count)} it with schedulerName {other}" for other, count in others.items()
-        ]
+        )
         return f"{' and '.join(counted)}, which is not Muster's."
-    known = names_in(namespace, groups)
-    missing = Counter(pod.missing_group for pod in loose if pod.missing_group and pod.namespace == namespace)
-    for wrong, count in missing.items():
-        if near_miss(wrong, known) == name:
+    names = names_in(namespace, known.groups)
+    for wrong, count in Counter(pod.missing_group for pod in near if pod.missing_group).items():
+        if near_miss(wrong, names) == name:
             return f"{pods_that_name(count)} {wrong}: did you mean {name}?"
     elsewhere = Counter(pod.namespace for pod in loose if pod.missing_group == name)
     for other, count in elsewhere.items():

@@ -95,25 +95,21 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
 
 
 class ShownTransition(NamedTuple):
-    """`second` is since the beginning. `subject`: a gang's key, or the names of pods. `brief`: the text for
-    where the reason is shown anyway."""
-
-    second: float
-    subject: str
+    second: float  # since the beginning
+    subject: str  # a gang's key, or the names of pods
     text: str
-    brief: str
+    brief: str  # the text for where the reason is shown anyway
 
 
 class GangTimes(NamedTuple):
-    """The seconds at which a gang was first seen, ran and ended; None for what has not come."""
+    """The seconds at which a gang was first seen and ran; None: it has not."""
 
     seen: float
     waited: bool = False
     ran: float | None = None
-    ended: float | None = None
 
     def wait(self, now: float) -> float:
-        """Seconds from when it was first seen until it ran, or until now."""
+        """Seconds until it ran, or until now."""
         return (now if self.ran is None else self.ran) - self.seen
 
 
@@ -154,8 +150,6 @@ class TransitionLog:
                 times = times._replace(waited=True)
             elif gang.has_started and times.ran is None:
                 times = times._replace(ran=second)
-            if gang.state == "ended" and times.ended is None:
-                times = times._replace(ended=second)
             self.times[gang.key] = times
             state = (gang.state, gang.summary.reason if gang.waits or gang.left_out else "")
             if self._states.get(key) != state and gang.state != "pending":

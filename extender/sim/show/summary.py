@@ -18,15 +18,12 @@ _MORE_NODES_HELP = frozenset({Reason.NO_ROOM, Reason.FRAGMENTED})
 
 
 class Rerun(NamedTuple):
-    """How this run was started. `own_nodes`: the files hold Nodes, so that none are made up.
-
-    `repeatable`: the files can be read once more, as those can that are no pipes.
-    """
+    """How this run was started."""
 
     program: str
     files: Sequence[str]
-    own_nodes: bool
-    repeatable: bool = True
+    own_nodes: bool  # the files hold Nodes, so that none are made up
+    repeatable: bool = True  # the files can be read once more, as those can that are no pipes
 
     @property
     def command(self) -> str:
@@ -50,11 +47,9 @@ def closing_summary(
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrapped(f"{subject}: {outcome}", "  ")
     for pods in sentences.alike(cluster.loose):
-        did = (
-            f"never started. {sentences.why_pods_wait(pods)}"
-            if pods[0].state == "waits"
-            else f"{sentences.pods_sentence(pods)}."
-        )
+        did = f"{sentences.pods_sentence(pods)}."
+        if pods[0].state == "waits":
+            did = f"never started. {sentences.why_pods_wait(pods)}"
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
     for job in unasked:
         lines += canvas.wrapped(f"{job.title}: {job.sentence}.", "  ")
@@ -67,10 +62,8 @@ def closing_summary(
         lines += [line.plain.rstrip() for line in queue_lines(cluster, canvas)]
     # What would show something new, as commands, which are never folded.
     same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
-    suggestions = [
-        *(same if rerun.repeatable else ()),
-        (f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"),
-    ]
+    suggestions = same if rerun.repeatable else []
+    suggestions.append((f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"))
     lines += ["", "Try next"]
     for command, what in suggestions:
         lines += [f"  {command}", *canvas.wrapped(what, "      ")]

@@ -52,14 +52,9 @@ class Canvas(NamedTuple):
 
     def wrapped(self, text: str, indent: str = "") -> list[str]:
         """Lines that fit, except those of a single word, as a path is."""
-        return textwrap.wrap(
-            text,
-            max(self.width, _NARROWEST),
-            break_on_hyphens=False,
-            break_long_words=False,
-            initial_indent=indent,
-            subsequent_indent=indent,
-        )
+        wrapper = textwrap.TextWrapper(max(self.width, _NARROWEST), indent, indent)
+        wrapper.break_on_hyphens = wrapper.break_long_words = False
+        return wrapper.wrap(text)
 
 
 def canvas_of(stream: TextIO) -> Canvas:
@@ -112,13 +107,11 @@ def _dominant(queue: QueueSummary) -> str:
 
 
 class GangRow(NamedTuple):
-    """A gang with what is shown of it. `why`: all that is known of what it waits for."""
-
     gang: Gang
     pods: str
     waited: str
     position: str
-    why: str
+    why: str  # all that is known of what it waits for
 
 
 def rows_of(

@@ -11,8 +11,6 @@ from typing import Any
 from extender.sim.apiserver.errors import FieldError, FieldErrors, required, too_long, wrong
 from extender.sim.apiserver.kinds import EVENTS, NAMESPACES, Json, ResourceKind
 
-# ---- texts
-
 NameRule = Callable[[str], list[str]]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -29,10 +27,8 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 def subdomain(name: str) -> list[str]:
     """RFC 1123 subdomain: what most kinds are named by."""
     rule = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
-    return [
-        *_too_long(name, _LONGEST_SUBDOMAIN, "characters"),
-        *_unlike(name, _SUBDOMAIN, rule, "example.com"),
-    ]
+    wrong = _unlike(name, _SUBDOMAIN, rule, "example.com")
+    return [*_too_long(name, _LONGEST_SUBDOMAIN, "characters"), *wrong]
 
 
 def dns_label(name: str) -> list[str]:
@@ -86,9 +82,6 @@ def _unlike(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
 
 
 _LARGEST_ANNOTATIONS = 256 * 1024
-_OWNER_FIELDS = {"apiVersion": "version must not be empty"} | dict.fromkeys(
-    ("kind", "name", "uid"), "must not be empty"
-)
 
 
 def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
@@ -109,9 +102,10 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
     if size > _LARGEST_ANNOTATIONS:
         yield too_long("metadata.annotations", _LARGEST_ANNOTATIONS)
     for owner in metadata.get("ownerReferences") or ():
-        for field, message in _OWNER_FIELDS.items():
+        for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
-                yield wrong(f"metadata.ownerReferences.{field}", "", message)
+                what = "version " if field == "apiVersion" else ""
+                yield wrong(f"metadata.ownerReferences.{field}", "", f"{what}must not be empty")
     for finalizer in metadata.get("finalizers") or ():
         yield from _wrongs("metadata.finalizers", finalizer, label_key(finalizer))
 

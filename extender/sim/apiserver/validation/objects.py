@@ -3,7 +3,6 @@
 Of a Job most of the pod template may not change, unless it is suspended and has no active pods.
 """
 
-from collections.abc import Mapping
 from copy import deepcopy
 
 from extender.api.workloads.shape import at as at_path
@@ -18,7 +17,11 @@ from extender.sim.apiserver.validation.rules import rule_errors
 from extender.sim.apiserver.validation.schemas import queue_errors, schema_errors
 
 _FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest
-_IMMUTABLE = "field is immutable"
+_FIXED = (
+    *("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"),
+    "successPolicy",
+)
+_IMMUTABLE, _UNSELECTED = "field is immutable", "`selector` does not match template `labels`"
 
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
@@ -29,15 +32,7 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
             yield wrong("spec.completions", given, _IMMUTABLE)
         elif given is not None and given != new.get("parallelism"):
             yield wrong("spec.completions", given, "can only be modified in tandem with spec.parallelism")
-    fixed = (
-        "selector",
-        "completionMode",
-        "podFailurePolicy",
-        "backoffLimitPerIndex",
-        "managedBy",
-        "successPolicy",
-    )
-    for name in fixed:
+    for name in _FIXED:
         if old.get(name) != new.get(name):
             yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
     kept, wanted = old.get("template") or {}, new.get("template") or {}
@@ -61,6 +56,7 @@ def _without_free_parts(template: kinds.Json) -> kinds.Json:
 
 # ---- all kinds
 
+_OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
 _MOST_INDEXED = 100_000  # pods of an indexed Job at once
 _FOR_JOBS, _FOR_SERVICES = ("OnFailure", "Never"), ("Always",)
 _HIGHEST_PRIORITY = 1_000_000_000
@@ -76,25 +72,22 @@ def _template(spec: kinds.Json, at: str, policies: tuple[str, ...]) -> FieldErro
         yield not_supported(f"{at}.template.spec.restartPolicy", policy, policies)
 
 
-def _selects(selector: kinds.Json | None, labels: Mapping[str, str]) -> bool:
-    if not selector:
-        return False
-    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
+    """By its labels alone."""
+    return bool(selector and (selector.get("matchLabels") or {}).items() <= labels.items())
 
 
 def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
     """Deployments and their like."""
     yield from _template(spec, at, _FOR_SERVICES)
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
+    operators = {each.get("operator") for each in at_path(spec, ("selector", "matchExpressions")) or ()}
     if selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions")):
         yield wrong(f"{at}.selector", selector, "empty selector is invalid")
-    elif any(
-        each.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist")
-        for each in (selector or {}).get("matchExpressions") or ()
-    ):
+    elif operators - _OPERATORS:
         yield wrong(f"{at}.selector", selector, "invalid label selector")
     elif not _selects(selector, labels):
-        yield wrong(f"{at}.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        yield wrong(f"{at}.template.metadata.labels", labels, _UNSELECTED)
     if at_path(spec, ("template", "spec", "activeDeadlineSeconds")) is not None:
         yield forbidden_field(f"{at}.template.spec.activeDeadlineSeconds", "not supported here")
 
@@ -145,7 +138,7 @@ def _selected(spec: kinds.Json, at: str) -> FieldErrors:
     if selector is None:
         yield required(f"{at}.selector")
     if not _selects(selector, labels):
-        yield wrong(f"{at}.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        yield wrong(f"{at}.template.metadata.labels", labels, _UNSELECTED)
 
 
 _RELATIONS = {
@@ -160,8 +153,7 @@ _RELATIONS = {
 
 
 def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
-    yield from metadata_errors(kind, obj["metadata"])
-    yield from _own_errors(kind, obj)
+    yield from _errors_of_each_write(kind, obj)
     if not kind.custom:
         whole = obj
         if kind is kinds.STATEFUL_SETS:  # with the volumes of its claims, which its pods may mount
@@ -180,8 +172,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
 
 
 def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:
-    yield from metadata_errors(kind, obj["metadata"])
-    yield from _own_errors(kind, obj)
+    yield from _errors_of_each_write(kind, obj)
     if kind is kinds.PRIORITY_CLASSES and before.get("value") != obj.get("value"):
         yield forbidden_field("value", "may not be changed in an update.")
     if kind is kinds.RESOURCE_QUOTAS:
@@ -190,7 +181,8 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
         yield from job_change_errors(before, obj)
 
 
-def _own_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
+def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
+    yield from metadata_errors(kind, obj["metadata"])
     if kind.custom:  # the metadata of every kind is judged in the same way, not by its schema
         schema = schema_of(kind)
         yield from (required(name) for name in schema.published.get("required", ()) if name not in obj)
@@ -204,10 +196,8 @@ def _own_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     name = obj["metadata"].get("name", "")
     if kind is kinds.PRIORITY_CLASSES and name not in SYSTEM_CLASSES:
         if name.startswith(_SYSTEM):
-            rule = f"priority class names with '{_SYSTEM}' prefix are reserved for system use only."
-            yield forbidden_field(
-                "metadata.name", f"{rule} error: {name} is not a known system priority class"
-            )
+            rule = f"priority class names with '{_SYSTEM}' prefix are reserved for system use only. error:"
+            yield forbidden_field("metadata.name", f"{rule} {name} is not a known system priority class")
         elif obj.get("value", 0) > _HIGHEST_PRIORITY:
             message = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
             yield forbidden_field("value", message)

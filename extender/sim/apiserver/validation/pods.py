@@ -22,14 +22,12 @@ from extender.sim.apiserver.validation.metadata import (
 # ---- amounts
 
 _STANDARD = frozenset(("cpu", "memory", "ephemeral-storage"))
-_OF_OTHERS = frozenset(
-    (
-        *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
-        *("persistentvolumeclaims", "storage", "services.nodeports", "services.loadbalancers"),
-        *(f"{side}.{name}" for side in ("requests", "limits") for name in _STANDARD),
-        "requests.storage",
-    )
-)
+_OF_OTHERS = {
+    *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
+    *("persistentvolumeclaims", "storage", "services.nodeports", "services.loadbalancers"),
+    *(f"{side}.{name}" for side in ("requests", "limits") for name in _STANDARD),
+    "requests.storage",
+}
 _HUGE_PAGES = "hugepages-"
 _KUBERNETES = "kubernetes.io/"
 _NANO = 10**9
@@ -90,10 +88,9 @@ def _against_limit(name: str, amount: Any, limits: Json, at: str) -> FieldErrors
             yield errors.required(f"{at}.limits", "Limit must be set for non overcommitable resources")
         return
     asked, limit = at_least(amount, _NANO), at_least(limits[name], _NANO)
-    if asked != limit and not overcommits:
-        yield errors.wrong(f"{at}.requests", str(amount), f"must be equal to {name} limit of {limits[name]}")
-    elif asked > limit:
-        message = f"must be less than or equal to {name} limit of {limits[name]}"
+    if asked > limit or (asked < limit and not overcommits):
+        wanted = "less than or equal to" if overcommits else "equal to"
+        message = f"must be {wanted} {name} limit of {limits[name]}"
         yield errors.wrong(f"{at}.requests", str(amount), message)
 
 
@@ -120,9 +117,8 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
         yield from _toleration(toleration, f"{at}.tolerations[{place}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
     if gates and spec.get("nodeName"):
-        yield errors.forbidden_field(
-            f"{at}.nodeName", "cannot be set until all schedulingGates have been cleared"
-        )
+        message = "cannot be set until all schedulingGates have been cleared"
+        yield errors.forbidden_field(f"{at}.nodeName", message)
     for place, name in enumerate(gates):
         yield from _named(f"{at}.schedulingGates[{place}]", name, label_key, needed=True)
         if name in gates[:place]:
@@ -179,13 +175,11 @@ def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
 
 
 def _volumes(spec: Json, at: str) -> FieldErrors:
-    names: list[str] = []
-    for place, volume in enumerate(spec.get("volumes") or ()):
-        field, name = f"{at}.volumes[{place}].name", volume.get("name", "")
-        yield from _named(field, name, dns_label, needed=True)
-        if name in names:
-            yield errors.duplicate(field, name)
-        names.append(name)
+    names = [volume.get("name", "") for volume in spec.get("volumes") or ()]
+    for place, name in enumerate(names):
+        yield from _named(f"{at}.volumes[{place}].name", name, dns_label, needed=True)
+        if name in names[:place]:
+            yield errors.duplicate(f"{at}.volumes[{place}].name", name)
 
 
 def _probes(container: Json, at: str, first: bool) -> FieldErrors:
@@ -196,9 +190,8 @@ def _probes(container: Json, at: str, first: bool) -> FieldErrors:
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(name)
         if probe is not None and first and policy != "Always":
-            yield errors.forbidden_field(
-                f"{at}.{name}", "may not be set for init containers without restartPolicy=Always"
-            )
+            message = "may not be set for init containers without restartPolicy=Always"
+            yield errors.forbidden_field(f"{at}.{name}", message)
         elif probe is not None and name != "readinessProbe" and probe.get("successThreshold", 1) > 1:
             yield errors.wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
 
@@ -213,9 +206,8 @@ def _toleration(toleration: Json, at: str) -> FieldErrors:
         message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield errors.wrong(f"{at}.operator", operator, message)
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
-        yield errors.wrong(
-            f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        )
+        message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        yield errors.wrong(f"{at}.effect", effect, message)
     if operator in ("Equal", ""):
         if message := ";".join(label_value(value)):
             yield errors.wrong(f"{at}.operator", value, message)
@@ -229,8 +221,8 @@ def taint_errors(node: Json) -> FieldErrors:
         yield from _named(f"{at}.key", taint.get("key"), label_key, needed=True)
         if message := ";".join(label_value(taint.get("value", ""))):
             yield errors.wrong(f"{at}.value", taint.get("value", ""), message)
-        effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-        if not (effect := taint.get("effect")):
+        effects, effect = ("NoSchedule", "PreferNoSchedule", "NoExecute"), taint.get("effect")
+        if not effect:
             yield errors.required(f"{at}.effect")
         elif effect not in effects:
             yield errors.not_supported(f"{at}.effect", effect, effects)

@@ -23,10 +23,8 @@ from extender.sim.apiserver.validation.metadata import dns_label, label_key, lab
 
 _ELSEWHERE = ("ObjectMeta", "Taint", "ResourceRequirements", "NodeStatus")  # are judged apart
 _MAY_LACK = {  # what is published as required
-    "DeploymentSpec": ("template",),
-    "StatefulSetSpec": ("template",),
-    "JobSpec": ("template",),
-    "PodFailurePolicy": ("rules",),
+    **dict.fromkeys(("DeploymentSpec", "StatefulSetSpec", "JobSpec"), "template"),
+    "PodFailurePolicy": "rules",
 }
 _OF_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # are named for a bad part
 _OF_LIST = ("EnvFromSource", "VolumeMount")  # whose list is named for a bad item
@@ -34,9 +32,9 @@ _MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # are named 
 
 
 @cache
-def _table() -> dict[str, dict[str, Json]]:
-    found: dict[str, dict[str, Json]] = yaml.safe_load(KUBERNETES.with_name("rules.yaml").read_bytes())
-    return found
+def _table() -> Any:
+    """Rules by the names of a type and of its field."""
+    return yaml.safe_load(KUBERNETES.with_name("rules.yaml").read_bytes())
 
 
 Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # what fields ask of each other, by type
@@ -67,7 +65,7 @@ def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) 
 
 def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) -> FieldErrors:
     for name in schema.published.get("required", ()):
-        if value.get(name) in (None, "", []) and name not in _MAY_LACK.get(schema.type_name, ()):
+        if value.get(name) in (None, "", []) and name != _MAY_LACK.get(schema.type_name):
             yield errors.required(f"{at}.{name}".lstrip("."))
     for name, rule in rules.items():
         if "needed" in rule and not value.get(name):
@@ -125,13 +123,11 @@ def _requirement(value: Json, at: str) -> FieldErrors:
     if operator in ("In", "NotIn") and not values:
         yield errors.required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     if operator in ("Exists", "DoesNotExist") and values:
-        yield errors.forbidden_field(
-            f"{at}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-        )
+        message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        yield errors.forbidden_field(f"{at}.values", message)
     if operator in ("Gt", "Lt") and len(values) != 1:
-        yield errors.required(
-            f"{at}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"
-        )
+        message = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+        yield errors.required(f"{at}.values", message)
 
 
 def _variable(value: Json, at: str) -> FieldErrors:
@@ -146,9 +142,8 @@ def _seccomp(value: Json, at: str) -> FieldErrors:
 
 def _security(value: Json, at: str) -> FieldErrors:
     added = at_path(value, ("capabilities", "add")) or ()
-    if value.get("allowPrivilegeEscalation") is False and (
-        value.get("privileged") or "CAP_SYS_ADMIN" in added
-    ):
+    needed = value.get("privileged") or "CAP_SYS_ADMIN" in added
+    if needed and value.get("allowPrivilegeEscalation") is False:
         yield errors.wrong(at, value, "cannot set `allowPrivilegeEscalation` to false and this one to true")
 
 
@@ -222,9 +217,8 @@ def _goes_up(text: str) -> bool:
 def _finalizers(path: str, names: list[str]) -> FieldErrors:
     for name in names:
         if name != "kubernetes" and "/" not in name:
-            yield errors.wrong(
-                path, name, "name is neither a standard finalizer name nor is it fully qualified"
-            )
+            message = "name is neither a standard finalizer name nor is it fully qualified"
+            yield errors.wrong(path, name, message)
 
 
 def _amount(path: str, value: Any) -> FieldErrors:
@@ -242,9 +236,7 @@ _FORMATS: dict[str, _Format] = {
     "address": _fit(ipaddress.ip_address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
     "port": _fit(_is_port, "must be between 1 and 65535, inclusive, or the name of a port"),
     "port_name": _like(_PORT_NAME, "must be at most 15 lower case letters, digits and '-', with a letter"),
-    "time_zone": _fit(
-        lambda zone: zone.lower() != "local" and zone in zoneinfo.available_timezones(), "unknown time zone"
-    ),
+    "time_zone": _fit(lambda zone: zone in zoneinfo.available_timezones(), "unknown time zone"),
     "schedule": _fit(_is_schedule, "must be five parts, without a time zone"),
     "trimmed": _fit(lambda text: text == text.strip(), "must not have leading or trailing whitespace"),
     "variable": _like("[ -<>-~]+", "must consist only of printable ASCII characters other than '='"),
@@ -252,7 +244,7 @@ _FORMATS: dict[str, _Format] = {
     "field": _like(_FIELDS, "error converting fieldPath: field label not supported"),
     "path": _fit(lambda text: not _goes_up(text), "must not contain '..'"),
     "inner_path": _fit(
-        lambda text: not _goes_up(text) and text[0] != "/", "must be a path inside the volume"
+        lambda text: not (_goes_up(text) or text[0] == "/"), "must be a path inside the volume"
     ),
     "domain_path": _like("[^/]+/.+", 'must be a domain-prefixed path (such as "acme.io/foo")'),
     "part": _like(r"\d+%?", "must be an integer or percentage (e.g '5%')"),

@@ -32,9 +32,8 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
         message = f"the API version in the data ({version}) does not match the expected API version"
         raise errors.bad_request(f"{message} ({kind.api_version})")
     if name != kind.name:
-        message = f'{name} in version "{kind.version}" cannot be handled as a {kind.name}'
-        why = f"{message}: converting (v1.{name}) to (core.{kind.name}): unknown conversion"
-        raise errors.bad_request(why)
+        why = f"converting (v1.{name}) to (core.{kind.name}): unknown conversion"
+        raise _cannot_handle(kind, why, name)
     schema = schema_of(kind)
     if kind.custom:
         faults = _unreadable(body.get("metadata"), schema.field("metadata"), kind.name, "metadata")
@@ -55,8 +54,8 @@ def filled(metadata: Json) -> Json:
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 
-def _cannot_handle(kind: ResourceKind, why: str) -> errors.StatusError:
-    handled = f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}'
+def _cannot_handle(kind: ResourceKind, why: str, name: str = "") -> errors.StatusError:
+    handled = f'{name or kind.name} in version "{kind.version}" cannot be handled as a {kind.name}'
     return errors.bad_request(f"{handled}: {why}")
 
 
@@ -122,15 +121,8 @@ def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
 
 # ---- CRDs
 
-_NAMES: dict[type, str] = {
-    dict: "object",
-    list: "array",
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    type(None): "null",
-}
+_NAMES: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
+_NAMES |= {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def defaulted(value: Any, schema: FieldSchema) -> Any:
@@ -139,12 +131,8 @@ def defaulted(value: Any, schema: FieldSchema) -> Any:
         return [defaulted(item, schema.items) for item in value]
     if not isinstance(value, dict):
         return value
-    described: Json = schema.published.get("properties", {})
-    absent = {
-        name: property_["default"]
-        for name, property_ in described.items()
-        if "default" in property_ and value.get(name) is None
-    }
+    fields = schema.published.get("properties", {}).items()
+    absent = {name: of["default"] for name, of in fields if "default" in of and value.get(name) is None}
     return {name: defaulted(part, schema.field(name)) for name, part in {**value, **absent}.items()}
 
 
