@@ -31,7 +31,8 @@ def read(fields: Json, at: Path = ()) -> Paths:
 
 
 def written(paths: Iterable[Path]) -> Json:
-    fields, known = dict[str, Any](), {*paths}
+    fields: Json = {}
+    known = {*paths}
     for path in sorted(known):
         below = fields
         for end, step in enumerate(path):

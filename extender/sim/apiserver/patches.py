@@ -179,10 +179,12 @@ def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
 
 
 def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:
-    causes, lines = list[Json](), list[str]()
+    causes: list[Json] = []
+    lines: list[str] = []
     for other, entry in entries.items():
         if (lost := sorted(entry.paths & changed)) and other != manager:
-            named, places = _named(entry), [shown(path) for path in lost]
+            named = _named(entry)
+            places = [shown(path) for path in lost]
             lines.append("\n- ".join([f"conflicts with {named}:", *places]))
             cause = {"reason": "FieldManagerConflict", "message": f"conflict with {named}"}
             causes += [{**cause, "field": place} for place in places]

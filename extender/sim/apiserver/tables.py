@@ -243,6 +243,7 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
 # ---- Tables
 
 _IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
+_TEXTS = {"type": "string", "description": ""}  # what all columns have
 
 
 def wanted(accept: str) -> bool:
@@ -256,7 +257,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]
     kept = {name: metadata[name] for name in ("resourceVersion", "continue") if name in metadata}
-    columns, rows, plain = columns_of(kind), list[Json](), {"type": "string", "description": ""}
+    columns, rows = columns_of(kind), list[Json]()
     for item in items:
         head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
         seen = {"None": {}, "Object": {"object": item}}.get(include, {"object": head})
@@ -266,7 +267,7 @@ def table(kind: ResourceKind, answer: Json, include: str = "") -> Json:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": kept,
         "columnDefinitions": [
-            {**plain, "name": name, "format": "name" if name == "Name" else "", "priority": int(wide)}
+            {**_TEXTS, "name": name, "format": "name" if name == "Name" else "", "priority": int(wide)}
             for name, _, wide in columns
         ],
         "rows": rows,

@@ -89,7 +89,8 @@ class JobPods:
 
     def compared(self) -> ComparedOffspring:
         """What is to be made and to be deleted. Raises MALFORMED."""
-        taken, kept = {*self.succeeded_indexes}, list[Json]()
+        taken = {*self.succeeded_indexes}
+        kept: list[Json] = []
         surplus: list[Json] = []  # whose index is taken by another or no longer wanted
         for pod in self.active:
             index = index_of(pod)

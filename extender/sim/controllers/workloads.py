@@ -12,21 +12,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from extender.api.workloads.children import MALFORMED, kind_of
+from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.events import record
-from extender.sim.apiserver.kinds import (
-    BY_NAME,
-    JOBS,
-    KINDS,
-    OPERATOR_KINDS,
-    POD_GROUPS,
-    PODS,
-    REPLICA_SETS,
-    RESOURCE_QUOTAS,
-    WORKLOAD_KINDS,
-    Json,
-    ResourceKind,
-)
+from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.quotas import BeyondQuota, recount
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Change, StoreFollower, key_of
@@ -37,7 +26,8 @@ from extender.terminal.text import many
 
 _PACE = 0.05  # seconds in which changes gather
 _SPEAKER = "workload-controllers"
-_OWNED = (*OPERATOR_KINDS, JOBS, REPLICA_SETS, PODS)  # not the PodGroups that Muster makes for its own ends
+# not the PodGroups that Muster makes for its own ends
+_OWNED = (*kinds.OPERATOR_KINDS, kinds.JOBS, kinds.REPLICA_SETS, kinds.PODS)
 
 
 class RefusedOffspring(NamedTuple):
@@ -66,8 +56,8 @@ class WorkloadControllers(StoreFollower):
 
     def _begin(self) -> int:
         version = self._store.version
-        everything = {obj["metadata"]["uid"] for kind in WORKLOAD_KINDS for obj in self._store.all(kind)}
-        self._work(everything, set())
+        workloads = (obj for kind in kinds.WORKLOAD_KINDS for obj in self._store.all(kind))
+        self._work({obj["metadata"]["uid"] for obj in workloads}, set())
         return version
 
     def _take(self, changes: Sequence[Change]) -> None:
@@ -79,7 +69,7 @@ class WorkloadControllers(StoreFollower):
                 if change.type == "DELETED":
                     gone.add(uid)
                     self.refused.pop(uid, None)
-                elif change.kind in WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
+                elif change.kind in kinds.WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
                         remade.add(uid)
@@ -107,7 +97,7 @@ class WorkloadControllers(StoreFollower):
         concerned = remade | restated
         children = chain.from_iterable(owned.values())
         above = {owner_uid(obj) for obj in children if obj["metadata"]["uid"] in concerned}
-        for kind in WORKLOAD_KINDS:
+        for kind in kinds.WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
                 with suppress(StatusError, *MALFORMED):  # gone, or of an odd form: it costs its own turn
@@ -123,13 +113,13 @@ class WorkloadControllers(StoreFollower):
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
         if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it makes nothing more
             return
-        of_job = JobPods(obj, owned, self._endings) if kind is JOBS else None
+        of_job = JobPods(obj, owned, self._endings) if kind is kinds.JOBS else None
         found = of_job.compared() if of_job else compared(obj, owned, self._find)
         made = len(owned)
         try:
             for child in found.missing:
                 of_kind = _kind(child)  # a PodGroup that an operator makes for Volcano is made once
-                if of_kind is not POD_GROUPS or not self._store.get(POD_GROUPS, *key_of(child)):
+                if of_kind is not kinds.POD_GROUPS or not self._store.get(kinds.POD_GROUPS, *key_of(child)):
                     self._service.create(of_kind, "", child)
                 made += 1
         except BeyondQuota as refusal:
@@ -137,7 +127,7 @@ class WorkloadControllers(StoreFollower):
         for child in found.surplus:
             self._remove(child)
         for child, wanted in found.kept:
-            if _kind(child) is REPLICA_SETS:
+            if _kind(child) is kinds.REPLICA_SETS:
                 self._scale(child, wanted["spec"].get("replicas", 1))
             elif _revision(child) != _revision(wanted):
                 self._remove(child)  # and make it anew when it is gone
@@ -150,7 +140,7 @@ class WorkloadControllers(StoreFollower):
 
     def _remove(self, child: Json) -> None:
         """An old ReplicaSet stays, without pods."""
-        if _kind(child) is REPLICA_SETS:
+        if _kind(child) is kinds.REPLICA_SETS:
             return self._scale(child, 0)
         self._endings.withdraw(child)
         self._service.delete_this(_kind(child), child["metadata"])
@@ -161,13 +151,13 @@ class WorkloadControllers(StoreFollower):
             return {**before, "metadata": {**before["metadata"]}, "spec": spec}
 
         meta = replica_set["metadata"]
-        self._service.amend(REPLICA_SETS, meta["namespace"], meta["name"], change)
+        self._service.amend(kinds.REPLICA_SETS, meta["namespace"], meta["name"], change)
 
     def _write_status(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         def made(before: Json) -> Json:
-            if kind is JOBS:
+            if kind is kinds.JOBS:
                 return job_status(before, JobPods(before, owned, self._endings))
-            return (operator_status if kind in OPERATOR_KINDS else status_of)(before, owned)
+            return (operator_status if kind in kinds.OPERATOR_KINDS else status_of)(before, owned)
 
         self._service.set_status(kind, obj["metadata"], made)
 
@@ -188,13 +178,13 @@ def _leaves(change: Change) -> bool:
 
 
 def _frees_quota(change: Change) -> bool:
-    if change.kind is RESOURCE_QUOTAS:  # whose status is written for each new pod
+    if change.kind is kinds.RESOURCE_QUOTAS:  # whose status is written for each new pod
         return change.type == "DELETED" or (change.before or {}).get("spec") != change.object["spec"]
-    return change.kind is PODS and _leaves(change)
+    return change.kind is kinds.PODS and _leaves(change)
 
 
 def _kind(obj: Json) -> ResourceKind:
-    return BY_NAME[obj["apiVersion"], obj["kind"]]
+    return kinds.BY_NAME[obj["apiVersion"], obj["kind"]]
 
 
 def _revision(obj: Json) -> str:
@@ -203,7 +193,7 @@ def _revision(obj: Json) -> str:
 
 def collect(service: Service, gone: set[str]) -> None:
     """Delete what only objects that are gone own. `gone`: their UIDs."""
-    for kind in KINDS:
+    for kind in kinds.KINDS:
         for obj in service.store.all(kind) if kind.namespaced and gone else ():
             owners = [owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or ()]
             if owners and gone.issuperset(owners):

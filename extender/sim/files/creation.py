@@ -23,10 +23,8 @@ _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 
 
 class Created(NamedTuple):
-    """An object as the API server made it, or would; `where` is the line that it comes from."""
-
-    object: Json
-    where: str
+    object: Json  # as the API server made it, or would
+    where: str  # the line that it comes from
 
 
 class Creation:

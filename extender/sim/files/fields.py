@@ -1,10 +1,9 @@
 """Which fields the kinds have, which forms their values may have, and what is wrong with those of a document.
 
 A mapping lists the fields that are allowed; a list of one form allows any number of that form; a `Leaf` is a
-value. The fields are those of the schemas by which the embedded API server goes, and here is what these do
-not say: the form of names, that a pod has a container, that amounts are not negative. Templates and counts of
-workloads are where the table says, and are checked as those of pods. Status, which controllers write, is left
-as it is, but for the room of nodes.
+value. The fields are those of the embedded API server's schemas; here is what these do not say: the form of
+names, that a pod has a container, that amounts are not negative. Templates and counts of workloads are where
+the table says. Status, which controllers write, is left as it is, but for the room of nodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,11 +22,9 @@ from extender.sim.files.reading import Document, where
 
 
 class Leaf(NamedTuple):
-    """One value: what is allowed, in words and as a test. `meant`: what probably was, as a sentence."""
-
-    allowed: str
+    allowed: str  # in words
     test: Callable[[Any], bool]
-    meant: Callable[[Any], str] = lambda _: ""
+    meant: Callable[[Any], str] = lambda _: ""  # what probably was, as a sentence
 
 
 class Needed(NamedTuple):
@@ -62,16 +59,8 @@ def _is_quantity(value: Any) -> bool:
         return False
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and not subdomain(value)
-
-
 def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(test, value.values()))
-
-
-def _are_amounts(value: Any) -> bool:
-    return _each(_is_quantity)(value) and not any(misnamed(str(name)) for name in value)
 
 
 def _amounts_meant(value: Any) -> str:
@@ -105,13 +94,15 @@ WHOLES = Leaf("whole numbers by name", _each(_is_whole))
 COUNTS = Leaf("whole numbers by name, 0 or more", _each(_is_count))
 QUANTITY = Leaf("a quantity, 0 or more, such as 500m or 1Gi", _is_quantity)
 QUANTITIES = Leaf(
-    "quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}", _are_amounts, _amounts_meant
+    "quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}",
+    lambda value: _each(_is_quantity)(value) and not any(misnamed(str(name)) for name in value),
+    _amounts_meant,
 )
 NAME = Leaf(
     "a name of at most 253 small letters, digits, - and ., that begins and ends with a letter or digit",
-    _is_name,
+    lambda value: isinstance(value, str) and not subdomain(value),
 )
-PREFIX = Leaf("the beginning of such a name", lambda value: _is_text(value) and _is_name(f"{value}x"))
+PREFIX = Leaf("the beginning of such a name", lambda value: _is_text(value) and not subdomain(f"{value}x"))
 NAMESPACE = Leaf(
     "a name of at most 63 small letters, digits and -, that begins and ends with a letter or digit",
     lambda value: isinstance(value, str) and not dns_label(value),
@@ -252,16 +243,17 @@ def form_of(name: KindName) -> dict[str, Any]:
     else:  # without a schema
         of_all = {"apiVersion": TEXT, "kind": TEXT, "metadata": metadata()}
         form = {**of_all, "spec": {OTHERS: ANY}, "status": ANY}
-    for offspring in WORKLOADS[name].offspring if WORKLOADS[name].runtime is None else ():
+    row = WORKLOADS[name]
+    for offspring in row.offspring if row.runtime is None else ():
         _mark(form, offspring)
-    for path in WORKLOADS[name].templates:
+    for path in row.templates:
         _put(form, path, Needed(_template(), _PURPOSE))
-    for path in WORKLOADS[name].counts:
+    for path in row.counts:
         _put(form, path, COUNT)
     choices: dict[Path, set[Any]] = {}  # the values that decide what is made
-    for offspring in WORKLOADS[name].offspring:
+    for offspring in row.offspring:
         for path, values in offspring.when.items():
-            choices.setdefault(path, set()).update(value for value in values if value is not None)
+            choices.setdefault(path, set()).update({*values} - {None})
     for path, chosen in choices.items():
         _put(form, path, one_of(sorted(chosen)))
     return {**form, "spec": Needed(form["spec"], _PURPOSE)}

@@ -21,9 +21,9 @@ _ADVICE = {
 
 
 class Document(NamedTuple):
-    """A mapping of a file. `file` is as it was named."""
+    """A mapping of a file."""
 
-    file: str
+    file: str  # as it was named
     node: yaml.MappingNode
     object: dict[str, Any]
 

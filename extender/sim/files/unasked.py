@@ -82,11 +82,11 @@ def _all(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any])
 
 
 class Unasked(NamedTuple):
-    """An object that is none of Muster's. `suspended`: so nobody starts it, else another scheduler does."""
+    """An object that is none of Muster's."""
 
     object: Json
     where: str
-    suspended: bool
+    suspended: bool  # so nobody starts it, else another scheduler does
     missing: str
 
     @property
@@ -144,9 +144,8 @@ def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJo
 
 def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
     """Those that its pods name."""
-    if row is None:
-        specs = [obj["spec"]] if (obj["apiVersion"], obj["kind"]) == POD else []
-    else:
+    specs = [obj["spec"]] if (obj["apiVersion"], obj["kind"]) == POD else []
+    if row is not None:
         specs = [each.template["spec"] for each in pod_sets(obj)]
     return [spec.get("schedulerName") or DEFAULT_SCHEDULER for spec in specs]
 

@@ -154,7 +154,8 @@ def _queue(given: Json, debugged: Json) -> QueueSummary:
         amounts = {name: _written(debugged.get(name)) for name in ("deserved", "allocated")}
         says = {**amounts, "share": debugged.get("share")}
     state = queue.status.state or debugged.get("state") or queue.spec.state or "Open"
-    held, share = says.get("allocated") or {}, round(says.get("share") or 0.0, 4)
+    share = round(says.get("share") or 0.0, 4)
+    held = says.get("allocated") or {}
     return QueueSummary(queue.metadata.name, state, queue.spec.weight, says["deserved"], held, share)
 
 

@@ -165,7 +165,8 @@ class LiveView(View):
         self._head: Sequence[str] = ()
         self._canvas = tables.canvas_of(stream)
         self._shown: list[Text] = []
-        self._console = console = Console(file=stream, force_terminal=True, highlight=False, markup=False)
+        console = Console(file=stream, force_terminal=True, highlight=False, markup=False)
+        self._console = console
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
     def begin(self, head: Sequence[str]) -> None:

@@ -39,15 +39,13 @@ class Bar(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """`resource`: what heights mean, of which the cluster has `most`. `colours`: by queue."""
-
     timelines: Sequence[GroupTimeline]
     bars: Sequence[Bar]
-    resource: str
-    most: int
+    resource: str  # what heights mean
+    most: int  # what the cluster has of it
     begin: float
     end: float
-    colours: Mapping[str, str]
+    colours: Mapping[str, str]  # by queue
 
     def colour(self, timeline: GroupTimeline) -> str:
         return self.colours[timeline.queue]
@@ -57,8 +55,7 @@ def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[
     """Runs that have not ended last until `end`."""
     found: list[Bar] = []
     for timeline in timelines:
-        amounts: Counter[tuple[float, float]] = Counter()
-        members: Counter[tuple[float, float]] = Counter()
+        amounts, members = Counter[tuple[float, float]](), Counter[tuple[float, float]]()
         for run, number in timeline.runs_of_members.items():
             span = (run.start, end if run.end is None else run.end)
             amounts[span] += number * run.shape.requests.get(resource, 0)
@@ -112,8 +109,6 @@ def _height(gap: Gap) -> int:
 def _joined(gaps: list[Gap]) -> list[Gap]:
     joined: list[Gap] = []
     for low, high in sorted(gaps):
-        if joined and joined[-1][1] == low:
-            joined[-1] = (joined[-1][0], high)
-        else:
-            joined.append((low, high))
+        begin = joined.pop()[0] if joined and joined[-1][1] == low else low
+        joined.append((begin, high))
     return joined

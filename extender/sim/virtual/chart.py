@@ -1,8 +1,7 @@
 """The Gantt chart: one SVG file that reads well on light and on dark.
 
-Few gangs get a row each, with the time that they waited. More of them are packed as bars into the cluster's
-room, as high as what they hold of it; of very many only the sums by queue are drawn. Below, how many wait.
-Marks show reservations and evictions.
+Few gangs get a row each. More of them are packed as bars into the cluster's room, as high as what they hold
+of it; of very many only the sums by queue are drawn. Below, how many wait.
 """
 
 from collections import defaultdict
@@ -43,15 +42,9 @@ def chart(result: Result) -> str:
     timelines = sorted(measured.timelines.values(), key=lambda timeline: (timeline.came or 0.0, timeline.key))
     begin = measured.first or 0.0
     last = max(end, begin + 1.0)
-    scene = Scene(
-        timelines=timelines,
-        bars=bars(timelines, resource, last),
-        resource=resource,
-        most=measured.capacity[resource],
-        begin=begin,
-        end=last,
-        colours={queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)},
-    )
+    drawn = bars(timelines, resource, last)
+    colours = {queue.name: f"q{index % svg.COLOURS}" for index, queue in enumerate(report.queues)}
+    scene = Scene(timelines, drawn, resource, measured.capacity[resource], begin, last, colours)
     few = len(scene.timelines) <= _MOST_ROWS
     legend, top = _legend(scene)
     height = top + _AXIS + (len(scene.timelines) * ROW if few else _ROOM + _GAP + _WAITING)

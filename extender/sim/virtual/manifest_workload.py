@@ -128,10 +128,10 @@ Thing = TypeVar("Thing")
 
 
 class Made(NamedTuple):
-    """An object as the API server made it; `at` None where it does not say when it comes."""
+    """An object as the API server made it."""
 
     object: Json
-    at: float | None
+    at: float | None  # None where it does not say when it comes
 
 
 def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorkload:
@@ -167,9 +167,10 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     for pod in made[_name(kinds.PODS)]:
         member = _member(pod, coming, run_seconds)
         members[key_of_group(member.pod)].append(member)
-    arriving = tuple(
-        JobArrival(job, coming.pop(key), tuple(members.pop(key, ())), runtime) for job, key, runtime in jobs
-    )
+    arriving = []
+    for job, key, runtime in jobs:
+        arriving.append(JobArrival(job, coming.pop(key), tuple(members.pop(key, ())), runtime))
+    makers = [name for name, row in WORKLOADS.items() if row.makes_groups]
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
         queues=_all(made[_name(kinds.QUEUES)], Queue),
@@ -178,15 +179,10 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(entering.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
-        makers=tuple(
-            (JobKind(*name), job)
-            for name, row in WORKLOADS.items()
-            if row.makes_groups
-            for job in _all(made[name], AnyJob)
-        ),
+        makers=tuple((JobKind(*name), job) for name in makers for job in _all(made[name], AnyJob)),
         groups=tuple(coming.values()),
         members=tuple(chain.from_iterable(members.values())),
-        jobs=arriving,
+        jobs=tuple(arriving),
         unasked=tuple(left),
         notes=(*manifests.notes, *notes, *(each.note for each in left), *not_played(creation)),
     )

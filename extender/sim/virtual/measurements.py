@@ -69,15 +69,13 @@ class MemberRun(NamedTuple):
 
 
 class GroupTimeline(msgspec.Struct):
-    """`came`: its needed members were there; `started`: they ran; `over`: all of it had ended."""
-
     key: GroupKey
     name: str  # as a person calls it, after its namespace
     needed: int
     queue: str = ""
-    came: float | None = None
-    started: float | None = None
-    over: float | None = None
+    came: float | None = None  # when its needed members were there
+    started: float | None = None  # when they ran
+    over: float | None = None  # when all of it had ended
     present: int = 0
     stood: int = 0  # members that run or ran
     ended: int = 0
@@ -124,14 +122,12 @@ class Measurements(Observer):
         self.known_groups = [arrival.key for arrival in workload.groups]
         self._needed = _needed(workload)
         self._of_jobs = {job.unit.key for job in workload.jobs}
-        self._names = {
-            key_of_group(member.pod): f"{member.pod.metadata.namespace}/{spoken_group_name(member.pod)}"
-            for member in workload.all_members
-        } | {
-            group_made_by(kind, meta): f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
-            for kind, meta in ((kind, job.metadata) for kind, job in workload.makers)
-            # their pods may be owned by one of several Jobs
-        }
+        self._names: dict[GroupKey, str] = {}
+        for pod in (member.pod for member in workload.all_members):
+            self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{spoken_group_name(pod)}"
+        for kind, job in workload.makers:  # whose pods may be owned by one of several Jobs
+            meta = job.metadata
+            self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
         self._reserved: dict[GroupKey, float] = {}  # since when nodes are

@@ -23,41 +23,36 @@ _PODS_PER_NODE, _JOBS_PER_NODE = 500, 400  # of made-up traces
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
-    """What to simulate. `synthetic`: how many pods to make up; `synthetic_jobs`: how many jobs of a tree of
-    queues. `compare`: run it again with traverse only. `run_seconds`: how long pods run that do not say so;
-    None: without end. What is 0 or empty takes its default."""
+    """What to simulate. What is 0 or empty takes its default."""
 
     files: tuple[Path, ...] = ()
     create_namespaces: bool = False
     traces: tuple[Path, ...] = ()
-    synthetic: int = 0
-    synthetic_jobs: int = 0
+    synthetic: int = 0  # pods to make up
+    synthetic_jobs: int = 0  # jobs of a tree of queues to make up
     nodes: int = 0
     node_cpu: str = ""
     node_memory: str = ""
     node_gpu: int = 0
     window: int = 0
     seed: int = 0
-    compare: str = ""
-    run_seconds: float | None = None
+    compare: str = ""  # run it again with traverse only
+    run_seconds: float | None = None  # of pods that do not say so; None: without end
 
     def made_nodes(self) -> VirtualWorkload:
         """As `muster run` makes them; a made-up trace alone gets a cluster of its size."""
         made_up = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
         alone = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
         count, cpu, memory = (max(3, made_up), "32", "128Gi") if alone else (3, "4", "16Gi")
-        return made_nodes(
-            self.nodes or count, self.node_cpu or cpu, self.node_memory or memory, self.node_gpu
-        )
+        amounts = (self.node_cpu or cpu, self.node_memory or memory, self.node_gpu)
+        return made_nodes(self.nodes or count, *amounts)
 
 
 class Result(NamedTuple):
-    """`end` is the second at which the last thing happened. `notes`: what of the files was left out."""
-
     report: SimulationReport
     measured: Measurements
-    end: float
-    notes: tuple[str, ...] = ()
+    end: float  # the second at which the last thing happened
+    notes: tuple[str, ...] = ()  # what of the files was left out
 
 
 def workload(options: SimulationOptions) -> VirtualWorkload:
@@ -73,8 +68,8 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
         rows = [row if row.seconds is not None else row._replace(seconds=options.run_seconds) for row in rows]
         made += from_rows(rows, made.queues, {})
         if options.synthetic:
-            invented = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
-            made += from_rows(invented, made.queues, synthetic.WEIGHTS)
+            rows = synthetic.gang_rows(options.synthetic, _room(made), options.seed)
+            made += from_rows(rows, made.queues, synthetic.WEIGHTS)
         if options.synthetic_jobs:
             known = {queue.metadata.name for queue in made.queues}
             tree = [queue for queue in synthetic.team_queues() if queue.metadata.name not in known]

@@ -39,8 +39,8 @@ def gang_rows(pods: int, room: ClusterSize, seed: int) -> list[Row]:
         size = min(dice.choice((1, 2, 4, 8, 16, 32, 64, 128)), most)
         seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** dice.random()  # as many short ones as long ones
         requests = {"cpu": str(cpus), "memory": f"{cpus * dice.choice((1, 2, 3))}Gi"}
-        name, queue = f"gang-{len(rows)}", dice.choice(list(WEIGHTS))
-        rows.append(Row(0.0, name, size, size, float(round(seconds)), requests, queue))
+        queue = dice.choice(list(WEIGHTS))
+        rows.append(Row(0.0, f"gang-{len(rows)}", size, size, float(round(seconds)), requests, queue))
         left -= size
     return _arriving(rows, room, load=1.25, step=1.0, dice=dice)
 

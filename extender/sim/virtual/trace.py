@@ -70,7 +70,8 @@ COLUMNS = {
     "memory": _QUANTITY,
     "gpu": _QUANTITY,
 }
-_REQUIRED, _RESOURCES = ("arrival", "group"), ("cpu", "memory", "gpu")
+_REQUIRED = ("arrival", "group")
+_RESOURCES = ("cpu", "memory", "gpu")
 
 
 def read(path: Path) -> list[Row]:

@@ -10,14 +10,7 @@ from extender.api.quantities import at_least
 from extender.sim.apiserver import errors
 from extender.sim.apiserver.errors import FieldError, FieldErrors
 from extender.sim.apiserver.kinds import Json
-from extender.sim.apiserver.validation.metadata import (
-    NameRule,
-    dns_label,
-    label_key,
-    label_value,
-    labels_errors,
-    subdomain,
-)
+from extender.sim.apiserver.validation import metadata
 
 # ---- amounts
 
@@ -38,7 +31,7 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
     for side, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in sorted(amounts.items()):
             field = f"{at}.{side}[{name}]"
-            bad = label_key(name)
+            bad = metadata.label_key(name)
             for message in bad:
                 yield errors.wrong(field, name, message)
             if "/" not in name:
@@ -103,16 +96,18 @@ def _is_native(name: str) -> bool:
 
 
 def _is_extended(name: str) -> bool:
-    return not _is_native(name) and not name.startswith("requests.") and not label_key(f"requests.{name}")
+    if _is_native(name) or name.startswith("requests."):
+        return False
+    return not metadata.label_key(f"requests.{name}")
 
 
 def pod_errors(spec: Json, at: str) -> FieldErrors:
     """Of a pod's spec at this path, what a rule of one field cannot say."""
     yield from _volumes(spec, at)
     yield from _containers(spec, at)
-    yield from labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))
-    yield from _named(f"{at}.nodeName", spec.get("nodeName"), subdomain)
-    yield from _named(f"{at}.priorityClassName", spec.get("priorityClassName"), subdomain)
+    yield from metadata.labels_errors(f"{at}.nodeSelector", spec.get("nodeSelector"))
+    yield from _named(f"{at}.nodeName", spec.get("nodeName"), metadata.subdomain)
+    yield from _named(f"{at}.priorityClassName", spec.get("priorityClassName"), metadata.subdomain)
     for place, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{at}.tolerations[{place}]")
     gates = [gate.get("name", "") for gate in spec.get("schedulingGates") or ()]
@@ -120,7 +115,7 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
         message = "cannot be set until all schedulingGates have been cleared"
         yield errors.forbidden_field(f"{at}.nodeName", message)
     for place, name in enumerate(gates):
-        yield from _named(f"{at}.schedulingGates[{place}]", name, label_key, needed=True)
+        yield from _named(f"{at}.schedulingGates[{place}]", name, metadata.label_key, needed=True)
         if name in gates[:place]:
             yield errors.duplicate(f"{at}.schedulingGates[{place}]", name)
     if spec.get("ephemeralContainers"):
@@ -165,7 +160,7 @@ def _containers(spec: Json, at: str) -> FieldErrors:
 
 
 def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
-    yield from _named(f"{at}.name", container.get("name"), dns_label, needed=True)
+    yield from _named(f"{at}.name", container.get("name"), metadata.dns_label, needed=True)
     if not container.get("image"):
         yield errors.required(f"{at}.image")
     for place, mount in enumerate(container.get("volumeMounts") or ()):
@@ -177,7 +172,7 @@ def _container(container: Json, volumes: set[Any], at: str) -> FieldErrors:
 def _volumes(spec: Json, at: str) -> FieldErrors:
     names = [volume.get("name", "") for volume in spec.get("volumes") or ()]
     for place, name in enumerate(names):
-        yield from _named(f"{at}.volumes[{place}].name", name, dns_label, needed=True)
+        yield from _named(f"{at}.volumes[{place}].name", name, metadata.dns_label, needed=True)
         if name in names[:place]:
             yield errors.duplicate(f"{at}.volumes[{place}].name", name)
 
@@ -209,7 +204,7 @@ def _toleration(toleration: Json, at: str) -> FieldErrors:
         message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
         yield errors.wrong(f"{at}.effect", effect, message)
     if operator in ("Equal", ""):
-        if message := ";".join(label_value(value)):
+        if message := ";".join(metadata.label_value(value)):
             yield errors.wrong(f"{at}.operator", value, message)
     elif operator == "Exists" and value:
         yield errors.wrong(f"{at}.operator", value, "value must be empty when `operator` is 'Exists'")
@@ -218,10 +213,11 @@ def _toleration(toleration: Json, at: str) -> FieldErrors:
 def taint_errors(node: Json) -> FieldErrors:
     for place, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
         at = f"metadata.taints[{place}]"  # Kubernetes' own slip: they are in the spec
-        yield from _named(f"{at}.key", taint.get("key"), label_key, needed=True)
-        if message := ";".join(label_value(taint.get("value", ""))):
+        yield from _named(f"{at}.key", taint.get("key"), metadata.label_key, needed=True)
+        if message := ";".join(metadata.label_value(taint.get("value", ""))):
             yield errors.wrong(f"{at}.value", taint.get("value", ""), message)
-        effects, effect = ("NoSchedule", "PreferNoSchedule", "NoExecute"), taint.get("effect")
+        effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        effect = taint.get("effect")
         if not effect:
             yield errors.required(f"{at}.effect")
         elif effect not in effects:
@@ -231,7 +227,7 @@ def taint_errors(node: Json) -> FieldErrors:
             yield errors.duplicate(at, taint.get("key"))
 
 
-def _named(field: str, name: str | None, rule: NameRule, needed: bool = False) -> list[FieldError]:
+def _named(field: str, name: str | None, rule: metadata.NameRule, needed: bool = False) -> list[FieldError]:
     if not name:
         return [errors.required(field)] if needed else []
     return [errors.wrong(field, name, message) for message in rule(name)]
