@@ -58,7 +58,7 @@ def node_errors(node: Json) -> FieldErrors:
 def quota_errors(spec: Json, at: str) -> FieldErrors:
     for name, amount in sorted((spec.get("hard") or {}).items()):
         field = f"{at}.hard[{name}]"
-        yield from (errors.wrong(field, name, message) for message in label_key(name))
+        yield from (errors.wrong(field, name, message) for message in metadata.label_key(name))
         if not ("/" in name or name in _OF_OTHERS or _is_standard(name.removeprefix("requests."))):
             yield errors.wrong(field, name, "must be a standard resource for quota")
         yield from amount_errors(name, amount, field)
