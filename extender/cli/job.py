@@ -5,7 +5,7 @@ runs ──stop──► suspended ──resume──► waits       by the job'
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -185,76 +185,70 @@ def stop_job(targets: list[Target], **rest: Any) -> None:
     _change(targets, _stop, "stopped", **rest)
 
 
-class Writing:
-    """Writes of one command; with a dry run none, or none that the API server stores."""
+class Change(NamedTuple):
+    """`unit`: annotations of its PodGroup, if it has one; `job`: a patch of itself."""
 
-    def __init__(self, place: ClusterAccess, dry_run: str) -> None:
-        self._editor, self._dry_run = place.editor, dry_run
-
-    def unit(self, job: "ObservedJob", **annotations: str | None) -> None:
-        from extender.kube.resources import POD_GROUPS
-
-        if job.unit and self._dry_run != out.CLIENT:
-            patch = {"metadata": {"uid": job.unit.metadata.uid, "annotations": annotations}}
-            where = (job.unit.namespace, job.unit.name)
-            self._editor.patch(POD_GROUPS, *where, patch, self._dry_run == out.SERVER)
-
-    def job(self, job: "ObservedJob", patch: Json) -> None:
-        """As it was read: what somebody else changes meanwhile is a conflict."""
-        if self._dry_run != out.CLIENT:
-            seen = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
-            patch = {**patch, "metadata": {**patch.get("metadata", {}), **seen}}
-            where = (job.meta.namespace, job.meta.name)
-            self._editor.patch(job.resource, *where, patch, self._dry_run == out.SERVER)
+    unit: dict[str, str | None] = {}
+    job: Json = {}
 
 
 def _change(
-    targets: list[Target],
-    change: "Callable[[Writing, ObservedJob], None]",
-    done: str,
-    dry_run: str,
-    **flags: Any,
+    targets: list[Target], change: "Callable[[ObservedJob], Change]", done: str, dry_run: str, **flags: Any
 ) -> None:
     with opened(Flags(**flags)) as place:
         from extender.cli.observed_jobs import ObservedJobState, find_job
         from extender.cli.why.evidence import Evidence
 
-        writing, evidence = Writing(place, dry_run), Evidence(place, place.namespace)
+        evidence = Evidence(place, place.namespace)
         for target in targets:
             job = find_job(evidence, target)
             if job.state is ObservedJobState.FINISHED:
                 raise click.ClickException(f"{job.spoken_name} has ended; it cannot be {done}")
-            change(writing, job)
+            wanted = change(job)
+            if dry_run != out.CLIENT:
+                _write(place, job, wanted, dry_run == out.SERVER)
             kind, _, name = job.qualified_name.partition("/")
             out.show_done(name, done, dry_run, kind)
 
 
-def _hold(writing: Writing, job: "ObservedJob") -> None:
+def _write(place: ClusterAccess, job: "ObservedJob", change: Change, dry: bool) -> None:
+    """The job as it was read: what somebody else changes meanwhile is a conflict."""
+    from extender.kube.resources import POD_GROUPS
+
+    if change.unit and (unit := job.unit):
+        patch = {"metadata": {"uid": unit.metadata.uid, "annotations": change.unit}}
+        place.editor.patch(POD_GROUPS, unit.namespace, unit.name, patch, dry)
+    if change.job:
+        seen = {"uid": job.meta.uid, "resourceVersion": job.meta.resource_version}
+        patch = {**change.job, "metadata": {**change.job.get("metadata", {}), **seen}}
+        place.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, dry)
+
+
+def _hold(job: "ObservedJob") -> Change:
     if not job.unit:
         raise _unmanaged(job)
     if not job.is_suspended:
         stop = f"muster job stop {job.spoken_name} suspends it"
         raise click.ClickException(f"{job.spoken_name} does not wait any more; {stop}")
-    writing.unit(job, **{HOLD: "true"})
+    return Change({HOLD: "true"})
 
 
-def _resume(writing: Writing, job: "ObservedJob") -> None:
+def _resume(job: "ObservedJob") -> Change:
     if not job.unit and not job.was_let_go:
         raise _unmanaged(job)
-    writing.unit(job, **{HOLD: None, START_TIMEOUTS: None})
-    if job.is_suspended and job.was_let_go:
-        writing.job(job, {"metadata": {"annotations": {STARTED: None}}})
+    waits_again = {"metadata": {"annotations": {STARTED: None}}}
+    was_stopped = job.is_suspended and job.was_let_go
+    return Change({HOLD: None, START_TIMEOUTS: None}, waits_again if was_stopped else {})
 
 
-def _stop(writing: Writing, job: "ObservedJob") -> None:
+def _stop(job: "ObservedJob") -> Change:
     """Our note stays: it tells a job that its user suspends from one that waits for its start."""
     if job.is_suspended and not job.was_let_go:
         hold = f"muster job hold {job.spoken_name} keeps it from starting"
         raise click.ClickException(f"{job.spoken_name} does not run; {hold}")
     if not job.was_let_go:
         raise _unmanaged(job)
-    if not job.is_suspended:
-        writing.job(job, job.suspending(True))
+    return Change(job={} if job.is_suspended else job.suspending(True))
 
 
 def _unmanaged(job: "ObservedJob") -> click.ClickException:

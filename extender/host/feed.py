@@ -25,7 +25,7 @@ from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.errors import ApiError
 from extender.kube.reflector import Reflector
-from extender.kube.resources import Resource, resource_of
+from extender.kube.resources import resource_of
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
 
@@ -44,11 +44,6 @@ _GROUPS_OF_OTHERS = (
     (resources.NATIVE_POD_GROUPS, queues.NativePodGroup, Origin.NATIVE),
     (resources.ALPHA_POD_GROUPS, queues.AlphaPodGroup, Origin.ALPHA),
 )
-_QUOTAS: dict[cluster.QuotaKind, tuple[Resource, type[Any]]] = {
-    cluster.QuotaKind.ELASTIC_QUOTA_TREE: (resources.ELASTIC_QUOTA_TREES, cluster.ElasticQuotaTree),
-    cluster.QuotaKind.ELASTIC_QUOTA: (resources.ELASTIC_QUOTAS, cluster.ElasticQuota),
-    cluster.QuotaKind.RESOURCE_QUOTA: (resources.RESOURCE_QUOTAS, cluster.ResourceQuota),
-}
 
 
 class OptionalWatches:
@@ -139,12 +134,12 @@ class Feed:
         removable = partial(watch, removable=True)
         sinks = Sinks(ledger, controllers, auto_groups)
         self._needed: tuple[Reflector[Any], ...] = (
-            watch(resources.NAMESPACES, cluster.Namespace, sinks.namespaces()),
-            watch(resources.PRIORITY_CLASSES, cluster.PriorityClass, sinks.priority_classes()),
-            watch(resources.QUEUES, queues.Queue, sinks.queues()),
-            watch(resources.NODES, cluster.Node, sinks.nodes()),
-            watch(resources.POD_GROUPS, queues.PodGroup, sinks.groups()),
-            watch(resources.PODS, Pod, sinks.pods()),
+            watch(resources.NAMESPACES, cluster.Namespace, sinks.namespaces),
+            watch(resources.PRIORITY_CLASSES, cluster.PriorityClass, sinks.priority_classes),
+            watch(resources.QUEUES, queues.Queue, sinks.queues),
+            watch(resources.NODES, cluster.Node, sinks.nodes),
+            watch(resources.POD_GROUPS, queues.PodGroup, sinks.groups),
+            watch(resources.PODS, Pod, sinks.pods),
         )
         provisioning = removable(
             resources.PROVISIONING_REQUESTS,
@@ -155,7 +150,7 @@ class Feed:
         controllers.provisioning_is_served = lambda: provisioning.synced
         quotas = {
             name: removable(resource, type_, controllers.quotas.sinks[name])
-            for name, (resource, type_) in _QUOTAS.items()
+            for name, (resource, type_) in resources.QUOTAS.items()
             if name in quota_sources
         }
         controllers.quota_is_read = lambda kind: any(
@@ -172,10 +167,10 @@ class Feed:
             by_kind["/".join(row.key)].append(job)
         ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
         optional = (
-            removable(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues()),
+            removable(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues),
             removable(resources.COMMANDS, queues.Command, controllers.bus_commands),
             provisioning,
-            removable(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets()),
+            removable(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets),
             *quotas.values(),
             *runtimes,
             *jobs,
@@ -183,7 +178,7 @@ class Feed:
                 removable(kind, type_, sinks.groups_of_others(origin))
                 for kind, type_, origin in _GROUPS_OF_OTHERS
             ),
-            *(removable(kind, cluster.Workload, sinks.owners()) for kind in _OWNERS if auto_groups),
+            *(removable(kind, cluster.Workload, sinks.owners) for kind in _OWNERS if auto_groups),
             *makers,
         )
         further = (job for row, job in zip(maker_kinds, makers, strict=True) if row.key not in WORKLOADS)

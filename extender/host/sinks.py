@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
+from extender.api.objects.cluster import Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
 from extender.api.workloads.runtimes import RuntimeName
@@ -30,31 +30,29 @@ class Sinks:
     """One for each kind. Without `auto_groups`, the owners of pods are not read."""
 
     def __init__(self, ledger: Ledger, controllers: Controllers, auto_groups: bool) -> None:
-        self._ledger, self._intake = ledger, ledger.intake
+        self._ledger = ledger
+        self._intake = intake = ledger.intake
         self._objects = controllers.objects
         self._volcano = controllers.volcano
         self._auto_podgroups = controllers.auto_podgroups if auto_groups else None
         self._jobs = controllers.jobs
-
-    def namespaces(self) -> Sink[Namespace]:
-        return _Callbacks(self._intake.set_namespace, lambda gone: self._intake.drop_namespace(gone.name))
-
-    def priority_classes(self) -> Sink[PriorityClass]:
-        return _Callbacks(
-            self._intake.set_priority_class, lambda gone: self._intake.drop_priority_class(gone.name)
+        self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
+        self.priority_classes = _Callbacks(
+            intake.set_priority_class, lambda gone: intake.drop_priority_class(gone.name)
         )
-
-    def nodes(self) -> Sink[Node]:
-        return _Callbacks(self._intake.set_node, lambda gone: self._intake.drop_node(gone.name))
-
-    def disruption_budgets(self) -> Sink[PodDisruptionBudget]:
-        return _Callbacks(
-            self._intake.set_disruption_budget,
-            lambda gone: self._intake.drop_disruption_budget(gone.namespace, gone.name),
+        self.nodes = _Callbacks(intake.set_node, lambda gone: intake.drop_node(gone.name))
+        self.disruption_budgets = _Callbacks(
+            intake.set_disruption_budget,
+            lambda gone: intake.drop_disruption_budget(gone.namespace, gone.name),
         )
-
-    def queues(self) -> Sink[Queue]:
-        return _Callbacks(self._set_queue, self._drop_queue)
+        self.queues = _Callbacks(self._set_queue, self._drop_queue)
+        self.local_queues = _Callbacks(self._set_local_queue, self._drop_local_queue)
+        self.groups = _Callbacks(self._set_group, self._drop_group)
+        self.pods = _Callbacks(self._set_pod, self._drop_pod)
+        self.owners = _Callbacks[Workload](
+            lambda owner: self._notice(intake.set_owner(owner)),
+            lambda gone: intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
+        )
 
     def _set_queue(self, queue: Queue) -> None:
         self._intake.set_queue(queue)
@@ -64,9 +62,6 @@ class Sinks:
         self._objects.queues.drop(gone.name)
         self._intake.drop_queue(gone.name)
 
-    def local_queues(self) -> Sink[LocalQueue]:
-        return _Callbacks(self._set_local_queue, self._drop_local_queue)
-
     def _set_local_queue(self, local: LocalQueue) -> None:
         self._intake.set_local_queue(local)
         self._objects.local_queues.put(f"{local.metadata.namespace}/{local.metadata.name}", local)
@@ -75,9 +70,6 @@ class Sinks:
         key = f"{gone.namespace}/{gone.name}"
         self._objects.local_queues.drop(key)
         self._intake.drop_local_queue(key)
-
-    def groups(self) -> Sink[PodGroup]:
-        return _Callbacks(self._set_group, self._drop_group)
 
     def _set_group(self, group: PodGroup) -> None:
         key = GroupKey(f"{group.metadata.namespace}/{group.metadata.name}")
@@ -95,9 +87,6 @@ class Sinks:
     def groups_of_others(self, origin: Origin) -> Sink[Any]:
         return _Callbacks(self._intake.set_group, lambda gone: self._intake.drop_group(_key(gone), origin))
 
-    def pods(self) -> Sink[Pod]:
-        return _Callbacks(self._set_pod, self._drop_pod)
-
     def _set_pod(self, pod: Pod) -> None:
         self._volcano.see_pod(pod)
         self._ledger.pods.set(pod)
@@ -110,12 +99,6 @@ class Sinks:
         self._ledger.pods.drop(Uid(gone.uid))
         if self._auto_podgroups and record is not None:
             self._auto_podgroups.forget_pod(record)
-
-    def owners(self) -> Sink[Workload]:
-        return _Callbacks[Workload](
-            lambda owner: self._notice(self._intake.set_owner(owner)),
-            lambda gone: self._intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
-        )
 
     def makers(self, kind: JobKind) -> Sink[AnyJob]:
         """Jobs that may be read and not changed."""

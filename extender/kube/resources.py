@@ -1,8 +1,10 @@
 """The resources that Muster reads or writes, and their paths."""
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
+from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.workloads.shape import RuntimeKind, WorkloadRow
 
 
@@ -60,6 +62,11 @@ PROVISIONING_REQUESTS = Resource("/apis/autoscaling.x-k8s.io/v1", "provisioningr
 ELASTIC_QUOTA_TREES = Resource("/apis/scheduling.sigs.k8s.io/v1beta1", "elasticquotatrees")
 ELASTIC_QUOTAS = Resource("/apis/scheduling.x-k8s.io/v1alpha1", "elasticquotas")
 RESOURCE_QUOTAS = Resource("/api/v1", "resourcequotas")
+QUOTAS: dict[QuotaKind, tuple[Resource, type[Any]]] = {
+    QuotaKind.ELASTIC_QUOTA_TREE: (ELASTIC_QUOTA_TREES, ElasticQuotaTree),
+    QuotaKind.ELASTIC_QUOTA: (ELASTIC_QUOTAS, ElasticQuota),
+    QuotaKind.RESOURCE_QUOTA: (RESOURCE_QUOTAS, ResourceQuota),
+}
 SERVICES = Resource("/api/v1", "services")
 CONFIG_MAPS = Resource("/api/v1", "configmaps")
 SECRETS = Resource("/api/v1", "secrets")

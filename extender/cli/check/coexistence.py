@@ -9,7 +9,7 @@ from extender.api.objects.cluster import Lease, lively
 from extender.api.objects.pods import Pod
 from extender.api.texts import listed
 from extender.api.workloads.table import WORKLOADS
-from extender.cli.check.findings import OK, Finding, Installation, at, fine, name_of, setting, settings, wrong
+from extender.cli.check.findings import OK, Finding, Installation, at, fine, name_of, wrong
 from extender.cli.observed_jobs import ObservedJobState, observed_job
 from extender.cli.output import Json
 from extender.kube import resources as kube
@@ -79,7 +79,7 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
     """Jobs that wait for Muster's scheduler, by a label of Kueue's and none of Muster's, with the LocalQueue
     that the label names."""
-    schedulers = settings(site.container, "scheduler_names")
+    schedulers = site.first.settings("scheduler_names")
     for row in WORKLOADS.values():
         for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:
             job = observed_job(row, obj, None)
@@ -94,8 +94,8 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
 
 def volcano(site: Installation) -> Iterator[Finding]:
     """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
-    place = setting(site.container, "volcano_namespace")
-    found = [(obj, msgspec.convert(obj, Pod)) for obj in site.labelled(kube.PODS, "", _SCHEDULER)]
+    place = site.first.setting("volcano_namespace")
+    found = [(obj, msgspec.convert(obj, Pod)) for obj in site.all_of(kube.PODS, Json, _SCHEDULER)]
     pods = [obj for obj, pod in found if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
     lease = site.get(kube.LEASES, place, VOLCANO_LEASE)
     spec = msgspec.convert(lease, Lease).spec if lease else None
@@ -103,7 +103,7 @@ def volcano(site: Installation) -> Iterator[Finding]:
     if not pods and not holder:
         yield fine("Volcano", "no scheduler of Volcano is at work")
         yield from _controllers(site)
-    elif "volcano" not in settings(site.container, "scheduler_names"):
+    elif "volcano" not in site.first.settings("scheduler_names"):
         yield fine("Volcano", "its scheduler is at work, and Muster leaves its name alone")
     elif not holder and all(pod["metadata"]["namespace"] != place for pod in pods):
         there = pods[0]["metadata"]["namespace"]
@@ -122,7 +122,7 @@ def volcano(site: Installation) -> Iterator[Finding]:
 
 def _controllers(site: Installation) -> Iterator[Finding]:
     """Those of its controllers that only its scheduler needs."""
-    for found in site.labelled(kube.DEPLOYMENTS, "", _CONTROLLERS):
+    for found in site.all_of(kube.DEPLOYMENTS, Json, _CONTROLLERS):
         containers = at(found, "spec", "template", "spec", "containers") or ()
         arguments = [argument for container in containers for argument in container.get("args", ())]
         flags = [argument for argument in arguments if argument.startswith("--controllers=")]

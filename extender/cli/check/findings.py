@@ -65,21 +65,13 @@ class Installation:
         except NotFound:
             return []
 
-    def labelled(self, resource: Resource, namespace: str, labels: str) -> list[Json]:
-        return self.place.reader.list(resource, namespace, Json, labels=labels)
-
     def may(self, right: Right) -> bool:
         """Whether Muster's account has a right."""
-        account, namespace = self.account, self.namespace
-        if self.workloads:
-            namespace = self.workloads[0].obj["metadata"]["namespace"]
+        namespace = at(self.first.obj, "metadata", "namespace") or self.namespace
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
         spec: Json = {
-            "user": f"system:serviceaccount:{namespace}:{account}",
-            "groups": [
-                "system:serviceaccounts",
-                f"system:serviceaccounts:{namespace}",
-                "system:authenticated",
-            ],
+            "user": f"system:serviceaccount:{namespace}:{self.account}",
+            "groups": list(groups),
             "resourceAttributes": right._asdict(),
         }
         review = {"apiVersion": ACCESS_REVIEWS.version, "kind": "SubjectAccessReview", "spec": spec}
@@ -116,12 +108,12 @@ class Installation:
 
     @property
     def account(self) -> str:
-        return next((workload.spec["serviceAccountName"] for workload in self.workloads), ACCOUNT)
+        return str(self.first.spec.get("serviceAccountName", ACCOUNT))
 
     @property
-    def container(self) -> Json:
-        """The container that runs Muster, as the first workload has it; empty where there is none."""
-        return self.workloads[0].container if self.workloads else {}
+    def first(self) -> "Serving":
+        """The first workload; one that sets nothing where there is none."""
+        return self.workloads[0] if self.workloads else Serving({}, {})
 
 
 class Serving(NamedTuple):
@@ -141,7 +133,18 @@ class Serving(NamedTuple):
         return next((container for container in every if container["name"] == "muster"), {})
 
     def setting(self, field: str) -> str:
-        return setting(self.container, field)
+        """A setting of `muster serve` as the container gives it: by flag, by variable, or not at all."""
+        return self.settings(field)[0]
+
+    def settings(self, field: str) -> list[str]:
+        """All values of one that may be given several times."""
+        known = next(setting for setting in SETTINGS if setting.field == field)
+        flags = (arg.partition("=") for arg in self.container.get("args", ()))
+        given = [value for name, _, value in flags if name == known.flag]
+        variables = self.container.get("env", ())
+        given += [each.get("value", "") for each in variables if each["name"] == known.variable]
+        default = known.written(known.default)
+        return given or (default if isinstance(default, list) else [default])
 
     def secret_at(self, folder: str) -> str:
         """The name of the Secret that Muster has in this folder; empty where there is none."""
@@ -152,25 +155,6 @@ class Serving(NamedTuple):
         mounts = container.get("volumeMounts", ())
         volumes = {mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == folder.rstrip("/")}
         return next((volume for volume in self.spec.get("volumes", ()) if volume["name"] in volumes), {})
-
-
-def setting(container: Json, field: str) -> str:
-    """A setting of `muster serve` as the container gives it: by flag, by variable, or not at all."""
-    return settings(container, field)[0]
-
-
-def settings(container: Json, field: str) -> list[str]:
-    """All values of one that may be given several times."""
-    known = next(setting for setting in SETTINGS if setting.field == field)
-    flags = (arg.partition("=") for arg in container.get("args", ()))
-    given = [value for name, _, value in flags if name == known.flag]
-    given += [
-        variable.get("value", "")
-        for variable in container.get("env", ())
-        if variable["name"] == known.variable
-    ]
-    default = known.written(known.default)
-    return given or (default if isinstance(default, list) else [default])
 
 
 def name_of(obj: Json) -> str:

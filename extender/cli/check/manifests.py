@@ -14,7 +14,6 @@ from extender.cli.check.findings import (
     at,
     fine,
     name_of,
-    setting,
     wrong,
 )
 from extender.cli.check.view import is_viewed
@@ -96,7 +95,7 @@ def granted(documents: list[Json]) -> Iterator[Right]:
 
 def jobs(site: Installation) -> Iterator[Finding]:
     """Whether Muster may change the jobs that wait for it: each API group's rights are granted apart."""
-    if setting(site.container, "manage_jobs") == "off":
+    if site.first.setting("manage_jobs") == "off":
         yield fine("jobs", "they are left alone (--manage-jobs=off)")
         return
     evidence, account = Evidence(site.place, ""), site.account
@@ -178,7 +177,9 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
     todo = f"kubectl -n {namespace} get pods,endpointslices"
     if site.get(kube.SERVICES, namespace, service["name"]) is None:
         return wrong("webhooks", f"{name}: the service {served_by} does not exist", todo)
-    slices = site.labelled(kube.ENDPOINT_SLICES, namespace, f"kubernetes.io/service-name={service['name']}")
+    slices = site.all_of(
+        kube.ENDPOINT_SLICES, Json, f"kubernetes.io/service-name={service['name']}", namespace
+    )
     ends = (end for endpoints in slices for end in endpoints.get("endpoints") or ())
     if not any(at(end, "conditions", "ready") for end in ends):
         return wrong("webhooks", f"{name}: the service {served_by} has no endpoint that is ready", todo)

@@ -1,27 +1,21 @@
 """Quotas from which queues are made, and LocalQueues that lead nowhere."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from extender.api.keys import QUOTA_SOURCE
 from extender.api.objects.base import condition
-from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
+from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.texts import listed
-from extender.cli.check.findings import Finding, Installation, fine, setting, wrong
+from extender.cli.check.findings import Finding, Installation, fine, wrong
 from extender.cli.lookup import right_to
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.kube import resources as kube
-from extender.kube.resources import Resource
 from extender.terminal.text import many
 
-_KINDS: dict[str, tuple[Resource, type[Any]]] = {
-    QuotaKind.ELASTIC_QUOTA_TREE: (kube.ELASTIC_QUOTA_TREES, ElasticQuotaTree),
-    QuotaKind.ELASTIC_QUOTA: (kube.ELASTIC_QUOTAS, ElasticQuota),
-    QuotaKind.RESOURCE_QUOTA: (kube.RESOURCE_QUOTAS, ResourceQuota),
-}
 _COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
 _PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
 
@@ -62,11 +56,11 @@ class _Sides(NamedTuple):
 
 
 def quotas(site: Installation) -> Iterator[Finding]:
-    sources = setting(site.container, "quota_sources").split(",")
-    found = {name: site.all_of(*kind) for name, kind in _KINDS.items() if name in sources}
-    kinds = (found.get(name, []) for name in _KINDS)
+    sources = site.first.setting("quota_sources").split(",")
+    found = {name: site.all_of(*kind) for name, kind in kube.QUOTAS.items() if name in sources}
+    kinds = (found.get(name, []) for name in kube.QUOTAS)
     sides = _Sides(
-        plan_of(Quotas(*kinds), int(setting(site.container, "max_queue_depth"))),
+        plan_of(Quotas(*kinds), int(site.first.setting("max_queue_depth"))),
         {queue.metadata.name: queue for queue in site.all_of(kube.QUEUES, Queue)},
     )
     if not any(found.values()) and not any(sides.made()):
@@ -79,8 +73,8 @@ def quotas(site: Installation) -> Iterator[Finding]:
         yield fine("quotas", f"{many(len(sides.plan.queues), 'queue')} made from them")
 
 
-def _unread(site: Installation, there: list[str]) -> Iterator[Finding]:
-    rights = [right_to(verb, _KINDS[name][0]) for name in sorted(there) for verb in ("list", "watch")]
+def _unread(site: Installation, there: list[QuotaKind]) -> Iterator[Finding]:
+    rights = [right_to(verb, kube.QUOTAS[name][0]) for name in sorted(there) for verb in ("list", "watch")]
     rights += [right_to(verb, kube.QUEUES) for verb in ("create", "patch", "delete")]
     missing = [right for right in rights if not site.may(right)]
     if there and missing:

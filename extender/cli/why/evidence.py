@@ -1,7 +1,7 @@
 """What objects of the API server show of why something waits, each kind read once and only when asked for.
 What its user may not read is noted, and the rest is shown all the same."""
 
-from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -73,7 +73,7 @@ class Evidence:
     @cached_property
     def queues(self) -> dict[str, ObservedQueue] | None:
         """By name; None where they may not be read."""
-        found = self._allowed(lambda: self._reader.list(kube.QUEUES, "", ObservedQueue), NO_QUEUES)
+        found = self._listed(kube.QUEUES, "", ObservedQueue, NO_QUEUES)
         return None if found is None else {queue.name: queue for queue in found}
 
     def queue(self, name: str) -> ObservedQueue | None:
@@ -82,13 +82,8 @@ class Evidence:
     @cached_property
     def groups(self) -> list[ObservedGroup]:
         """Of all namespaces where that is allowed, else of this one; the older first."""
-        everywhere = self._allowed(
-            lambda: self._reader.list(kube.POD_GROUPS, "", ObservedGroup), NO_OTHER_GROUPS
-        )
-        if everywhere is None:
-            here = self._allowed(lambda: self._reader.list(kube.POD_GROUPS, self.namespace, ObservedGroup))
-            everywhere = here if self.namespace and here else []
-        return sorted(everywhere, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
+        found = self._everywhere(kube.POD_GROUPS, ObservedGroup, NO_OTHER_GROUPS)
+        return sorted(found, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
     def other_project(self, name: str) -> str:
         """Whose kind of PodGroup has one of this name; empty where none but Volcano's may have."""
@@ -112,12 +107,12 @@ class Evidence:
     @cached_property
     def pods(self) -> list[Pod] | None:
         """Of this namespace; None where they may not be read."""
-        return self._allowed(lambda: self._reader.list(kube.PODS, self.namespace, Pod), NO_PODS)
+        return self._listed(kube.PODS, self.namespace, Pod, NO_PODS)
 
     @cached_property
     def waiting_pods(self) -> list[Pod]:
         """Those of all namespaces that are not on a node yet; none where they may not be read."""
-        found = self._allowed(lambda: self._reader.list(kube.PODS, "", Pod, "status.phase=Pending"))
+        found = self._listed(kube.PODS, "", Pod, fields="status.phase=Pending")
         return [pod for pod in found or () if not pod.spec.node_name]
 
     @cached_property
@@ -144,8 +139,7 @@ class Evidence:
     def reason_in_events(self, pod: Pod) -> tuple[str, str]:
         """The reason for which a pod waits by its latest event, and the numbers; empty where none says."""
         about = f"involvedObject.kind=Pod,involvedObject.name={pod.metadata.name}"
-        namespace = pod.metadata.namespace
-        found = self._allowed(lambda: self._reader.list(kube.EVENTS, namespace, ObservedEvent, about))
+        found = self._listed(kube.EVENTS, pod.metadata.namespace, ObservedEvent, fields=about)
         ours = [event for event in found or () if event.reason in _REASONS]
         latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")
@@ -162,7 +156,7 @@ class Evidence:
         resource = self.resource_of_kind(kind)
         if resource is None:
             return []
-        return self._allowed(lambda: self._reader.list(resource, self.namespace, ListedObject)) or []
+        return self._listed(resource, self.namespace, ListedObject) or []
 
     def find_owner(self, kind: OwnerKind, name: str, form: type[T]) -> T | None:
         resource = self.resource_of_kind(kind)
@@ -227,13 +221,8 @@ class Evidence:
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:
         """By `namespace/name`: of all namespaces where that is allowed, else of this one."""
-        found = self._allowed(lambda: self._reader.list(kube.LOCAL_QUEUES, "", LocalQueue))
-        if found is None and self.namespace:
-            found = self._allowed(lambda: self._reader.list(kube.LOCAL_QUEUES, self.namespace, LocalQueue))
-        return {
-            f"{local_queue.metadata.namespace}/{local_queue.metadata.name}": local_queue
-            for local_queue in found or ()
-        }
+        found = self._everywhere(kube.LOCAL_QUEUES, LocalQueue)
+        return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in found}
 
     def queue_of_namespace(self, name: str) -> str:
         """Empty where neither it nor its quota names one, or where that may not be read."""
@@ -247,16 +236,26 @@ class Evidence:
 
     @cached_property
     def _namespace_queues(self) -> dict[str, str]:
-        found = self._allowed(lambda: self._reader.list(kube.NAMESPACES, "", Namespace))
+        found = self._listed(kube.NAMESPACES, "", Namespace)
         if found is None:
-            own = self._allowed(lambda: self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace))
-            found = [own] if own else []
-        return {namespace.metadata.name: queue_of_group.namespace_queue(namespace) for namespace in found}
+            with suppress(Forbidden, NotFound):
+                found = [self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace)]
+        return {each.metadata.name: queue_of_group.namespace_queue(each) for each in found or ()}
 
-    def _allowed(self, read: Callable[[], T], note: str = "") -> T | None:
+    def _everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
+        """Of all namespaces where that is allowed, else of this one."""
+        found = self._listed(resource, "", kind, note)
+        if found is None and self.namespace:
+            found = self._listed(resource, self.namespace, kind)
+        return found or []
+
+    def _listed(
+        self, resource: Resource, namespace: str, kind: type[T], note: str = "", fields: str = ""
+    ) -> list[T] | None:
+        """None where they may not be read, or the kind or the namespace does not exist: noted by `note`."""
         try:
-            return read()
-        except (Forbidden, NotFound):  # NotFound: the kind, or a namespace, does not exist
+            return self._reader.list(resource, namespace, kind, fields)
+        except (Forbidden, NotFound):
             if note:
                 self.notes.append(note)
             return None
