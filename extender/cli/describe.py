@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from extender.api.keys import GATE
 from extender.api.objects.base import condition
 from extender.api.texts import listed
 from extender.cli.access import ClusterAccess
@@ -14,7 +13,7 @@ from extender.cli.observed import ObservedGroup, ObservedQueue, conditions, even
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, section
 from extender.cli.why.evidence import Evidence
-from extender.cli.why.explanation import has_gate, queue_figures_of
+from extender.cli.why.explanation import is_gated, queue_figures_of
 from extender.cli.why.groups import explain_group
 from extender.cli.why.queues import explain_queue, holders, waits
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
@@ -87,7 +86,7 @@ def group_description(place: ClusterAccess, name: str) -> str:
     heading, *rest = paragraphs(explain_group(evidence, group))
     rows = []
     for pod in evidence.members(group) or ():
-        status = "Gated" if has_gate(pod, GATE) else pod.status.phase or NOTHING
+        status = "Gated" if is_gated(pod) else pod.status.phase or NOTHING
         ending = pod.metadata.deletion_timestamp
         rows.append((pod.metadata.name, "Ending" if ending else status, pod.spec.node_name or NOTHING))
     return joined(

@@ -185,7 +185,7 @@ def stop_job(targets: list[Target], **rest: Any) -> None:
     _change(targets, _stop, "stopped", **rest)
 
 
-class Change(NamedTuple):
+class JobChange(NamedTuple):
     """`unit`: annotations of its PodGroup, if it has one; `job`: a patch of itself."""
 
     unit: dict[str, str | None] = {}
@@ -193,7 +193,7 @@ class Change(NamedTuple):
 
 
 def _change(
-    targets: list[Target], change: "Callable[[ObservedJob], Change]", done: str, dry_run: str, **flags: Any
+    targets: list[Target], change: "Callable[[ObservedJob], JobChange]", done: str, dry_run: str, **flags: Any
 ) -> None:
     with opened(Flags(**flags)) as place:
         from extender.cli.observed_jobs import ObservedJobState, find_job
@@ -211,7 +211,7 @@ def _change(
             out.show_done(name, done, dry_run, kind)
 
 
-def _write(place: ClusterAccess, job: "ObservedJob", change: Change, dry: bool) -> None:
+def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: bool) -> None:
     """The job as it was read: what somebody else changes meanwhile is a conflict."""
     from extender.kube.resources import POD_GROUPS
 
@@ -224,31 +224,31 @@ def _write(place: ClusterAccess, job: "ObservedJob", change: Change, dry: bool) 
         place.editor.patch(job.resource, job.meta.namespace, job.meta.name, patch, dry)
 
 
-def _hold(job: "ObservedJob") -> Change:
+def _hold(job: "ObservedJob") -> JobChange:
     if not job.unit:
         raise _unmanaged(job)
     if not job.is_suspended:
         stop = f"muster job stop {job.spoken_name} suspends it"
         raise click.ClickException(f"{job.spoken_name} does not wait any more; {stop}")
-    return Change({HOLD: "true"})
+    return JobChange({HOLD: "true"})
 
 
-def _resume(job: "ObservedJob") -> Change:
+def _resume(job: "ObservedJob") -> JobChange:
     if not job.unit and not job.was_let_go:
         raise _unmanaged(job)
     waits_again = {"metadata": {"annotations": {STARTED: None}}}
     was_stopped = job.is_suspended and job.was_let_go
-    return Change({HOLD: None, START_TIMEOUTS: None}, waits_again if was_stopped else {})
+    return JobChange({HOLD: None, START_TIMEOUTS: None}, waits_again if was_stopped else {})
 
 
-def _stop(job: "ObservedJob") -> Change:
+def _stop(job: "ObservedJob") -> JobChange:
     """Our note stays: it tells a job that its user suspends from one that waits for its start."""
     if job.is_suspended and not job.was_let_go:
         hold = f"muster job hold {job.spoken_name} keeps it from starting"
         raise click.ClickException(f"{job.spoken_name} does not run; {hold}")
     if not job.was_let_go:
         raise _unmanaged(job)
-    return Change(job={} if job.is_suspended else job.suspending(True))
+    return JobChange(job={} if job.is_suspended else job.suspending(True))
 
 
 def _unmanaged(job: "ObservedJob") -> click.ClickException:

@@ -149,16 +149,10 @@ class ObservedEvent(Wire, frozen=True):
 
 def conditions(found: Iterable[Condition] | None) -> list[str]:
     head = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
-    rows = [
-        (
-            seen.type,
-            seen.status,
-            seen.reason or NOTHING,
-            age(seen.last_transition_time),
-            seen.message or NOTHING,
-        )
-        for seen in found or ()
-    ]
+    rows = []
+    for seen in found or ():
+        reason, message = seen.reason or NOTHING, seen.message or NOTHING
+        rows.append((seen.type, seen.status, reason, age(seen.last_transition_time), message))
     return columns(head, rows) if rows else []
 
 
@@ -169,14 +163,8 @@ def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
         found = reader.list(EVENTS, namespace or "default", ObservedEvent, fields=where)
     except (Forbidden, NotFound):
         return ["not shown: you may not list events"]
-    latest = sorted(found, key=lambda event: event.at)[-_LATEST:]
-    rows = [
-        (
-            event.type,
-            event.reason,
-            age(event.at or None) + (f" ({event.times} times)" if event.times > 1 else ""),
-            event.message,
-        )
-        for event in latest
-    ]
+    rows = []
+    for event in sorted(found, key=lambda event: event.at)[-_LATEST:]:
+        often = f" ({event.times} times)" if event.times > 1 else ""
+        rows.append((event.type, event.reason, f"{age(event.at or None)}{often}", event.message))
     return columns(("TYPE", "REASON", "AGE", "MESSAGE"), rows) if rows else []

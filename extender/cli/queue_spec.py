@@ -128,13 +128,10 @@ _STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
 
 
 class _Flag(NamedTuple):
-    """`written`: its names, the long one last. `kind`: for click.option. `place`: in the spec, if it is not
-    called as the flag."""
-
-    written: str
-    kind: Mapping[str, Any]
+    written: str  # its names, the long one last
+    kind: Mapping[str, Any]  # for click.option
     help: str
-    place: str = ""
+    place: str = ""  # in the spec, if it is not called as the flag
 
     @property
     def name(self) -> str:
@@ -295,8 +292,7 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
 
 
 def _see_to_parent(place: ClusterAccess, spec: Json) -> None:
-    """Warns of one that is not there, which only Muster's admission refuses. The queue is written already: a
-    parent that cannot be read is no error."""
+    """Warns of one that is not there. The queue is written already: what cannot be read is no error."""
     from extender.cli.lookup import fetch
     from extender.kube.errors import ApiError, NotFound
     from extender.kube.resources import QUEUES

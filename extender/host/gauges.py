@@ -1,22 +1,18 @@
-"""Metrics that are collected at intervals, and a warning about a scheduler that was never configured to
-call."""
+"""Metrics that are collected at intervals, and a warning about a scheduler that is not configured to call."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.resources import CPU
 from extender.domain.queues.states import QueueState
-from extender.domain.snapshot.decisions import Decisions, QueueDecision
+from extender.domain.snapshot.decisions import Decisions
 from extender.host.feed import Feed
 from extender.kube.writers import Writers
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
-
-_MILLI = 1000
 
 _PACE = 1.0  # seconds between two collections
 _SILENCE = 60.0  # seconds with pods to start but without a call, after which a warning is logged, repeatedly
@@ -60,7 +56,7 @@ class Gauges:
         metrics.show_groups(
             Counter((group.verdict, group.reason or "") for group in decisions.groups.values())
         )
-        metrics.show_queues(_sample(queue) for queue in decisions.queues.values() if queue.uid)
+        metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)
         states = Counter(queue.state for queue in decisions.queues.values())
         for state in QueueState:
             metrics.queues.labels(state).set(states[state])
@@ -84,12 +80,3 @@ class Gauges:
                 "the scheduler has never called: check that it runs, that its extenders name this server, and"
                 " that their urlPrefix is the address of --listen"
             )
-
-
-def _sample(queue: QueueDecision) -> metrics.QueueSample:
-    deserved, allocated = _in_base_units(queue.deserved), _in_base_units(queue.allocated)
-    return metrics.QueueSample(queue.name, deserved, allocated, queue.share, queue.counts)
-
-
-def _in_base_units(amounts: Mapping[str, float]) -> dict[str, float]:
-    return {name: amount / _MILLI if name == CPU else amount for name, amount in amounts.items()}

@@ -1,9 +1,9 @@
 """Assembles what is behind the ports that may be off: the scheduler's view with its kubeconfig, and the
 webhooks.
 
-The kubeconfig's server is plain HTTP behind a proxy, and the proxy is the view. Without `proxy-url` client-go
-falls back to a transport that keeps two idle connections, and dials anew for most Events. Over plain HTTP it
-reads no credential; what lets it in is the first segment of the path, which only a reader of the file knows.
+The kubeconfig's server is plain HTTP behind a proxy, the view. Without `proxy-url` client-go falls back to a
+transport that dials anew for most Events. Over plain HTTP it reads no credential; what lets it in is the
+first segment of the path, which only a reader of the file knows.
 """
 
 import json
@@ -43,11 +43,8 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def write_kubeconfig(folder: str, address: Address) -> str:
-    """Write the file for a view that listens on `address`, and return the secret of its path.
-
-    The secret of a file that is there stays, so that a running scheduler goes on when Muster restarts. Raises
-    InvalidConfiguration.
-    """
+    """Write the file for a view that listens on `address`; returns the secret of its path. That of a file
+    that is there stays, so that a running scheduler goes on. Raises InvalidConfiguration."""
     path = Path(folder) / VIEW_KUBECONFIG
     secret = _kept(path) or secrets.token_urlsafe(32)
     cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}

@@ -17,8 +17,7 @@ log = logger(__name__)
 
 
 class CertificateFiles(Poller):
-    """`serve` gets the contents of the files `names`; it raises ValueError or OSError if it cannot serve
-    them."""
+    """`serve` gets the files `names`; it raises ValueError or OSError if it cannot serve them."""
 
     def __init__(
         self,

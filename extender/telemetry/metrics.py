@@ -5,15 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from operator import attrgetter
 from platform import python_version
 from threading import Event
 from time import perf_counter
-from typing import NamedTuple
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from extender import __version__
+from extender.domain.model.resources import CPU
+from extender.domain.snapshot.decisions import QueueDecision
 
 # ---- the verbs, as the scheduler sees them
 
@@ -164,8 +166,7 @@ def refused(reason: str = "") -> None:
 
 
 def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
-    """Show how many groups have which (verdict, reason). Pairs that `counts` no longer has are set to zero
-    and not removed."""
+    """By (verdict, reason). Pairs that `counts` no longer has are set to zero and not removed."""
     for metric in groups.collect():
         for sample in metric.samples:
             known = sample.labels["verdict"], sample.labels["reason"]
@@ -175,31 +176,21 @@ def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
         groups.labels(verdict, reason).set(count)
 
 
-class QueueSample(NamedTuple):
-    """What is shown of one queue. Amounts are by resource, in cores, bytes and devices."""
-
-    name: str
-    deserved: Mapping[str, float]
-    allocated: Mapping[str, float]
-    share: float
-    groups: Mapping[str, int]  # by column of its status
-
-
-def show_queues(samples: Iterable[QueueSample]) -> None:
-    """Show these queues. What was shown or counted of others is removed."""
+def show_queues(queues: Iterable[QueueDecision]) -> None:
+    """Show these queues, in cores, bytes and devices. What was shown or counted of others is removed."""
     shown: dict[Gauge, set[tuple[str, ...]]] = {metric: set() for metric in _SHOWN_OF_QUEUES}
 
     def put(metric: Gauge, value: float, *labels: str) -> None:
         metric.labels(*labels).set(value)
         shown[metric].add(labels)
 
-    queues = sorted(samples)[:MOST_QUEUES]
+    queues = sorted(queues, key=attrgetter("name"))[:MOST_QUEUES]
     for queue in queues:
         put(queue_share, queue.share, queue.name)
         for gauge, amounts in ((queue_deserved, queue.deserved), (queue_allocated, queue.allocated)):
             for resource, amount in amounts.items():
-                put(gauge, amount, queue.name, resource)
-        for column, count in queue.groups.items():
+                put(gauge, amount / 1000 if resource == CPU else amount, queue.name, resource)
+        for column, count in queue.counts.items():
             put(queue_groups, count, queue.name, column)
     for metric, kept in shown.items():
         _remove(metric, _labels_of(metric) - kept)

@@ -54,8 +54,7 @@ _GAP = "   "
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 0) -> list[str]:
-    """Lines of cells, a heading first, each column as wide as its widest cell; the `right` last columns are
-    aligned to the right."""
+    """Lines of cells, a heading first, in columns as wide as needed; the `right` last are right-aligned."""
     cells = [tuple(head), *(tuple(map(str, row)) for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     first = len(widths) - right

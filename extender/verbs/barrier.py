@@ -81,9 +81,8 @@ class Signal:
 
 
 class Hold:
-    """`deadline` is monotonic, in seconds. `token` marks the claim that this call made firm: it releases no
-    other. `may_be_bound`: a binding was sent, and its outcome is unknown. `done` is called once, when there
-    is a result, by the thread that sets it; it must neither block nor raise."""
+    """`done` is called once, when there is a result, by the thread that sets it; it must neither block nor
+    raise."""
 
     def __init__(
         self,
@@ -96,9 +95,9 @@ class Hold:
         self.pod = pod
         self.node = node
         self.caller = caller
-        self.deadline = deadline
-        self.token = next(_TOKENS)
-        self.may_be_bound = False
+        self.deadline = deadline  # monotonic, in seconds
+        self.token = next(_TOKENS)  # marks the claim that this call made firm: it releases no other
+        self.may_be_bound = False  # a binding was sent, and its outcome is unknown
         self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
         self._guard = threading.Lock()
@@ -131,12 +130,9 @@ class Hold:
 
 
 class Barrier:
-    """At most one held call for each pod. Safe to use from any thread.
-
-    `post` is given calls that may be bound, and finishes each of them; it must not block. A call and the
-    claim that it made firm change together, under one lock: a thread that sees the claim firm also finds the
-    call that holds it.
-    """
+    """At most one held call for each pod; for any thread. `post` is given calls that may be bound, and
+    finishes each of them; it must not block. A call and the claim that it made firm change together, under
+    one lock: a thread that sees the claim firm also finds the call that holds it."""
 
     def __init__(
         self,
@@ -157,9 +153,8 @@ class Barrier:
         self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
 
     async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
-        """Hold a bind call until it is posted or given up. Returns the error, empty when the pod is bound.
-
-        To be cancelled when the caller hangs up: a call that waits then gives its claim back."""
+        """Hold a bind call until it is posted or given up; returns the error, empty when the pod is bound. To
+        be cancelled when the caller hangs up: a call that waits then gives its claim back."""
         ended = Signal()
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
         with self._lock:

@@ -58,11 +58,9 @@ def serve(
     secure: Secure | None = None,
     patience: Patience = PATIENCE,
 ) -> None:
-    """Serve on `listener` until a signal; then this process exits.
-
-    `app` and `on_start` are called in the worker process before the first call is served, `on_stop` once when
-    a signal to stop arrives: it has to answer every held call. With `secure`, the port uses TLS.
-    """
+    """Serve on `listener` until a signal; then this process exits. `app` and `on_start` are called in the
+    worker process before the first call is served, `on_stop` once when a signal to stop arrives: it has to
+    answer every held call. With `secure`, the port uses TLS."""
     # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -87,8 +85,7 @@ def serve(
 
 
 class LoopWorker(Worker):
-    """gunicorn's worker process, which serves a ServedPort in an event loop. Only the process and its signals
-    are gunicorn's. `serves` makes the port and is to be set before it runs."""
+    """gunicorn's process and signals around a ServedPort; `serves` makes that, and is set beforehand."""
 
     serves: Callable[..., ServedPort]
 

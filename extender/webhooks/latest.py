@@ -34,13 +34,11 @@ T = TypeVar("T")
 
 
 class LookUps(Generic[T]):
-    """Look-ups of objects of one kind by name, however many reviews ask at the same time.
-
-    A tenant may write thousands of groups for a queue that does not exist. A cached answer would refuse a
-    group whose queue was created a moment ago, so each review gets a look-up that began after it asked. But
-    reviews share one that has not begun yet, one name is looked up at most ten times a second, and only a few
-    names at the same time. `read`: one object by name, within seconds; raises ApiError.
-    """
+    """Look-ups of objects of one kind by name, however many reviews ask at the same time. A cached answer
+    would refuse a group whose queue was created a moment ago, so each review gets a look-up that began after
+    it asked. But a tenant may write thousands of groups for a queue that does not exist: reviews share a
+    look-up that has not begun yet, one name is looked up at most ten times a second, and only a few names at
+    the same time. `read`: one object by name, within seconds; raises ApiError."""
 
     def __init__(
         self,
@@ -102,8 +100,7 @@ class Sources(NamedTuple):
 
 
 class Latest:
-    """The ledger's queues, read again for one review: each at most once, and all within its budget. Raises
-    NotKnown if the API server does not answer in time."""
+    """The ledger's queues, read again for one review: each once, within its budget. Raises NotKnown."""
 
     def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger

@@ -126,8 +126,7 @@ class EntryRules:
 
 
 class AdmissionRules:
-    """The rules by path. `latest`: reads queues as they are now, for one review. `max_depth`: the levels of
-    queues that are allowed below root."""
+    """The rules by path. `latest`: reads queues as they are now, for one review."""
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class AdmissionRules:
         self._latest = latest
         self._may_use = may_use
         self._schedulers = schedulers
-        self._max_depth = max_depth
+        self._max_depth = max_depth  # levels of queues below root
 
     def paths(self) -> dict[str, Path]:
         return {

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.host.host import LongLived, collect_less_often
+from extender.host.host import collect_less_often, long_lived
 
 
 @pytest.fixture(autouse=True)
@@ -17,12 +17,12 @@ def collection() -> Iterator[None]:
 
 
 def test_nothing_is_left_out_before_the_watches_have_read_everything() -> None:
-    assert not LongLived(lambda: False)()
+    assert not long_lived(lambda: False)()
     assert gc.get_freeze_count() == 0
 
 
 def test_what_is_there_then_is_left_out_and_what_comes_later_is_not() -> None:
-    synced = LongLived(lambda: True)
+    synced = long_lived(lambda: True)
     early: list[object] = []
     assert synced()
     left_out, late = gc.get_freeze_count(), [early]
@@ -36,5 +36,5 @@ def test_what_is_there_then_is_left_out_and_what_comes_later_is_not() -> None:
 def test_collections_are_fewer_before_and_after() -> None:
     before = gc.get_threshold()
     collect_less_often()
-    assert LongLived(lambda: True)()
+    assert long_lived(lambda: True)()
     assert all(now > default for now, default in zip(gc.get_threshold()[:2], before[:2], strict=True))

@@ -101,7 +101,7 @@ class Explanation(Wire, frozen=True):
     notes: list[str] = []
 
 
-def member_counts(needed: int, pods: Iterable[Pod], gate: str) -> MemberCounts:
+def member_counts(needed: int, pods: Iterable[Pod]) -> MemberCounts:
     pods = list(pods)
     phases = [pod.status.phase for pod in pods]
     left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
@@ -109,14 +109,14 @@ def member_counts(needed: int, pods: Iterable[Pod], gate: str) -> MemberCounts:
         needed=needed,
         there=len(left),
         placed=sum(bool(pod.spec.node_name) for pod in left),
-        gated=sum(has_gate(pod, gate) for pod in left),
+        gated=sum(map(is_gated, left)),
         succeeded=phases.count("Succeeded"),
         failed=phases.count("Failed"),
     )
 
 
-def has_gate(pod: Pod, name: str) -> bool:
-    return any(gate.name == name for gate in pod.spec.scheduling_gates or ())
+def is_gated(pod: Pod) -> bool:
+    return any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
 
 
 def queue_figures_of(queue: ObservedQueue) -> QueueFigures:
@@ -156,7 +156,7 @@ _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 
 
 def ours(pod: Pod) -> bool:
-    if pod.spec.scheduler_name in SCHEDULERS or has_gate(pod, GATE) or _our_reason(pod):
+    if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _our_reason(pod):
         return True
     return any(not MARKS.isdisjoint(container.resources.requests or ()) for container in pod.spec.containers)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GATE, GROUP_ANNOTATION, GROUP_LABEL
+from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.objects.pods import Pod
 from extender.cli.lookup import right_to
 from extender.cli.observed import ObservedGroup
@@ -64,7 +64,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     members, counts, waiting = evidence.members(group), None, ""
     if members is not None:
         counted = [member for member in members if member.metadata.name not in left_out]
-        counts = member_counts(group.spec.min_member, counted, GATE)
+        counts = member_counts(group.spec.min_member, counted)
         waiting = next((member.metadata.name for member in members if not member.spec.node_name), "")
     verdict, says = _standing(group, counts)
     blocked = verdict in (Stands.WAITING, Stands.STARTING, Stands.RUNNING)

@@ -42,10 +42,7 @@ class Offer(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What waits, as far as the commands that may help it name it.
-
-    `wanted`: the group that a pod names although there is none. `there`: how many pods are its members, or
-    name `wanted`."""
+    """What waits, as far as the commands that may help it name it."""
 
     evidence: Evidence
     namespace: str
@@ -53,8 +50,8 @@ class Case(NamedTuple):
     detail: str = ""
     group: ObservedGroup | None = None
     pod: str = ""
-    wanted: str = ""
-    there: int = 0
+    wanted: str = ""  # the group that a pod names although there is none
+    there: int = 0  # how many pods are its members, or name `wanted`
 
 
 def commands(reason: str, case: Case) -> list[OfferedCommand]:

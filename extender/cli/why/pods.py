@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, ENDED_PHASES, GATE, GROUP_ANNOTATION
+from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION
 from extender.api.objects.pods import Pod
 from extender.cli.observed import ObservedGroup
 from extender.cli.why.evidence import Evidence
@@ -11,7 +11,7 @@ from extender.cli.why.explanation import (
     Explanation,
     Stands,
     foreign_gates,
-    has_gate,
+    is_gated,
     ours,
     reason_of,
     scheduled,
@@ -114,7 +114,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
         return _with_reason(waits, reason, case)
     if of_group.verdict != Stands.STARTING:
         return replace(named, sentence=f"About its group: {of_group.sentence}")
-    if has_gate(pod, GATE):
+    if is_gated(pod):
         message = "Its group starts now, and the pod's scheduling gate is about to be opened."
         return replace(named, sentence=message)
     planned = pod.status.nominated_node_name
@@ -126,7 +126,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
 def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     """It names a group that does not exist: perhaps a misspelt one, or one in another namespace."""
     message = f"The pod belongs to the group {name}, but there is no PodGroup of that name in its namespace."
-    if has_gate(pod, GATE):
+    if is_gated(pod):
         message += " It stays behind its scheduling gate until there is."
     there = sum(group_name(other) == name for other in evidence.pods or ())
     if alike := near_misses(name, (group.name for group in evidence.groups_here), 1):
@@ -156,7 +156,7 @@ def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
     if reason:
         case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
         answer = _with_reason(_answer(pod, Stands.WAITING, f"{stands}. {sentence(reason)}"), reason, case)
-    elif has_gate(pod, GATE):
+    elif is_gated(pod):
         message = f"{stands}. It is behind Muster's scheduling gate; what for, its events do not say yet."
         answer = _answer(pod, Stands.WAITING, message, _NAME_A_GROUP)
     else:

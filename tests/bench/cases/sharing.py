@@ -9,7 +9,7 @@ takes longer than one without the gang that is owed room.
 from collections.abc import Iterator
 from statistics import median
 
-from extender.host.host import LongLived, collect_less_often
+from extender.host.host import collect_less_often, long_lived
 from tests.bench.cases.deciding import decided_once
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
@@ -80,7 +80,7 @@ def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
 def _collect_as_served() -> None:
     """Garbage, as the process does that serves once it has read the cluster."""
     collect_less_often()
-    LongLived(lambda: True)()
+    long_lived(lambda: True)()
 
 
 def _after_group(world: World, queue: str, number: int) -> float:
