@@ -1,4 +1,4 @@
-"""The life of queues: `root` and `default` exist, Commands open and close, groups of deleted ones go."""
+"""The life of queues: two always exist, Commands open and close them, and groups of deleted ones go."""
 
 import threading
 from collections.abc import Iterable, Iterator

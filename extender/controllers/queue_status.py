@@ -113,6 +113,7 @@ class QueueController(PacedController[str], Generic[T]):
             self._queue.add(key)
 
     def _pause(self, key: str) -> float:
+        """The seconds until an object may be written again."""
         return max(0.0, self._next.get(key, 0.0) - self._clock())
 
     def _write_in_turn(

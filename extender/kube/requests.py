@@ -87,6 +87,7 @@ class Editor(Requests):
         return decoded(self._patch(path, patch, _PATIENCE, query=self._query(dry)), Json, path)
 
     def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
+        """Raises Conflict if the object of this name is a different one now."""
         options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
         self._delete(resource.path(namespace, name), uid, _PATIENCE, **options)
 

@@ -102,8 +102,8 @@ class FieldPath(NamedTuple):
     Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list, or
     in each value of that mapping, which is `each`: spec.replicaSpecs[*].template."""
 
-    each: Path
-    path: Path
+    each: Path  # empty where there is no [*]
+    path: Path  # in the object, or in each item
 
 
 def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:

@@ -34,6 +34,7 @@ class HostPorts:
         return clashing(wanted, taken - Counter(own))
 
     def pinned(self) -> dict[str, dict[HostPort, int]]:
+        """A copy of what pinned claims take."""
         return {node: dict(taken) for node, taken in self._pinned.items()}
 
 

@@ -1,4 +1,4 @@
-"""Assumed pods, for the verbs: filter answers a claim, a bind call holds it, and its group is posted."""
+"""Assumed pods, for the verbs: claims answered, held, and posted with their group; and preemptions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -91,7 +91,7 @@ class GroupQueries:
 
 
 class QueueQueries:
-    """Queues by name, LocalQueues by `namespace/name`."""
+    """Queues by name, LocalQueues by `namespace/name`; what QueueLookup has, too, is described there."""
 
     def __init__(self, parts: Parts, views: GroupViews) -> None:
         self._registry, self._lock = parts.registry, parts.lock

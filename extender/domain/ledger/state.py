@@ -92,6 +92,7 @@ class Refusals:
         return self._known.pop(node, None) is not None
 
     def until(self) -> float | None:
+        """When the next refusal expires; None: there is none."""
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
 

@@ -1,4 +1,4 @@
-"""A token bucket: a burst at once, then a fixed rate per second. Time is passed in; it is not locked."""
+"""A token bucket: a burst at once, then a fixed rate. Time, in seconds, is passed in; callers lock it."""
 
 
 class TokenBucket:
