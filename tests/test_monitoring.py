@@ -76,8 +76,8 @@ def test_labels_that_are_asked_for_exist(expression: str) -> None:
 def documented(label: str, metric: str) -> set[str]:
     """The values that docs/metrics.md gives for a label of a metric."""
     rows = (ROOT / "docs" / "metrics.md").read_text().splitlines()
-    (row,) = [row for row in rows if row.startswith(f"| `{label}` of `{metric}` |")]
-    return set(re.findall(r"`(\w+)`", row.split("|")[2]))
+    (row,) = [row for row in rows if row.startswith(f"- `{label}` of `{metric}`: ")]
+    return set(re.findall(r"`(\w+)`", row.partition(": ")[2]))
 
 
 @each_expression
