@@ -151,7 +151,7 @@ def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> Obs
 
 def jobs_of(place: ClusterAccess) -> list[ObservedJob]:
     """All for which PodGroups stand, of the namespace or of all, by namespace and name. What may not be read
-    is said on stderr, and such a job is shown as far as its PodGroup tells."""
+    is said on stderr, and such a job is shown as far as its PodGroup tells. One that is gone is left out."""
     by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = defaultdict(list)
     for obj in fetched(place.reader, POD_GROUPS, place.namespace, ()):
         unit = msgspec.convert(obj, ObservedGroup)

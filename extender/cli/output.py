@@ -1,4 +1,5 @@
-"""What commands print: objects as JSON, YAML or names, text for people; and the flags that say how."""
+"""What commands print: objects as JSON, YAML or names, text for people; and the flags that say how. Colours
+reach terminals only, and none where NO_COLOR is set."""
 
 import os
 import re

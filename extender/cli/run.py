@@ -1,5 +1,4 @@
-"""`muster run`: the embedded cluster of extender.sim, imported only when the command runs, on the
-terminal."""
+"""`muster run`: the embedded cluster on the terminal. extender.sim is imported when the command runs."""
 
 import shlex
 import shutil

@@ -111,6 +111,7 @@ view_bypasses = Counter("muster_view_detours_total", "Calls about pods that the 
 view_dials = Counter("muster_view_dials_total", "Connections opened to the API server.")
 
 
+_MILLI = 1000  # decisions count millicores
 _SHOWN_OF_QUEUES = (queue_deserved, queue_allocated, queue_share, queue_groups)
 _COUNTED_OF_QUEUES: tuple[MetricWrapperBase, ...] = (queue_waited, queue_evictions)
 
@@ -189,7 +190,7 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
         put(queue_share, queue.share, queue.name)
         for gauge, amounts in ((queue_deserved, queue.deserved), (queue_allocated, queue.allocated)):
             for resource, amount in amounts.items():
-                put(gauge, amount / 1000 if resource == CPU else amount, queue.name, resource)
+                put(gauge, amount / _MILLI if resource == CPU else amount, queue.name, resource)
         for column, count in queue.counts.items():
             put(queue_groups, count, queue.name, column)
     for metric, kept in shown.items():

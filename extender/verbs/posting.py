@@ -27,7 +27,8 @@ _AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read agai
 
 
 class Binder:
-    """`post(hold)` returns at once; a thread finishes it. `release` frees the claim of one that failed."""
+    """`post(hold)` returns at once; one of the threads finishes the hold. `release` frees the claim of a hold
+    that led to no binding."""
 
     def __init__(
         self,

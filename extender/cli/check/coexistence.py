@@ -77,7 +77,7 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 
 
 def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
-    """Suspended jobs of Muster's scheduler with a label of Kueue's and none of Muster's; the LocalQueue."""
+    """Suspended jobs of Muster's scheduler with only a label of Kueue's, each with its LocalQueue."""
     schedulers = site.first.settings("scheduler_names")
     for row in WORKLOADS.values():
         for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:

@@ -84,7 +84,8 @@ def _unread(site: Installation, there: list[QuotaKind]) -> Iterator[Finding]:
 
 
 def _amiss(sides: _Sides, is_read: bool) -> Iterator[Finding]:
-    """`is_read`: Muster may read all quotas and write queues; else it is no wonder that some are missing."""
+    """What people have to correct in quotas, or in queues that stand in their way. `is_read`: Muster may read
+    all quotas and write queues; else it is no wonder that queues are missing."""
     faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
     for name in sides.at(QuotaStep.LEAVE):
         source = sides.plan.queues[name].source
