@@ -62,10 +62,16 @@ def _resources(root: str) -> Json | None:
     resources: list[Json] = []
     of_all = (kinds.PODS, kinds.POD_GROUPS, *kinds.KUBERNETES_WORKLOADS)
     for kind in (kind for kind in kinds.SERVED if kind.root == root):
-        named = {"name": kind.plural, "singularName": kind.name.lower(), "shortNames": list(kind.short)}
-        verbs = ["create"] if kind in kinds.REVIEWS else _VERBS
-        made = {"namespaced": kind.namespaced, "kind": kind.name, "verbs": verbs}
-        resources.append({**named, **made, "categories": ["all"] if kind in of_all else []})
+        resource = {
+            "name": kind.plural,
+            "singularName": kind.name.lower(),
+            "namespaced": kind.namespaced,
+            "kind": kind.name,
+            "verbs": ["create"] if kind in kinds.REVIEWS else _VERBS,
+            "shortNames": list(kind.short),
+            "categories": ["all"] if kind in of_all else [],
+        }
+        resources.append(resource)
         for name in kinds.subresources_of(kind):
             made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
             own = {"group": kinds.SCALE.group, "version": kinds.SCALE.version, "kind": kinds.SCALE.name}

@@ -187,7 +187,7 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     if any(any(nodes.selected(term, nodes.domain(term, name))) for term in terms):
         return KEEPS_APART
     theirs = ((node, term) for node, other in nodes.pods() for term in other.shape.constraints.anti_affinity)
-    repelling = (each for each in theirs if each[1].matches(pod.namespace, pod.labels))
+    repelling = ((node, term) for node, term in theirs if term.matches(pod.namespace, pod.labels))
     return REPELLED if any(node in nodes.domain(term, name) for node, term in repelling) else None
 
 

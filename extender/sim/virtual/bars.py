@@ -55,7 +55,8 @@ def bars(timelines: Iterable[GroupTimeline], resource: str, end: float) -> list[
     """Runs that have not ended last until `end`."""
     found: list[Bar] = []
     for timeline in timelines:
-        amounts, members = Counter[tuple[float, float]](), Counter[tuple[float, float]]()
+        amounts: Counter[tuple[float, float]] = Counter()
+        members: Counter[tuple[float, float]] = Counter()
         for run, number in timeline.runs_of_members.items():
             span = (run.start, end if run.end is None else run.end)
             amounts[span] += number * run.shape.requests.get(resource, 0)
