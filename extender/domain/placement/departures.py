@@ -1,10 +1,9 @@
 """When nodes will be free: how long groups will run, what falls free as they end, and when a gang finds room
 in it.
 
-A group runs as long as is declared, as Kubernetes lets it, or as groups of its kind ran before. What is
-declared is believed as far as it was true: if groups of a series ran longer than declared, or run longer now,
-the others of the series are expected to, as well. A group that has outrun its time is expected to run for as
-long again."""
+A group runs as long as is declared, as Kubernetes lets it, or as groups of its kind ran before. If groups of
+a series ran longer than declared, or run longer now, the others are expected to, as well. A group that has
+outrun its time is expected to run for as long again."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -114,8 +113,7 @@ def nodes_of(group: GroupView) -> frozenset[str]:
 
 
 class Departures:
-    """The room that falls free as `groups` end, in the order in which they are expected to. Pods of others
-    never leave, as far as this is concerned."""
+    """The room that falls free as `groups` end, in that order. Pods of others count as never leaving."""
 
     def __init__(self, groups: Iterable[GroupView], times: RunTimes, nodes: NodeTable) -> None:
         holders = [(group, times.end_of(group)) for group in groups if nodes_of(group)]

@@ -191,7 +191,8 @@ class Planner:
         """The room if no pod ran at all; with `keeps_refusals`, without the nodes that the scheduler refuses.
         `like`: of the round."""
         nodes = snapshot.nodes
-        refused, most = (by_domain(snapshot.refused, nodes), None) if keeps_refusals else ({}, nodes.most)
+        refused = by_domain(snapshot.refused, nodes) if keeps_refusals else {}
+        most = None if keeps_refusals else nodes.most
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refused, most)
         return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
 
@@ -339,7 +340,7 @@ class Planner:
                 if len(taken) < len(part) and not partly:
                     self._count_all(placed, -1)
                     return None
-        return {pod.uid: self._name(row) for pod, row in placed}
+        return {pod.uid: self.name_of(row) for pod, row in placed}
 
     def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         taken = self.capacity.take_at_once(rows)
@@ -364,9 +365,9 @@ class Planner:
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
         self._journal.take(partial(self.capacity.take, pod.shape, row), times)
         if self.affinity.minds(pod):
-            self._journal.take(partial(self.affinity.count, pod, self._name(row)), times)
+            self._journal.take(partial(self.affinity.count, pod, self.name_of(row)), times)
 
-    def _name(self, row: int) -> str:
+    def name_of(self, row: int) -> str:
         node = self.nodes.nodes[row]
         assert node is not None
         return node.name

@@ -53,6 +53,13 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
             nodes.setdefault(pod.node, []).append(pod)
         return nodes
 
+    def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
+        """What a node gets back with `pods`, which are those left of the unit."""
+        if not pods or len(self.pods) == 1:
+            return self.requests if pods else {}
+        there = self.by_node[node]
+        return requests_together(pod for pod in there if len(pods) == len(self.pods) or pod in pods)
+
     def victims(self, pods: Iterable[PodRecord]) -> Iterator[ReclaimVictim]:
         """Those of its pods, as victims."""
         return (ReclaimVictim(p.uid, p.namespace, p.name, self.group, self.queue, self.cause) for p in pods)
@@ -123,8 +130,7 @@ def inverted(text: str) -> tuple[int, ...]:
 
 
 class RowOfUnits:
-    """The units with pods on one node: by tier, and in each tier by queue, in the order in which they are
-    taken. They are added in the order of `Unit.order`."""
+    """The units with pods on one node, by tier and queue. They are added in the order of `Unit.order`."""
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[Unit]]] = {}
@@ -156,9 +162,8 @@ class RowOfUnits:
 
 
 class Disruptions:
-    """What PodDisruptionBudgets allow. The Eviction API asks them for each pod; here, they are asked for all
-    pods that go together, so that no gang goes in part. `going`: pods that are evicted but not yet being
-    deleted, so that no budget counts them off."""
+    """What PodDisruptionBudgets allow, asked for all pods that go together, so that no gang goes in part.
+    `going`: pods that are evicted but not yet being deleted, which no budget counts off."""
 
     def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets

@@ -15,18 +15,9 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
-from extender.domain.placement.units import (
-    Disruptions,
-    RowOfUnits,
-    Shares,
-    Taking,
-    Takings,
-    Unit,
-    requests_together,
-)
+from extender.domain.placement.units import Disruptions, RowOfUnits, Shares, Taking, Takings, Unit
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
@@ -52,8 +43,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """`planner`: the room without what is leaving anyway. `units`: in any order. `planner` and `disruptions`
-    are used up."""
+    """`planner`: the room without what is leaving anyway. It and `disruptions` are used up."""
 
     def __init__(
         self, planner: Planner, shares: Shares, units: Iterable[Unit], disruptions: Disruptions
@@ -112,17 +102,16 @@ class Search:
                 rows.push(cost)
                 continue
             changed = self._takings.take(takings) | {known.row}
-            node = self._planner.nodes.nodes[known.row]  # as many members as it has room for by now
-            while left and node is not None and self._planner.take_node(left[-1], node.name):
-                plan[left.pop().uid] = node.name
+            node = self._planner.name_of(known.row)
+            while left and self._planner.take_node(left[-1], node):  # as many as it has room for by now
+                plan[left.pop().uid] = node
             for row in sorted(changed):  # what was known of these rows may be too much
                 if suitable[row]:
                     rows.push(free(row))
         return not left
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
-        """What rows cost at least: nothing, or the first unit there, with as many pods as the smallest one
-        has."""
+        """What rows cost at least: nothing, or the first unit there with as many pods as the smallest has."""
         have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
             there = self._on_row.get(row)
@@ -139,10 +128,11 @@ class Search:
         lacking = {name: n for name, n in more if n > 0}
         takings: list[Taking] = []
         counted: list[Taking] = []
+        node = self._planner.name_of(row)
         there = self._on_row.get(row) if lacking else None
         for unit in there.in_turn(self._shares.share) if there is not None else ():
             pods = self._takings.left_of(unit, takings)
-            freed = self._freed(unit, pods, row)
+            freed = unit.freed_on(node, pods)
             if not any(name in freed for name in lacking):
                 continue
             taking = Taking(unit, pods)
@@ -170,14 +160,6 @@ class Search:
             row,
         )
         return cost, takings
-
-    def _freed(self, unit: Unit, pods: tuple[PodRecord, ...], row: int) -> Resources:
-        """What the row gets back with `pods`, which are those left of a unit."""
-        if not pods or len(unit.pods) == 1:
-            return unit.requests if pods else {}
-        node = self._planner.nodes.nodes[row]
-        there = unit.by_node[node.name] if node is not None else ()
-        return requests_together(pod for pod in there if len(pods) == len(unit.pods) or pod in pods)
 
     def _settle_queue(self) -> bool:
         """Take more units until the group's own queue may hold the group."""
@@ -244,10 +226,9 @@ def free(row: int) -> Cost:
 
 
 class CheapestFirst:
-    """The rows of nodes, the cheapest first. What queues hold changes with each unit that is taken, and with
-    it the order of all rows where they would lose room. So rows are kept by that queue, and of each queue
-    only the first row is compared with those of the others. `costs`: what rows cost at least. `share`: what a
-    queue holds by now of what it deserves."""
+    """The rows of nodes, the cheapest first. Each unit that is taken changes the order of all rows where its
+    queue would lose room; so they are kept by queue, and only the first ones of each are compared. `costs`:
+    what rows cost at least. `share`: what a queue holds by now of what it deserves."""
 
     def __init__(self, costs: Iterable[Cost], share: Callable[[str], float]) -> None:
         self._share = share

@@ -2,9 +2,8 @@
 and what they lose again to such a queue.
 
 A group within its share that only lacks room has a claim on the room that is there for it already. It is kept
-only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and for a
-bounded time; then it is lent for as long, and so on. Otherwise a group that can never start would keep nodes
-idle for all queues.
+only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and in
+turns: for a while it is kept, for as long it is lent. So no group that can never start keeps nodes idle.
 
 What is lent can be reclaimed, but no queue is brought below what it deserves, or below its guarantee.
 """
@@ -107,9 +106,8 @@ class Lending:
 
 class VictimShares:
     """The round's shares, as a search for victims for `group` sees them. `scarce`: the resources that it
-    lacks; where nothing is scarce but in pieces, what counts is what a queue holds too much of: one that has
-    all the GPUs may be short of memory, which it cannot use without them. `from_others`: other queues lose
-    room, so the group may not bring its own above what that deserves."""
+    lacks; where none is but in pieces, what a queue holds too much of counts: one that has all the GPUs may
+    be short of memory. `from_others`: other queues lose room, so its own stays within what that deserves."""
 
     def __init__(
         self, round_: Round, group: GroupView, wanted: Missing, scarce: frozenset[str], from_others: bool
@@ -122,8 +120,7 @@ class VictimShares:
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Whether a queue, and each one above it that is not above the group's own, keeps what it deserves
-        and what is kept for it without `amounts`. In its own queue, a group takes the place of others: that
-        is no question of shares."""
+        and what is kept for it without `amounts`. In its own queue a group takes the place of others."""
         if queue == self._own:
             return True
         if queue not in self._queues:

@@ -4,11 +4,10 @@ would not use; and which members join such a group.
 Most of these groups did not change since the round before. What their plans hold is worked out once and kept
 on their view; a round then takes the room of all of them in one step.
 
-A planned node counts as one that the scheduler would not use some time after it refused the pod (its view may
-lag ours), or after it could have used the node and did not: the more pods it has before it, the longer that
-time. It counts while the scheduler asks for others. It patches no condition that did not change, so a pod
-that it refused before may be unplaceable without any sign: that one's time ends even if no other group wants
-anything."""
+The scheduler would not use a node if it refused the pod some time ago (its view may lag ours), or could have
+used the node for some time, which is longer the more pods it has before it, and counts while it asks for
+others. It patches no condition that did not change, so a pod that it refused before may be unplaceable
+without any sign: that one's time ends in any case."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -176,9 +175,9 @@ def all_that_join(
 def as_many_as_join(
     budget: Budget, group: GroupView, pods: Iterable[PodRecord], in_use: dict[str, Flavor], is_lent: bool
 ) -> tuple[list[PodRecord], str]:
-    """The first of `pods`, by role, that the amounts of the flavors admit, each bound to the nodes of a
-    flavor; and what these amounts say against the others, empty if nothing. `in_use`: by role, the flavors
-    that members have; a role that had none gets one, and it is noted there."""
+    """The first of `pods`, by role, that the amounts of the flavors admit, each bound to the nodes of one;
+    and what these amounts say against the others, empty if nothing. `in_use`: by role, the flavors that
+    members have; that of a role that had none is added."""
     flavors, queue = budget.flavors, group.queue
     if not flavors.of(queue):
         return list(pods), ""

@@ -2,13 +2,12 @@
 
 A reservation names nodes, and the moment at which they are expected to be free. On these nodes the group's
 room is taken out of that of all others. Groups that end before that moment may start in front (backfill), and
-the room that the group will not need is everybody's. The moment is never put off for those that backfill: run
-times that turn out too short would make the reserved group wait for ever.
+the room that the group will not need is everybody's. The moment is never put off for those that backfill, or
+run times that turn out too short would keep the reserved group waiting.
 
 Where nobody knows when the group starts, and once the promised moment has passed, its room is kept for a
-while, then lent for as long, and each time for twice as long as before. Services that never end would keep
-the rest of their nodes idle otherwise; and with turns of one length, a stream of groups that run longer than
-one turn would keep the reserved group waiting for ever.
+while, then lent for as long, and each time for twice as long as before: services that never end shall not
+keep the rest of their nodes idle, nor groups that run longer than one turn always come first.
 
 A group that would bring its queue above its share reserves nothing against groups of other queues that are
 within theirs."""

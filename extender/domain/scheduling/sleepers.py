@@ -1,11 +1,10 @@
 """Who sleeps: groups that a round need not judge, and what wakes them.
 
 Most groups rest, or only wait. Those that wait lie in buckets: groups of one queue that miss the same are
-decided on alike, by what was read of the budget for one of them (`Reads`). They sleep as long as all of that
-would be read alike. An event stirs the buckets that it touches, and of each of these a round judges one
-group, by the same rules as from nothing. The others repeat what it is told if only the numbers differ; where
-it is decided on otherwise, all of them wake and the round is repeated. Where anything is taken, everybody
-wakes.
+decided on alike, by what was read of the budget for one of them (`Reads`), and sleep as long as all of that
+would be read alike. Of each bucket that an event touches a round judges one group. The others repeat what it
+is told if only the numbers differ; else all of them wake and the round is repeated. Where anything is taken,
+everybody wakes.
 
 No rule knows of it: with or without sleepers, the same is decided."""
 

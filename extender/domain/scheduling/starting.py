@@ -4,10 +4,9 @@ A start keeps its plan while it holds, and gets a new one where it broke. A grou
 completed first; if that fails within its deadline, its bound members are undone by eviction and it backs off.
 
 Of a group that stood whole nothing is undone: replacements start one by one. They have the first claim on
-room, before all groups that wait. For places in the window they come after the gangs: a replacement that the
-scheduler refuses again and again would shut all of them out. Replacements that are refused back off. What a
-group needs beyond what it stood whole with, since its minMember was raised, is no replacement: those members
-come as elastic ones do, once the lost are replaced."""
+room, but come after the gangs for places in the window: one that the scheduler refuses again and again would
+shut all of them out. Replacements that are refused back off. Members that a group needs since its minMember
+was raised are none: they come as elastic ones do, once the lost are replaced."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -63,9 +62,8 @@ def complete(round_: Round, starts: Iterable[KeptPlan]) -> None:
 
 def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
     """What cannot be planned ends the start, unless members are bound already (those are worth waiting for
-    until the deadline) or the start is young (room may come back at once). A start of which the scheduler
-    refuses a member has failed, and gives its room and its places back: it looked for another node itself.
-    Large gangs, refused on many nodes at once, learn no more of it than small ones: all back off alike."""
+    until the deadline) or the start is young (room may come back at once). If the scheduler, which looked for
+    another node itself, refuses a member before any is bound, the start has failed and gives all back."""
     budget, absent = round_.budget, missing(group).absent
     refusal = refusal_of(kept)
     refused = (uid for uid in kept.moved if group.attempts[uid].refused_at is not None)
