@@ -105,8 +105,8 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
 #
 # A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are written to
 # the queue in one step, and then only the Command is left to be removed. Those for one queue are executed in
-# the order of their creation. An invalid one is removed, too, since nothing else would remove it; those for
-# other kinds are left to their controllers.
+# the order of their creation. An invalid one is refused and removed, since nothing else would remove it;
+# those for other kinds are left to their controllers.
 
 _QUEUE_GROUP = "scheduling.volcano.sh/"
 

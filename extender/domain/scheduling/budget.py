@@ -88,9 +88,9 @@ class Window:
     """The starting window: how many members may be on their way to the scheduler at once. Whatever is on its
     way already has its place before anything new.
 
-    Half of the places are parts of the queues, by weight from root down; the rest is common, so others find
-    theirs even if what a queue started never binds. A gang is never split to fit: where nothing of its queue
-    is on its way, it may have all that is left.
+    Half of the places are parts of the queues, by weight from root down; the rest is common. A queue has its
+    part and what is left of the rest, so whatever never binds, others find theirs. A gang is never split to
+    fit: where nothing of its queue is on its way, it may have all that is left.
 
     A gang that waits for places is overtaken by nothing in its own queue. For the one that has waited longest
     the common ones are kept, while other queues go on within their parts. Whatever has waited for as long as

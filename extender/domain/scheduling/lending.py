@@ -2,8 +2,8 @@
 and what they lose again to such a queue.
 
 A group within its share that only lacks room has a claim on the room that is there for it already. It is kept
-only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and in
-turns: for a while it is kept, for as long it is lent. So no group that can never start keeps nodes idle.
+only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and for
+a bounded time; then it is lent for as long, and so on: no group that can never start keeps nodes idle.
 
 What is lent can be reclaimed, but no queue is brought below what it deserves, or below its guarantee.
 """

@@ -4,10 +4,10 @@ would not use; and which members join such a group.
 Most of these groups did not change since the round before. What their plans hold is worked out once and kept
 on their view; a round then takes the room of all of them in one step.
 
-The scheduler would not use a node if it refused the pod some time ago (its view may lag ours), or could have
-used the node for some time, which is longer the more pods it has before it, and counts while it asks for
-others. It patches no condition that did not change, so a pod that it refused before may be unplaceable
-without any sign: that one's time ends in any case."""
+A planned node counts as one that the scheduler would not use some time after it refused the pod (its view may
+lag ours), or after it could have used the node and did not: the longer, the more pods it has before it, and
+only while it asks for others. But it patches no condition that did not change, so a pod that it refused
+before may be unplaceable without any sign: that one's time ends even if no other group wants anything."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -226,7 +226,7 @@ class _Searches:
         victims = (left(round_, victim) for reclaim in kept for victim in reclaim.victims)
         leaving = (*departing(round_), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
-        self._base = round_.budget.planner.clone()  # once all that is leaving is gone; shares count likewise
+        self._base = round_.budget.planner.clone()  # once what is leaving is gone; as shares are counted
         self._base.free(leaving)
         self._count_off(leaving)
 

@@ -6,8 +6,8 @@ the room that the group will not need is everybody's. The moment is never put of
 run times that turn out too short would keep the reserved group waiting.
 
 Where nobody knows when the group starts, and once the promised moment has passed, its room is kept for a
-while, then lent for as long, and each time for twice as long as before: services that never end shall not
-keep the rest of their nodes idle, nor groups that run longer than one turn always come first.
+while, then lent for as long, and each time for twice as long as before. Otherwise services that never
+end would keep the rest of their nodes idle, or groups that run longer than one turn always come first.
 
 A group that would bring its queue above its share reserves nothing against groups of other queues that are
 within theirs."""

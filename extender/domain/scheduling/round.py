@@ -76,7 +76,7 @@ class Round:
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._asleep = asleep
-        self._stand_despite_refusals: dict[frozenset[tuple[int, int]], bool] = {}
+        self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether room is being taken back for one more group
         # By group, or `NOBODY`, when time alone could next change what is decided.
@@ -182,7 +182,7 @@ class Round:
         planner = self._empty_but_for_refusals if is_refused else self.empty
         if planner.affinity.any_particular(wanted.members, wanted.shapes):
             return planner.could_place(wanted.members, wanted.shapes)
-        known = self._stand_despite_refusals if is_refused else self.snapshot.nodes.standing_alone()
+        known = self._alone_but_for_refusals if is_refused else self.snapshot.nodes.standing_alone()
         numbers = frozenset((shape.number, count) for shape, count in wanted.shapes.items())
         if numbers not in known:
             known[numbers] = planner.could_place(wanted.members, wanted.shapes)
