@@ -192,7 +192,7 @@ def _present(
     if interrupted:
         return 0 if stays and session.everything_started else INTERRUPTED
     if output:
-        for text in session.refused():
+        for _, text in session.refused():
             click.echo(text, err=True)
         report = session.state.report
         msgspec = import_module("msgspec")

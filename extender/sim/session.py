@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from extender.sim.apiserver.kinds import Json
 from extender.sim.embedded import UNSETTLED, Embedded
 from extender.sim.files.creation import Creation
 from extender.sim.files.manifests import InvalidManifests, Manifest
@@ -58,10 +59,11 @@ class Session:
                 return self.state
             self._pause.wait(_PACE)
 
-    def refused(self) -> list[str]:
-        """What there is to tell of pods that quotas refuse."""
-        of_workloads = [*self._cluster.controllers.refused.values()]
-        return [*map(str, of_workloads), *(f"{obj.where}: {why}" for obj, why in self._creation.refused)]
+    def refused(self) -> list[tuple[Json, str]]:
+        """Workloads and pods of which quotas refuse some or all, each with a sentence."""
+        of_workloads = ((each.workload, str(each)) for each in [*self._cluster.controllers.refused.values()])
+        others = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
+        return [*of_workloads, *others]
 
     @property
     def everything_started(self) -> bool:

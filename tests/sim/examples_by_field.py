@@ -33,6 +33,7 @@ spec: {state: Closed}
 LOCAL = (
     "apiVersion: kube-muster.io/v1alpha1\nkind: LocalQueue\nmetadata: {name: team}\nspec: {queue: research}\n"
 )
+QUOTA = "apiVersion: v1\nkind: ResourceQuota\n"
 STARTED, NOT_ASKED = "Started", "NotAsked"
 
 
@@ -43,7 +44,8 @@ class Example(NamedTuple):
     outcome: str
 
 
-def examples(kinds: Iterable[str] = KINDS) -> Iterator[Example]:
+def examples(kinds: Iterable[str] = KINDS, quotas: bool = False) -> Iterator[Example]:
+    """`quotas`: also those with a ResourceQuota, which Kubernetes' own controller has to count."""
     variants = yaml.safe_load((HERE / "examples_by_field.yaml").read_text())
     for path in (HERE / "workloads" / f"{kind}.yaml" for kind in kinds):
         for number, variant in enumerate(variants):
@@ -52,9 +54,14 @@ def examples(kinds: Iterable[str] = KINDS) -> Iterator[Example]:
             assert row is not None
             if variant.get("suspended") and not row.manageable:
                 continue
+            if "quota" in variant and not quotas:
+                continue
             namespace = f"{path.stem}-{number}"
             local = {**yaml.safe_load(LOCAL), "metadata": {"name": "team", "namespace": namespace}}
             objects = [local, _varied(base, variant, namespace)]
+            if hard := variant.get("quota"):
+                meta = {"name": "compute", "namespace": namespace}
+                objects.insert(0, {**yaml.safe_load(QUOTA), "metadata": meta, "spec": {"hard": hard}})
             yield Example(f"{path.stem} {variant['what']}", namespace, objects, variant["outcome"])
 
 

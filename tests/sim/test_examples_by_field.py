@@ -9,12 +9,13 @@ from extender.sim.embedded import Embedded
 from extender.sim.files.manifests import load
 from extender.sim.session import Session
 from extender.sim.show.frames import View
+from extender.sim.virtual.report import FAILED_CREATE
 from extender.sim.virtual.runner import SimulationOptions, simulate
 from tests.sim.examples_by_field import NOT_ASKED, QUEUES, STARTED, Example, examples
 
 ROOM = ("64", "256Gi")
 NODES = 40
-EXAMPLES = list(examples())
+EXAMPLES = list(examples(quotas=True))
 
 
 def written(folder: Path, found: list[Example]) -> Path:
@@ -38,6 +39,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         session = Session(cluster, View(), stays=False)
         session.create(manifests.objects)
         state = session.run([])
+        for obj, _ in session.refused():
+            found[obj["metadata"]["namespace"]].add(FAILED_CREATE)
     for left in session.unasked:
         found[left.object["metadata"]["namespace"]].add(NOT_ASKED)
     for gang in state.gangs:

@@ -68,7 +68,8 @@ def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
     measured.cluster = simulation.cluster
     end = simulation.run()
     measured.closed(end)
-    return Result(report(measured, len(given.nodes), simulation.cluster.rounds, end), measured, end)
+    rounds = simulation.cluster.rounds
+    return Result(report(measured, len(given.nodes), rounds, end, refused=simulation.refused), measured, end)
 
 
 def run_rows(*rows: Row, nodes: int = 2, cpu: str = "4") -> Result:

@@ -362,3 +362,47 @@ def test_a_suspended_job_that_names_no_queue_stays_suspended(tmp_path: Path) -> 
     job = JOB.replace("scheduling.volcano.sh/queue-name", "else").replace("NAME", "first").replace("RUN", RUN)
     given = loaded(tmp_path, job)
     assert (given.members, len(given.notes)) == ((), 1)
+
+
+# ---- ResourceQuotas
+
+
+def quota(**hard: str) -> str:
+    amounts = ", ".join(f"{name.replace('_', '.')}: '{amount}'" for name, amount in hard.items())
+    return f"apiVersion: v1\nkind: ResourceQuota\nmetadata: {{name: q}}\nspec: {{hard: {{{amounts}}}}}\n"
+
+
+def test_pods_beyond_a_quota_come_when_earlier_ones_have_ended(tmp_path: Path) -> None:
+    """There is room on nodes for all at once."""
+    pods = [pod(name, cpu="1", run="20") for name in "abcd"]
+    result = run(loaded(tmp_path, quota(requests_cpu="2"), *pods))
+    assert sorted(timeline.started or 0.0 for timeline in result.measured.timelines.values()) == [
+        0,
+        0,
+        20,
+        20,
+    ]
+    assert (result.report.done, result.report.makespan) == (4, 40.0)
+
+
+def test_a_gang_waits_for_its_members_that_a_quota_refuses(tmp_path: Path) -> None:
+    members = [pod(f"g-{number}", "g", cpu="1") for number in range(2)]
+    documents = (quota(pods="2"), pod("first", cpu="1", run="30"), group("g", 2), *members)
+    result = run(loaded(tmp_path, *documents))
+    assert starts(result)["g"] == 30.0
+
+
+def test_pods_that_a_quota_never_takes_are_named(tmp_path: Path) -> None:
+    members = [pod(f"g-{number}", "g", cpu="1") for number in range(3)]
+    (never,) = run(loaded(tmp_path, quota(cpu="2"), group("g", 3), *members)).report.never_started
+    assert (never.group, never.reason) == ("default/g", "FailedCreate")
+    assert never.detail == (
+        '2 of 3 pods created: pods "g-2" is forbidden: exceeded quota: q, requested: cpu=1, used: cpu=2, '
+        "limited: cpu=2"
+    )
+
+
+def test_a_member_beyond_what_its_gang_needs_is_named_apart(tmp_path: Path) -> None:
+    members = [pod(f"g-{number}", "g", cpu="1") for number in range(3)]
+    (never,) = run(loaded(tmp_path, quota(cpu="2"), group("g", 2), *members)).report.never_started
+    assert (never.pods, never.reason) == (1, "FailedCreate")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from extender.api.keys import GPU
 from extender.api.texts import listed
 from extender.domain.model.reasons import Reason
+from extender.sim.apiserver.kinds import Json
 from extender.sim.files.unasked import Unasked
 from extender.sim.show import sentences
 from extender.sim.show.cluster_state import ClusterState
@@ -36,7 +37,7 @@ def closing_summary(
     rerun: Rerun,
     canvas: Canvas,
     unasked: Sequence[Unasked] = (),
-    refused: Sequence[str] = (),
+    refused: Sequence[tuple[Json, str]] = (),
 ) -> list[str]:
     lines = ["What happened"]
     # Titles of gangs by what became of them, so that a reason of many is told once.
@@ -53,7 +54,7 @@ def closing_summary(
         lines += canvas.wrapped(f"{listed([pod.key for pod in pods], _MOST_NAMES)}: {did}", "  ")
     for job in unasked:
         lines += canvas.wrapped(f"{job.title}: {job.sentence}.", "  ")
-    for text in refused:
+    for _, text in refused:
         lines += canvas.wrapped(f"{text}.", "  ")
     if not cluster.gangs and not cluster.loose and not unasked and not refused:
         lines.append("  There are no gangs and no pods.")

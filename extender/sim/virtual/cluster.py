@@ -4,7 +4,7 @@ run, and end; once all of a group has ended, it goes with its pods, as after the
 Suspended jobs wait as in a cluster, and make their pods when room has been claimed for them.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -17,6 +17,8 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.job_suspension import JobStep, next_step
 from extender.domain.snapshot.snapshot import Limits
+from extender.sim.apiserver.kinds import Json
+from extender.sim.apiserver.quotas import charged, refusal
 from extender.sim.virtual.workload import BEGIN, JobArrival, VirtualWorkload, key_of_group
 
 RUNNING, SUCCEEDED, FAILED = (PodStatus(phase) for phase in ("Running", "Succeeded", "Failed"))
@@ -40,6 +42,9 @@ class VirtualCluster:
         self._present: dict[GroupKey, list[Uid]] = {}  # by group, ended ones too
         self._left = Counter(key_of_group(member.pod) for member in workload.members)
         self._seen = -1
+        self._quotas = defaultdict[str, list[Json]](list)  # by namespace, with what is used of them
+        for quota in workload.quotas:
+            self._quotas[quota["metadata"]["namespace"]].append(quota)
         for node in workload.nodes:
             self.ledger.intake.set_node(node)
         for queue in workload.queues:
@@ -84,11 +89,22 @@ class VirtualCluster:
                 self.ledger.intake.set_group(replace(job.unit.group, spec=spec))
         return found
 
+    def refusal(self, pod: Pod) -> str:
+        """Why a quota does not take a new pod, in the API's words; empty if all do."""
+        quotas = self._quotas.get(pod.metadata.namespace)
+        why = refusal(quotas, pod) if quotas else ""
+        return f'pods "{pod.metadata.name}" is forbidden: {why}' if why else ""
+
+    def _charge(self, pod: Pod, times: int) -> None:
+        if quotas := self._quotas.get(pod.metadata.namespace):
+            quotas[:] = [charged(quota, pod, times) for quota in quotas]
+
     def add(self, pod: Pod) -> PodRecord:
         """A pod comes; one that names a node runs there."""
         if pod.spec.node_name:
             pod = replace(pod, status=RUNNING)
         uid = Uid(pod.metadata.uid)
+        self._charge(pod, 1)
         self._pods[uid] = pod
         self._present.setdefault(key_of_group(pod), []).append(uid)
         self.ledger.pods.set(pod)
@@ -99,7 +115,10 @@ class VirtualCluster:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
-        self.ledger.pods.set(replace(pod, status=status))
+        self._charge(pod, -1)
+        over = replace(pod, status=status)
+        self._charge(over, 1)
+        self.ledger.pods.set(over)
         record = self._record(uid)
         group = key_of_group(pod)
         self._left[group] -= 1
@@ -130,6 +149,7 @@ class VirtualCluster:
                 self.ledger.pods.drop(uid)
             for uid in decisions.evictions:  # room reclaimed for others; its controller creates the pod again
                 if (pod := self._pods.pop(uid, None)) is not None:
+                    self._charge(pod, -1)
                     out.append(self._record(uid))
                     self._present[key_of_group(pod)].remove(uid)
                     self.ledger.pods.drop(uid)

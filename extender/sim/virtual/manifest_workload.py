@@ -34,6 +34,7 @@ from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import Json, ResourceKind
 from extender.sim.apiserver.patches import json_patched
+from extender.sim.apiserver.quotas import counted
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
 from extender.sim.controllers.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
@@ -144,11 +145,13 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     what the API server says."""
     service = Service(Store(), random.Random(seed))
     creation = Creation(service)
+    # No pod is refused here: when which of them are there, only the simulation knows.
     creation.create(each for each in manifests.objects if each.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
     left = [*unasked(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
+    creation.create(each for each in manifests.objects if each.kind is kinds.RESOURCE_QUOTAS)
     made: dict[KindName, list[Made]] = defaultdict(list)
     for obj, where in creation.objects:
         try:
@@ -176,6 +179,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         queues=_all(made[_name(kinds.QUEUES)], Queue),
         priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),
+        quotas=tuple(counted(quota.object, ()) for quota in made[_name(kinds.RESOURCE_QUOTAS)]),
         local_queues=_all(made[_name(kinds.LOCAL_QUEUES)], LocalQueue),
         entering=tuple(entering.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),

@@ -121,6 +121,7 @@ class Measurements(Observer):
         self.known_queues = [queue.metadata.name for queue in workload.queues]
         self.known_groups = [arrival.key for arrival in workload.groups]
         self._needed = _needed(workload)
+        self.members_of = Counter(key_of_group(member.pod) for member in workload.all_members)
         self._of_jobs = {job.unit.key for job in workload.jobs}
         self._names: dict[GroupKey, str] = {}
         for pod in (member.pod for member in workload.all_members):
@@ -160,10 +161,13 @@ class Measurements(Observer):
     def _timeline_of(self, group: GroupKey, now: float) -> GroupTimeline:
         self.first = now if self.first is None else self.first
         if group not in self.timelines:
-            name, needed = self._names.get(group, str(group)), self._needed.get(group, 1)
+            name, needed = self.name_of(group), self._needed.get(group, 1)
             self.timelines[group] = GroupTimeline(group, name, needed)
             self._nowhere.append(self.timelines[group])
         return self.timelines[group]
+
+    def name_of(self, group: GroupKey) -> str:
+        return self._names.get(group, str(group))
 
     def bound(self, pod: PodRecord, now: float) -> None:
         if not pod.group:

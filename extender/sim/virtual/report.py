@@ -1,8 +1,8 @@
 """What a simulation comes to: makespan, waits, utilisation, and how fair it was, by queue."""
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
@@ -13,10 +13,13 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
 from extender.sim.files.unasked import Unasked
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
-from extender.terminal.text import did_you_mean, names_in, near_misses, pods_that_name
+from extender.sim.virtual.simulation import RefusedPod
+from extender.sim.virtual.workload import key_of_group
+from extender.terminal.text import did_you_mean, many, names_in, near_misses, pods_that_name
 
 _DIGITS = 4
 NOT_ASKED = "NotAsked"  # the reason of what Muster leaves alone
+FAILED_CREATE = "FailedCreate"  # of what lacks pods that a quota refuses, as Kubernetes' own event has it
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -97,8 +100,14 @@ class SimulationReport(Part, frozen=True):
 
 
 def report(
-    measured: Measurements, nodes: int, decisions: int, end: float, unasked: Sequence[Unasked] = ()
+    measured: Measurements,
+    nodes: int,
+    decisions: int,
+    end: float,
+    unasked: Sequence[Unasked] = (),
+    refused: Sequence[RefusedPod] = (),
 ) -> SimulationReport:
+    lacking = {key_of_group(pod.member.pod) for pod in refused}
     timelines, queues = list(measured.timelines.values()), measured.decisions.queues
     by_queue = defaultdict[str, list[GroupTimeline]](list)
     by_size = defaultdict[int, list[GroupTimeline]](list)
@@ -132,7 +141,12 @@ def report(
             for name in sorted(queues.keys() & by_queue.keys())
         ],
         never_started=[
-            *(_unstarted(measured, timeline) for timeline in timelines if timeline.unstarted),
+            *_refused(measured, refused),
+            *(
+                _unstarted(measured, timeline)
+                for timeline in timelines
+                if timeline.unstarted and timeline.key not in lacking
+            ),
             *(Unstarted(job.title, "", NOT_ASKED, job.missing) for job in unasked if job.suspended),
         ],
     )
@@ -157,6 +171,18 @@ def _counts(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
         "done": sum(timeline.over is not None for timeline in timelines),
         "waits": Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1]))) if waits else None,
     }
+
+
+def _refused(measured: Measurements, refused: Sequence[RefusedPod]) -> Iterator[Unstarted]:
+    left = Counter(key_of_group(pod.member.pod) for pod in refused)
+    first = {key_of_group(pod.member.pod): pod.why for pod in reversed(refused)}
+    for key, number in left.items():
+        name, total = measured.name_of(key), measured.members_of[key]
+        timeline = measured.timelines.get(key)
+        pods = number if timeline is not None and timeline.started is not None else 0
+        queue = timeline.queue if timeline is not None else ""
+        detail = f"{total - number} of {many(total, 'pod')} created: {first[key]}"
+        yield Unstarted(name, queue, FAILED_CREATE, detail, pods=pods)
 
 
 def _unstarted(measured: Measurements, timeline: GroupTimeline) -> Unstarted:

@@ -107,5 +107,7 @@ def _run(given: VirtualWorkload, limits: Limits, title: str) -> Result:
     with progress(title, total=sum(1 for _ in given.all_members)) as advance:
         end = simulation.run(advance)
     measured.closed(end)
-    made = report(measured, len(given.nodes), simulation.cluster.rounds, end, given.unasked)
+    made = report(
+        measured, len(given.nodes), simulation.cluster.rounds, end, given.unasked, simulation.refused
+    )
     return Result(made, measured, end, given.notes)

@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.cluster import FAILED, SUCCEEDED, VirtualCluster
-from extender.sim.virtual.workload import JobArrival, PodArrival, VirtualWorkload
+from extender.sim.virtual.workload import JobArrival, PodArrival, VirtualWorkload, key_of_group
 
 Act = Callable[[], object]
 _TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on
@@ -41,7 +42,17 @@ class Observer:
         """What holds from this moment to the next one."""
 
 
+class RefusedPod(NamedTuple):
+    """A pod that a quota did not take; it is created again when others have ended. `again`: after it ran."""
+
+    member: PodArrival
+    why: str
+    again: bool
+
+
 class Simulation:
+    """`refused`: pods that quotas have not taken yet."""
+
     def __init__(
         self,
         workload: VirtualWorkload,
@@ -54,6 +65,7 @@ class Simulation:
         self._observer = observer
         self._started = 0  # pods, also those that ended
         self._members: dict[Uid, PodArrival] = {}
+        self.refused: list[RefusedPod] = []
         self._running: dict[Uid, PodArrival] = {}
         self._order = count()
         self._due: list[tuple[float, int, Act]] = []
@@ -91,13 +103,13 @@ class Simulation:
         for pod in evicted:  # one of a start that failed ends; another one comes again
             member = self._running.pop(pod.uid, None)
             if member is None or pod.phase != "Running":
-                self._observer.ended(pod, self.now)
+                self._leave(pod)
                 continue
             self._observer.reclaimed(pod, self.now)
             # its controller creates another pod, which has all of its work ahead
             metadata = replace(member.pod.metadata, uid=f"{member.pod.metadata.uid}+")
             again = replace(member.pod, metadata=metadata, status=PodStatus())
-            self._plan(self.now, partial(self._add, member._replace(pod=again)))
+            self._plan(self.now, partial(self._come, member._replace(pod=again), again=True))
 
     def _queue(self, job: JobArrival) -> None:
         self.cluster.queue_job(job)
@@ -117,16 +129,34 @@ class Simulation:
 
     # ---- pods
 
-    def _come(self, member: PodArrival) -> None:
-        pod = self._add(member)
-        self._observer.came(pod, self.now)
-        if pod.node:
-            self._run([pod])
-
-    def _add(self, member: PodArrival) -> PodRecord:
+    def _come(self, member: PodArrival, again: bool = False) -> bool:
+        """False if a quota does not take it. `again`: it has been there, and gave its room back."""
+        if why := self.cluster.refusal(member.pod):
+            self.refused.append(RefusedPod(member, why, again))
+            return False
         pod = self.cluster.add(member.pod)
         self._members[pod.uid] = member
-        return pod
+        if not again:
+            self._observer.came(pod, self.now)
+            if pod.node:
+                self._run([pod])
+        return True
+
+    def _try_again(self) -> None:
+        """The controller of a group goes no further than the first pod that is refused."""
+        waiting, self.refused = self.refused, []
+        stopped = set[GroupKey]()
+        for each in waiting:
+            group = key_of_group(each.member.pod)
+            if group in stopped:
+                self.refused.append(each)
+            elif not self._come(each.member, each.again):
+                stopped.add(group)
+
+    def _leave(self, pod: PodRecord) -> None:
+        self._observer.ended(pod, self.now)
+        if self.refused:
+            self._plan(self.now, self._try_again)
 
     def _run(self, pods: Iterable[PodRecord]) -> None:
         """Pods run from now on. Those that end together are one event."""
@@ -146,4 +176,4 @@ class Simulation:
             pod = self.cluster.end(uid, status)
             self._running.pop(uid, None)
             if pod is not None:
-                self._observer.ended(pod, self.now)
+                self._leave(pod)

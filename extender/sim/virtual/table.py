@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from extender.api.durations import two_units
-from extender.sim.virtual.report import QueueReport, SimulationReport, SizeReport
+from extender.sim.virtual.report import FAILED_CREATE, QueueReport, SimulationReport, SizeReport
 from extender.terminal.text import columns, many, shortened
 
 _SHORTEST_NAME = 12
@@ -82,7 +82,8 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
 
 def _waits(report: SimulationReport, width: int) -> list[str]:
     if not report.groups:
-        return ["", "nothing in there is for Muster to start"]
+        none_came = any(each.reason == FAILED_CREATE for each in report.never_started)
+        return [] if none_came else ["", "nothing in there is for Muster to start"]
     head = ("queue", "weight", "gangs", "started", "done", "mean", "median", "p95", "max")
     rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
     if len(rows) > 1:

@@ -74,14 +74,15 @@ class JobArrival(NamedTuple):
 
 
 class VirtualWorkload(msgspec.Struct, frozen=True):
-    """`entering`: namespaces, each with the queue that its quota gives it; `owners` and `makers`: the
-    controllers of pods, among them jobs; `unasked`: what Muster is not asked to start; `notes`: what is to be
-    told of the files."""
+    """`quotas`: ResourceQuotas, of which nothing is used; `entering`: namespaces, each with the queue of its
+    quota; `owners` and `makers`: the controllers of pods, among them jobs; `unasked`: what Muster is
+    not asked to start; `notes`: what is to be told of the files."""
 
     nodes: tuple[Node, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    quotas: tuple[Json, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
     entering: tuple[tuple[str, str], ...] = ()
     owners: tuple[Workload, ...] = ()
