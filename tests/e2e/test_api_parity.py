@@ -18,19 +18,26 @@ from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.api_requests import (
     BEFORE,
     CLASSES,
+    CONTAINER,
     COURSE,
     JSON,
+    MERGE,
     NAMESPACE,
     OTHER_MESSAGES,
+    PODS,
     REFUSED,
     Json,
     Sent,
+    asking,
+    named,
+    pod,
 )
 from tests.e2e.harness import manifests
 from tests.e2e.harness.cleanup import clean
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.embedded import EmbeddedControlPlane
+from tests.e2e.harness.waiting import wait_for
 from tests.sim.refusals import named_in, refusals
 from tools.schemas import published, sent
 
@@ -42,6 +49,7 @@ PLAYED = "1.36"
 DATA = Path(__file__).parent / "data"
 LACKING = (COMMANDS, *OPERATOR_KINDS, *RUNTIME_KINDS)  # which nobody looks at, or the real one does not have
 SHOWN = [kind for kind in KINDS if kind not in LACKING]
+QUOTAS = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -115,6 +123,37 @@ def refused(api: Client) -> Iterator[tuple[str, tuple[int, frozenset[str]]]]:
         path = f"{each.path(NAMESPACE)}?dryRun=All"
         status, data = api.exchange("POST", path, json.dumps(each.body).encode(), JSON)
         yield each.name, (status, named_in(json.loads(data)))
+
+
+def test_both_refuse_pods_beyond_a_quota_and_count_the_others(real: Client, ours: Client) -> None:
+    """In the same words. What a new quota counts is written here, as the real one's controller does."""
+    (theirs, their_use), (found, use) = (under_a_quota(api) for api in (real, ours))
+    assert found == theirs
+    assert use == their_use == {"requests.cpu": "1500m", "limits.memory": "1536Mi", "pods": "2"}
+    assert [each.status for each in theirs] == [201, 403, 403, 403, 201, 403]
+
+
+def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
+    """The answers to new pods, and what is used at the end."""
+    hard = {"requests.cpu": "1500m", "limits.memory": "2Gi", "pods": "4"}
+    used = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
+    made = Sent("the quota", "POST", QUOTAS, named("ResourceQuota", "q", spec={"hard": hard}))
+    counted = Sent("its status", "PATCH", f"{QUOTAS}/q/status", used, MERGE)
+    for each in (BEFORE[0], made, counted):
+        assert exchanged(api, each)[0] < 300
+    large = asking({"cpu": "9"}, {"cpu": "9", "memory": "1Gi"}, name="large")
+    tried = Sent("a trial", "POST", f"{PODS}?dryRun=All", large)
+    wait_for(lambda: "exceeded quota" in exchanged(api, tried)[1].get("message", ""), what="the quota holds")
+    pods = (
+        asking({"cpu": "1"}, {"memory": "1024Mi"}, name="a"),
+        asking({"cpu": "600m"}, {"memory": "1536Mi"}, name="both"),
+        asking({"cpu": "100m"}, name="no-limit"),
+        pod("nothing", containers=[CONTAINER, {**CONTAINER, "name": "side"}]),
+        asking({"cpu": "0.5"}, {"memory": "512Mi"}, name="b"),
+        asking({"cpu": "1m"}, {"memory": "1Mi"}, name="one-more"),
+    )
+    found = [answer(*exchanged(api, Sent("a pod", "POST", PODS, each))) for each in pods]
+    return found, exchanged(api, Sent("the quota", "GET", f"{QUOTAS}/q"))[1]["status"]["used"]
 
 
 def test_both_keep_the_same_account_of_fields(real: Client, ours: Client) -> None:
