@@ -10,7 +10,7 @@ RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 # INSTALLER=pip does without uv.
 INSTALLER ?= uv
-KUBERNETES ?= 1.36
+KUBERNETES ?= 1.37
 ARGS ?=
 E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
@@ -43,7 +43,7 @@ lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 control-plane: $(READY)  ## build etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl (needs Go)
 	@$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES)
 
-e2e: $(READY)  ## the tests on real control planes, one for each of 3 WORKERS (needs Go; KUBERNETES=1.37 for another release)
+e2e: $(READY)  ## the tests on real control planes, one for each of 3 WORKERS (needs Go; KUBERNETES=1.36 for another release)
 	@$(if $(filter tests/%,$(ARGS)),,$(BIN)/python -m tests.e2e.build --kubernetes $(KUBERNETES) --tools >/dev/null)
 	$(E2E) $(if $(filter tests/%,$(ARGS)),,tests/e2e -m "not nightly and not alone") -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 	$(if $(filter tests/%,$(ARGS)),,$(E2E) tests/e2e -m alone $(ARGS))

@@ -23,7 +23,9 @@ _PACKAGE = re.compile(r"^package (\S+);", re.MULTILINE)
 _MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^  (?:(optional|repeated) |(map)<string, )([\w.]+)>? (\w+) = (\d+);", re.MULTILINE)
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
-_MEMBER = re.compile(r'^\s+(?:\w+\s+)?([*\[\]\w.]+)\s+`json:"(\w*)([^"]*)" protobuf:"\w+,(\d+)', re.MULTILINE)
+_MEMBER = re.compile(
+    r'^\s+(?:\w+ +)?([*\[\]\w.]+)\s+`json:"([\w-]*)([^"]*)" protobuf:"\w+,(\d+)', re.MULTILINE
+)
 _ZEROS = ("bool", "int32", "int64")
 _SCALARS = ("string", "bool", "int32", "int64", "bytes")
 
@@ -65,7 +67,7 @@ def _forms(folder: Path) -> dict[tuple[str, str], str]:
     text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("types.go"))
     for name, body in _STRUCT.findall(text):
         for kind, named, options, number in _MEMBER.findall(body):
-            if "inline" in options and not named:
+            if not named:
                 found[name, number] = "inline"
             elif "omitempty" in options and kind in _ZEROS:
                 found[name, number] = "nonzero"

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "controlplane"
-DEFAULT = "1.36"
+DEFAULT = "1.37"
 PROGRAMS = (
     "go.etcd.io/etcd/server/v3",
     "k8s.io/kubernetes/cmd/kube-apiserver",

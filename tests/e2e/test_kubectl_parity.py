@@ -14,7 +14,7 @@ from tests.e2e.harness.embedded import EmbeddedControlPlane
 
 pytestmark = pytest.mark.nightly
 
-PLAYED, NAMESPACE = "1.36", "shell"
+PLAYED, NAMESPACE = "1.37", "shell"
 COMMANDS = (
     f"create namespace {NAMESPACE}",
     "create deployment web --image=x --replicas=2",

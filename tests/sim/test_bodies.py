@@ -27,6 +27,19 @@ def test_a_namespace_in_protobuf(connection: Connection) -> None:
     assert get(connection, f"{NAMESPACES}/foo")["metadata"]["name"] == "foo"
 
 
+def test_what_is_embedded_in_a_message_stands_in_the_object_around_it() -> None:
+    """JSON has no name for the source of a volume."""
+    source = _field(2, _field(1, b"Memory"))  # emptyDir, and its medium
+    volume = _field(1, b"data") + _field(2, source)
+    kind = _field(1, b"v1") + _field(2, b"Pod")
+    body = KUBERNETES_PREFIX + _field(1, kind) + _field(2, _field(2, _field(1, volume)))
+    assert decoded(body, PROTOBUF)["spec"]["volumes"] == [{"name": "data", "emptyDir": {"medium": "Memory"}}]
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2, len(content))) + content
+
+
 def test_a_pod_in_yaml(connection: Connection) -> None:
     text = b"kind: Pod\napiVersion: v1\nmetadata: {name: a, annotations: {day: 2026-01-01}}\n"
     spec = b"spec:\n  containers:\n  - {name: main, image: none}\n"

@@ -137,7 +137,7 @@ def test_nodes_have_the_columns_that_people_know(kubectl: Kubectl, service: Serv
     assert head.split()[:7] == ["NAME", "STATUS", "ROLES", "AGE", "VERSION", "INTERNAL-IP", "EXTERNAL-IP"]
     assert head.split()[7:] == ["OS-IMAGE", "KERNEL-VERSION", "CONTAINER-RUNTIME"]
     assert row.split()[1:3] == ["Ready", "worker"]
-    assert row.split()[4].startswith("v1.36.0+muster-")
+    assert row.split()[4].startswith("v1.37.0+muster-")
     assert row.split()[5:] == ["10.0.0.1", "<none>", "<unknown>", "<unknown>", "<unknown>"]
     assert kubectl("get", "nodes").splitlines()[0].split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
 

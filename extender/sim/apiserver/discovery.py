@@ -37,7 +37,7 @@ def openapi_document(path: str) -> Json | None:
 # ---- groups and resources
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_MINOR = "36"  # of the release whose behaviour is played
+_MINOR = "37"  # of the release whose behaviour is played
 GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"
 
 

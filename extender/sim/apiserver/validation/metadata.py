@@ -101,11 +101,10 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _LARGEST_ANNOTATIONS:
         yield too_long("metadata.annotations", _LARGEST_ANNOTATIONS)
-    for owner in metadata.get("ownerReferences") or ():
+    for place, owner in enumerate(metadata.get("ownerReferences") or ()):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
-                what = "version " if field == "apiVersion" else ""
-                yield wrong(f"metadata.ownerReferences.{field}", "", f"{what}must not be empty")
+                yield required(f"metadata.ownerReferences[{place}].{field}", "must not be empty")
     for finalizer in metadata.get("finalizers") or ():
         yield from _wrongs("metadata.finalizers", finalizer, label_key(finalizer))
 

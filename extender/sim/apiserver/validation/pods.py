@@ -125,7 +125,7 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
         yield errors.required(field, "must provide `dnsConfig` when `dnsPolicy` is None")
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         message = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield errors.wrong(f"{at}.securityContext.shareProcessNamespace", True, message)
+        yield errors.wrong(f"{at}.shareProcessNamespace", True, message)
     spreads = [
         (each.get("topologyKey"), each.get("whenUnsatisfiable"))
         for each in spec.get("topologySpreadConstraints") or ()
