@@ -40,7 +40,8 @@ class Replica:
         )
 
     def leads(self) -> bool:
-        return self.muster.metric("muster_leader") == 1
+        """At this moment: the metric says how it was at the last look at the Lease."""
+        return bool(self.muster.debug("/debug/leadership")["leads"])
 
     def kill(self) -> None:
         """As when its machine fails."""
