@@ -18,10 +18,12 @@ from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import Scheduler
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
+from tests.pages.fences import commands
 from tests.sim.kubectl import Kubectl, needs_kubectl
 from tests.sim.requests import pod
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "first-gang.yaml"
+README = Path(__file__).parents[2] / "README.md"
+EXAMPLE = README.parent / "examples" / "first-gang.yaml"
 
 
 @needs_kubectl
@@ -38,6 +40,24 @@ def test_the_example_is_applied_shown_and_deleted(kubectl: Kubectl) -> None:
     assert "train" in kubectl("get", "pg", "--all-namespaces")
     kubectl("delete", "-f", str(EXAMPLE))
     assert kubectl("get", "pods,pg,q", "-o", "name") == ""
+
+
+@needs_kubectl
+def test_groups_are_shown_as_the_readme_shows_them(kubectl: Kubectl, service: Service) -> None:
+    kubectl("apply", "-f", str(EXAMPLE))
+    (page,) = (each.printed for each in commands(README) if each.text == "kubectl get podgroups -o wide")
+    assert page is not None
+    head, *rows = (line.split() for line in page.splitlines())
+    for name, phase, _, running, _, _, reason, *position in rows:
+        conditions = [{"type": "Scheduled", "reason": reason}]
+        waiting = {"position": int(position[0])} if position else {}
+        status = {"phase": phase, "running": int(running), "conditions": conditions, "waiting": waiting}
+        kubectl("patch", "podgroup", name, "--type=merge", "-p", json.dumps({"status": status}))
+    shown = [line.split() for line in kubectl("get", "podgroups", "-o", "wide").splitlines()]
+    aged = head.index("AGE")
+    assert [[*line[:aged], *line[aged + 1 :]] for line in shown] == [
+        [*line[:aged], *line[aged + 1 :]] for line in (head, *rows)
+    ]
 
 
 @needs_kubectl
