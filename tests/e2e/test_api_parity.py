@@ -23,8 +23,8 @@ from tests.e2e.api_requests import (
     JSON,
     MERGE,
     NAMESPACE,
+    NAMESPACES,
     OTHER_MESSAGES,
-    PODS,
     REFUSED,
     Json,
     Sent,
@@ -49,7 +49,9 @@ PLAYED = "1.37"
 DATA = Path(__file__).parent / "data"
 LACKING = (COMMANDS, *OPERATOR_KINDS, *RUNTIME_KINDS)  # which nobody looks at, or the real one does not have
 SHOWN = [kind for kind in KINDS if kind not in LACKING]
-QUOTAS = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
+LIMITED = "parity-limited"  # where a quota holds
+LIMITED_PODS = f"/api/v1/namespaces/{LIMITED}/pods"
+QUOTAS = f"/api/v1/namespaces/{LIMITED}/resourcequotas"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _MADE_AT_RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -65,7 +67,8 @@ def real(cluster: ControlPlane) -> Iterator[Client]:
     if cluster.kubernetes != PLAYED:
         pytest.skip(f"the embedded API server plays Kubernetes {PLAYED}, whose words these are")
     yield cluster.admin
-    clean(cluster.admin, NAMESPACE)
+    for name in (NAMESPACE, LIMITED):
+        clean(cluster.admin, name)
     cluster.admin.exchange("DELETE", f"{CLASSES}/there", None, JSON)  # where the test made one
 
 
@@ -139,10 +142,10 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
     used = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
     made = Sent("the quota", "POST", QUOTAS, named("ResourceQuota", "q", spec={"hard": hard}))
     counted = Sent("its status", "PATCH", f"{QUOTAS}/q/status", used, MERGE)
-    for each in (BEFORE[0], made, counted):
+    for each in (Sent("the namespace", "POST", NAMESPACES, named("Namespace", LIMITED)), made, counted):
         assert exchanged(api, each)[0] < 300
     large = asking({"cpu": "9"}, {"cpu": "9", "memory": "1Gi"}, name="large")
-    tried = Sent("a trial", "POST", f"{PODS}?dryRun=All", large)
+    tried = Sent("a trial", "POST", f"{LIMITED_PODS}?dryRun=All", large)
     wait_for(lambda: "exceeded quota" in exchanged(api, tried)[1].get("message", ""), what="the quota holds")
     pods = (
         asking({"cpu": "1"}, {"memory": "1024Mi"}, name="a"),
@@ -152,7 +155,7 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
         asking({"cpu": "0.5"}, {"memory": "512Mi"}, name="b"),
         asking({"cpu": "1m"}, {"memory": "1Mi"}, name="one-more"),
     )
-    found = [answer(*exchanged(api, Sent("a pod", "POST", PODS, each))) for each in pods]
+    found = [answer(*exchanged(api, Sent("a pod", "POST", LIMITED_PODS, each))) for each in pods]
     return found, exchanged(api, Sent("the quota", "GET", f"{QUOTAS}/q"))[1]["status"]["used"]
 
 

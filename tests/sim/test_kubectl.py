@@ -49,9 +49,9 @@ def test_groups_are_shown_as_the_readme_shows_them(kubectl: Kubectl, service: Se
     assert page is not None
     head, *rows = (line.split() for line in page.splitlines())
     for name, phase, _, running, _, _, reason, *position in rows:
-        conditions = [{"type": "Scheduled", "reason": reason}]
-        waiting = {"position": int(position[0])} if position else {}
-        status = {"phase": phase, "running": int(running), "conditions": conditions, "waiting": waiting}
+        conditions = [{"type": "Scheduled", "status": "False", "reason": reason}]
+        status = {"phase": phase, "running": int(running), "conditions": conditions}
+        status["waiting"] = {"position": int(position[0])} if position else {}
         kubectl("patch", "podgroup", name, "--type=merge", "-p", json.dumps({"status": status}))
     shown = [line.split() for line in kubectl("get", "podgroups", "-o", "wide").splitlines()]
     aged = head.index("AGE")
