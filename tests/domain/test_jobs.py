@@ -81,6 +81,13 @@ def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:
     assert world.reason(unit_name("stuck")) is Reason.BACKING_OFF
 
 
+def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
+    world = JobWorld(node("n0", cpu="2"))
+    world.stopped = True
+    world.submit(job("stuck", 2)).work().advance(10).work().advance(10).work()
+    assert world.decision(unit_name("stuck")).detail == "its controller has created 0 of 2 pods"
+
+
 def test_after_three_times_it_is_held() -> None:
     world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m"))
     world.stopped = True

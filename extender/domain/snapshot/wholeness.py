@@ -100,7 +100,10 @@ def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
     held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
     more = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
     missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + more)}" if roles else ""
-    return f"{there} of {group.min_member} members exist{missing_roles}{held_back}"
+    exist = f"{there} of {group.min_member} members exist"
+    if group.job.let_go:  # pods may be refused, by a quota or a webhook: its controller knows why
+        exist = f"its controller has created {there} of {group.min_member} pods"
+    return f"{exist}{missing_roles}{held_back}"
 
 
 # ---- When a group has stood whole: from then on, losing members never undoes the rest.
