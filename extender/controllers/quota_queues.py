@@ -97,7 +97,11 @@ class QuotaObjects:
             if not self._stale:
                 return
             self._stale = False
-            quotas = Quotas(*(self.sinks[kind].all() for kind in QuotaKind))  # in their order
+            quotas = Quotas(
+                trees=self.sinks[QuotaKind.ELASTIC_QUOTA_TREE].all(),
+                elastic=self.sinks[QuotaKind.ELASTIC_QUOTA].all(),
+                resource=self.sinks[QuotaKind.RESOURCE_QUOTA].all(),
+            )
             self.plan = plan_of(quotas, self._max_depth, self._guard.run)
             self._ledger.intake.set_quota_namespaces(self.plan.namespaces)
 
@@ -149,7 +153,8 @@ class QuotaQueuesController(RecordingController[str]):
         self._touched.add(name)
 
     def due(self, decisions: Decisions) -> Iterator[str]:
-        """All when the plan is new; then those that differ, and that end. None before the first decision."""
+        """All when the plan is new; then those that differ, and that end. None before the first decision,
+        when it is not known which queues there are."""
         if decisions.version < 0:
             return
         plan = self._quotas.plan
@@ -195,7 +200,7 @@ class QuotaQueuesController(RecordingController[str]):
                     self.write(name, partial(self._delete, copy.queue))
 
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
-        """It waits for the queue above, and a moment after a change: others may want it differently."""
+        """It waits while the queue above is missing or of others, and a moment after a change of its own."""
         name, step = wanted.name, self._step(wanted.name)
         above_is_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
         has_to_wait = above_is_missing or self._clock() - self._changed_at.get(name, -_AGAIN) < _AGAIN

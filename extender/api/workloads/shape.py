@@ -59,7 +59,9 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""  # the pattern of a generateName that stands beside a whole name
     each: Path = ()  # the list or mapping of whose items it is made; empty: it is made of the object itself
     roles: tuple[str, ...] = ()  # of the keys of that mapping only these, in lower case
-    when: Mapping[Path, tuple[Any, ...]] = {}  # each path has one of its values; None stands for nothing
+    when: Mapping[
+        Path, tuple[Any, ...]
+    ] = {}  # made only where each path has one of its values; None: nothing there
     template: Path = ()  # in the part, its metadata and spec
     optional: bool = False  # the template need not be there; `complete` puts it in
     spec: Path | Mapping[str, Path] = ()  # instead of a template, its spec, or what that is made of by field
@@ -70,7 +72,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     first: Path = ()  # where the number is at which {index} begins; it is 0 where there is none
     owner: tuple[KindName, str] | None = None  # its kind and the pattern of its name; None: the object
     labels: Mapping[str, str] = {}  # the patterns of what the controller puts on
-    annotations: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}  # likewise
     inherits: bool = False  # it has the annotations of the object
     on_pods: bool = False  # labels and annotations are put on the pod template of what is made, too
 
@@ -135,7 +137,7 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     succeeded: tuple[Sign, ...] = ()  # any shows that it has ended so, and makes no more pods
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # with what the kind's admission puts in, in a form paths can read
-    counted: Complete | None = None  # the same to count pods: none that ended for good, like parts together
+    counted: Complete | None = None  # the same to count pods: without what has ended for good
     remark: Remark = lambda _: ""  # what is not done as in a real cluster; empty: nothing
 
     @property

@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
+from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Meta, condition
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.pods import Pod
@@ -14,8 +15,13 @@ from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind
 from extender.cli.lookup import ListedObject, Right
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
-from extender.domain.model import queue_of_group
 from extender.domain.model.ownership import group_name, queue_named_by
+from extender.domain.model.queue_of_group import (
+    explicit_queue,
+    local_queue_label,
+    namespace_queue,
+    queue_entered,
+)
 from extender.domain.model.reasons import Reason
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
 from extender.kube import resources as kube
@@ -173,13 +179,13 @@ class Evidence:
     def queue_of(self, group: ObservedGroup) -> str:
         """As Muster reads it, where the namespace may be read."""
         local, named = self._queue_by_label(group.metadata), self.queue_of_namespace(group.namespace)
-        return queue_of_group.queue_of_podgroup(group.spec.queue, named, local)
+        return queue_entered(explicit_queue(group.spec.queue), named, local) or DEFAULT_QUEUE
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
         meta = pod.metadata
         local, by_namespace = self._queue_by_label(meta), self.queue_of_namespace(meta.namespace)
-        return queue_of_group.queue_of_pods(queue_named_by(meta), by_namespace, local)
+        return queue_entered(queue_named_by(meta), by_namespace, local) or DEFAULT_QUEUE
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
         """That by which a group comes into its queue, if it admits none."""
@@ -199,7 +205,7 @@ class Evidence:
 
     def is_kueues(self, meta: Meta) -> bool:
         """Whether an object's label for a LocalQueue is meant for one of Kueue's own."""
-        return queue_of_group.local_queue_label(meta) is not None and self._local_queue(meta) is None
+        return local_queue_label(meta) is not None and self._local_queue(meta) is None
 
     def _queue_by_label(self, meta: Meta) -> str:
         """The queue of the LocalQueue that an object names; empty if it names none."""
@@ -207,7 +213,7 @@ class Evidence:
         return local.leads_to if local is not None else ""
 
     def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
-        label = queue_of_group.local_queue_label(meta)
+        label = local_queue_label(meta)
         if label is None:
             return None
         known = self._local_queue_records
@@ -240,7 +246,7 @@ class Evidence:
         if found is None:
             with suppress(Forbidden, NotFound):
                 found = [self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace)]
-        return {each.metadata.name: queue_of_group.namespace_queue(each) for each in found or ()}
+        return {each.metadata.name: namespace_queue(each) for each in found or ()}
 
     def _everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
         """Of all namespaces where that is allowed, else of this one."""

@@ -87,7 +87,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     since: float = 0.0  # when it reached this stage: monotonic, in seconds
     version: int = 0  # the ledger's version from which on the claim is as it is now
     token: int = 0  # the token of the bind call that holds it or has posted it; 0 before
-    posting: tuple[Posting, ...] = ()  # bindings on their way, the oldest first; a newer call may hold it
+    posting: tuple[
+        Posting, ...
+    ] = ()  # bindings on their way, the oldest first, also while a newer call holds it
 
     @property
     def calls(self) -> set[int]:
@@ -164,9 +166,11 @@ class Claims:
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
 
     def rows_that_fit(self, pod: PodRecord) -> Mask:
+        """By amounts only."""
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
+        """From 0 to 1, with the pod there."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     # ---- inside

@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
+from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.jobs import take_out
-from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue, queue_of_pods
+from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue, queue_entered
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
@@ -143,7 +144,7 @@ class Routes:
         if label is not None and local is None:
             return ""
         leads_to = local.leads_to if local is not None else ""
-        return job.queue or leads_to or self.namespace_queue(job.namespace)
+        return queue_entered(job.queue, self.namespace_queue(job.namespace), leads_to)
 
     def labels_of(self, namespace: str) -> Labels:
         return self._namespace_labels.get(namespace, {})
@@ -168,7 +169,8 @@ class Routes:
     def queue_of(self, group: Group) -> str:
         """The queue of a group; after its PodGroup is gone, still the queue that it named."""
         local, by_namespace = self.local_queue_of(group), self.namespace_queue(group.namespace)
-        return queue_of_pods(_named_by(group), by_namespace, local.leads_to if local is not None else "")
+        leads_to = local.leads_to if local is not None else ""
+        return queue_entered(_named_by(group), by_namespace, leads_to) or DEFAULT_QUEUE
 
 
 def _named_by(group: Group) -> str:

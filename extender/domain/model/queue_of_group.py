@@ -42,15 +42,12 @@ def noted_queue(group: Meta) -> str:
     return queue_uid if group_uid == group.uid else ""
 
 
-def queue_of_podgroup(named: str, namespace_queue: str, local: str = "") -> str:
-    """`named`: in spec.queue. `namespace_queue`: by the namespace's annotation or its quota, or empty.
-    `local`: the queue that its LocalQueue leads to; empty if it names none."""
-    return explicit_queue(named) or local or namespace_queue or DEFAULT_QUEUE
+def queue_entered(named: str, namespace_queue: str, local: str = "") -> str:
+    """Empty if nothing names a queue: a group then enters `default`, and a suspended job none.
 
-
-def queue_of_pods(named: str, namespace_queue: str, local: str = "") -> str:
-    """The queue of pods without a PodGroup. `named`: in their own annotation or label."""
-    return named or local or namespace_queue or DEFAULT_QUEUE
+    `named`: by a PodGroup (see `explicit_queue`), by pods without one, or by a job. `namespace_queue`: by the
+    namespace's annotation or its quota. `local`: the queue that its LocalQueue leads to."""
+    return named or local or namespace_queue
 
 
 def explicit_queue(named: str) -> str:

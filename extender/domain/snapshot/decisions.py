@@ -23,8 +23,10 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     reason: Reason | None = None  # why the group, or some members, wait; None: none of them waits
     detail: str = ""  # the numbers behind the reason
     plan: Mapping[Uid, str] = {}  # the nodes of members that are to start
-    reduced_to: int | None = None  # with how many members it starts if with fewer than it asks for
-    flavors: Mapping[str, str] = {}  # by role the flavor whose room it waits for; role "": all not counted
+    reduced_to: int | None = None  # with how many members it starts; None: with all, or not now
+    flavors: Mapping[
+        str, str
+    ] = {}  # by role, or "" for roles without a number: the flavor whose room it waits for
     undo: tuple[Uid, ...] = ()  # bound members of a start that failed for good, to be evicted
     failed: str = ""  # why a start, or the joining of further members, has just failed; empty if none has
     retry_at: float = 0.0  # when it is tried again after a failure; kept while members of it still wait
@@ -37,7 +39,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     reclaim: Reclaim | None = None  # the room that is being taken back for it
     spared: GroupKey = GroupKey("")  # what would be its victim if it had not been already; empty: none
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
-    position: int = 0  # 1 for the next one of its queue; two digits from 100 on; 0: it is not in line
+    position: int = 0  # in its queue, from 1, coarse from 100 on: few starts change it; 0: not in line
     fault: str = ""  # the exception raised while the group was judged, and where; empty if there was none
 
     @property

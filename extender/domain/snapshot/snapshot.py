@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True):
     arrival_grace_per_pod: float = 0.05  # more for each pod that it still has to schedule for Muster
     stall_grace: float = 10.0  # how long a start with held members may lack a plan for the others
     whole_grace: float = 30.0  # how long members are on nodes without failing until their group stood whole
-    asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces begin once it asks again
+    asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces count anew once it asks
     room_kept: float = 600.0  # how long room is kept for a group within its share, then lent for as long
     reclaim_deadline: float = 300.0  # how long victims may take to leave before a reclaim is given up
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
@@ -147,7 +147,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     attention: Attention = Attention()  # whether this replica leads and the scheduler asks
     freed: Freed = Freed()  # when something last became free
     changed_at: float = 0.0  # when the version last grew
-    moments: Mapping[str, float] = {}  # of timestamps read before: no step of the wall clock shifts them
+    moments: Mapping[str, float] = {}  # by timestamp when it was: no step of the wall clock shifts it
 
     def moment(self, timestamp: str) -> float:
         """An object's timestamp on the ledger's clock; now if unreadable or in the future."""

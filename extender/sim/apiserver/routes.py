@@ -17,7 +17,7 @@ import msgspec
 from extender.sim.apiserver.errors import StatusError, bad_request, invalid_object, wrong
 from extender.sim.apiserver.kinds import ACCESS, IDENTITY, REVIEWS, Json, ResourceKind
 from extender.sim.apiserver.managed_fields import APPLY, UPDATE
-from extender.sim.apiserver.patches import Patch, patching, wanted_of
+from extender.sim.apiserver.patches import patching, wanted_of
 from extender.sim.apiserver.requests import APPLY_PATCH, Query, Request, RequestTarget, check, selecting
 from extender.sim.apiserver.service import Service, WriteOptions
 from extender.sim.apiserver.store import Change, Store, key_of
@@ -79,7 +79,7 @@ class Watch:
     target: RequestTarget
     query: Query
     listening: Callable[[], bool]  # whether the client is still there, asked now and then
-    shape: Patch = lambda obj: obj  # makes of an object what the client wants to see of it
+    shape: Callable[[Json], Json] = lambda obj: obj  # makes of an object what the client wants to see of it
     bookmark_every: float = 30.0
 
     def __post_init__(self) -> None:
@@ -175,9 +175,10 @@ def _post(service: Service, request: Request) -> Json:
 
 def _change(service: Service, request: Request) -> Json:
     kind, namespace, name, subresource = request.target
-    change: Patch = partial(_replacement, kind, name, request.body)
     if request.method == "PATCH":
         change = patching(request.media_type, request.body, strategic_known=not kind.custom)
+    else:
+        change = partial(_replacement, kind, name, request.body)
     if subresource == "scale":
         change = scaling(name, change, request.strict)
     made = service.amend(kind, namespace, name, change, subresource, _options(request))

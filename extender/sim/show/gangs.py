@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.api.keys import ENDED_PHASES, GATE, SCHEDULED
+from extender.api.keys import DEFAULT_QUEUE, ENDED_PHASES, GATE, SCHEDULED
 from extender.api.objects.base import Meta, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.api.quantities import Quantity
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import auto_name, group_name, stands_for
-from extender.domain.model.queue_of_group import local_queue_label, queue_of_podgroup
+from extender.domain.model.queue_of_group import explicit_queue, local_queue_label, queue_entered
 from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
 from extender.sim.apiserver.kinds import Json
@@ -138,8 +138,9 @@ class WaysIn(NamedTuple):
         meta = group.metadata
         label = local_queue_label(meta)
         local = find_local_queue(meta.namespace, label, self.local_queues, False) if label else None
-        by_label = local.leads_to if local is not None else ""
-        return queue_of_podgroup(group.spec.queue, self.namespace_queues.get(meta.namespace, ""), by_label)
+        by_label = local.leads_to if local else ""
+        by_namespace = self.namespace_queues.get(meta.namespace, "")
+        return queue_entered(explicit_queue(group.spec.queue), by_namespace, by_label) or DEFAULT_QUEUE
 
 
 def gang_of(group: PodGroup, members: Sequence[Pod], ways: WaysIn) -> Gang:

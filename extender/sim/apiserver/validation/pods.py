@@ -81,7 +81,8 @@ def _against_limit(name: str, amount: Any, limits: Json, at: str) -> FieldErrors
             yield errors.required(f"{at}.limits", "Limit must be set for non overcommitable resources")
         return
     asked, limit = at_least(amount, _NANO), at_least(limits[name], _NANO)
-    if asked > limit or (asked < limit and not overcommits):
+    is_wrong = asked > limit if overcommits else asked != limit
+    if is_wrong:
         wanted = "less than or equal to" if overcommits else "equal to"
         message = f"must be {wanted} {name} limit of {limits[name]}"
         yield errors.wrong(f"{at}.requests", str(amount), message)
