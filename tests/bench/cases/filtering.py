@@ -37,7 +37,8 @@ def filter_case(bench: Bench) -> Iterator[Row]:
     held = bench.sizes.held
     with Fleet(bench.sizes.most_nodes) as fleet, ExitStack() as stack:
         namespace = fleet.namespace()
-        muster = stack.enter_context(fleet.muster("--window", str(held + _SPARE)))
+        most = max(held, 2 * _BINDS) + _SPARE  # pods that may be starting at once
+        muster = stack.enter_context(fleet.muster("--window", str(most)))
         calls = Calls(fleet, muster, namespace)
         calls.prepare()
         yield from calls.measured("pair", 0)
@@ -105,7 +106,10 @@ class Calls:
 
     def bound(self) -> Iterator[Row]:
         """Bind calls, over one connection and over a new one for each, as a scheduler makes most of its."""
-        create(self._fleet.access, pods(self._namespace, "bound", 2 * _BINDS, gated=True))
+        bound = pods(
+            self._namespace, "bound", 2 * _BINDS, cpu="10m", gated=True
+        )  # every node has room for its part
+        create(self._fleet.access, bound)
         wait_for(lambda: len(self.planned("bound")) == 2 * _BINDS, 120, "pods whose gate is open")
         found = self.planned("bound").values()
         bodies = [_binding(pod, node) for pod, node in zip(found, cycle(self._names), strict=False)]
