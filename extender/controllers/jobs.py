@@ -217,8 +217,12 @@ class JobsController(RecordingController[GroupKey]):
     def _give_up(self, managed: ManagedJob) -> None:
         """A start counts once, when its job is suspended: a write that is repeated finds it so."""
         decision = managed.decision
-        failed = decision.detail if decision is not None and managed.late_at is None else ""
-        why = failed or f"not all its pods ran within {managed.timeout:g} s"
+        why = decision.detail if decision is not None and managed.late_at is None else ""
+        if not why:
+            there = len(self._ledger.groups.members(managed.job.group))
+            lacking = f"; its controller has created {there} of {managed.members}"
+            why = f"not all its pods ran within {managed.timeout:g} s"
+            why += lacking if there < managed.members else ""
         self._ledger.give_up_start(managed.job.group, why)
         text = f"goes back to queue {managed.queue}: {why}"
         if self._suspend(managed, text, EventReason.START_GIVEN_UP) and managed.group is not None:

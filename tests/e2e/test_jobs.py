@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import POD_GROUPS, PODS
+from tests.e2e.harness.resources import EVENTS, POD_GROUPS, PODS, RESOURCE_QUOTAS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -60,6 +60,28 @@ def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> No
     jobs.jobs.wait_pods("pulls", 0)
     jobs.kubelet.on()
     jobs.jobs.wait_pods("pulls", 2, "Running")
+
+
+def test_a_start_whose_pods_a_quota_refuses_is_given_up_and_says_so(jobs: Stage) -> None:
+    jobs.queue("q", startTimeout="5s")
+    hard = {"pods": "1"}
+    quota = {"metadata": {"name": "one", "namespace": jobs.namespace}, "spec": {"hard": hard}}
+    jobs.api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    used = {"status": {"hard": hard, "used": {"pods": "0"}}}  # as its controller writes it, which is not here
+    jobs.api.patch(RESOURCE_QUOTAS, "one", used, jobs.namespace, "status")
+    jobs.started.callback(jobs.api.delete_all, RESOURCE_QUOTAS, jobs.namespace)
+    jobs.job("cut", parallelism=4, completions=4, suspend=True, queue="q")
+    jobs.jobs.wait_pods("cut", 1)
+    wait_unit(jobs, "cut", "BackingOff")
+    jobs.jobs.wait_condition("cut", "Suspended")
+    (given_up,) = {
+        event["message"]
+        for event in jobs.api.items(EVENTS, jobs.namespace)
+        if event["reason"] == "StartGivenUp" and event["involvedObject"]["kind"] == "Job"
+    }
+    assert given_up.endswith("not all its pods ran within 5 s; its controller has created 1 of 4")
+    jobs.api.delete_all(RESOURCE_QUOTAS, jobs.namespace)
+    jobs.jobs.wait_pods("cut", 4, "Running")
 
 
 def test_a_job_makes_room_by_being_suspended(jobs: Stage) -> None:

@@ -159,6 +159,11 @@ def test_a_wrong_arrival_is_named(tmp_path: Path, text: str) -> None:
         loaded(tmp_path, pod("a"), pod("b", arrival=text))
 
 
+def test_what_comes_after_the_last_date_is_simulated_all_the_same(tmp_path: Path) -> None:
+    report = run(loaded(tmp_path, pod("a", run="5", arrival="1e300"), pod("b", run="1e12"))).report
+    assert (report.started, report.done) == (2, 2)
+
+
 def test_what_the_server_refuses_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidWorkload, match=r"objects\.yaml:6: .*no PriorityClass"):
         loaded(tmp_path, pod("a"), pod("b").replace("spec: {", "spec: {priorityClassName: high, "))

@@ -131,7 +131,7 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
         over = [
             name
             for name in sorted(used.keys() & asked.keys())
-            if _milli(used[name]) + _milli(asked[name]) > at_most(hard[name], _MILLI)
+            if at_least(used[name], _MILLI) + at_least(asked[name], _MILLI) > at_most(hard[name], _MILLI)
         ]
         parts = (("requested", asked), ("used", used), ("limited", hard))
         shown = (f", {what}: {','.join(f'{name}={of[name]}' for name in over)}" for what, of in parts)
@@ -153,10 +153,6 @@ def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
             yield f"{name} for: {','.join(sorted(lacking))}"
 
 
-def _milli(amount: Quantity) -> int:
-    return at_least(amount, _MILLI)
-
-
 # ---- what is used of a quota
 
 
@@ -167,8 +163,8 @@ def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
     used = {**quota["status"]["used"]}
     for name, amount in usage(pod).items():
         if name in used:
-            notation = used[name] if _milli(used[name]) else amount
-            total = _milli(used[name]) + times * _milli(amount)
+            notation = used[name] if at_least(used[name], _MILLI) else amount
+            total = at_least(used[name], _MILLI) + times * at_least(amount, _MILLI)
             used[name] = _written(total, str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
 

@@ -22,6 +22,7 @@ from extender.sim.apiserver.patches import json_patched
 from extender.sim.files.unasked import Unasked
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_LAST = 2.5e11  # seconds; no later date can be written
 
 
 class InvalidWorkload(ValueError):
@@ -108,5 +109,5 @@ def key_of_group(pod: Pod) -> GroupKey:
 
 
 def stamp(second: float) -> str:
-    """A creation timestamp: policy goes by age, to the second."""
-    return (BEGIN + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """A creation timestamp: policy goes by age, to the second, up to the last that can be written."""
+    return (BEGIN + timedelta(seconds=min(second, _LAST))).strftime("%Y-%m-%dT%H:%M:%SZ")
