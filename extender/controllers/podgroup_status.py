@@ -303,7 +303,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))
         reason = SCHEDULED if members is not None else str(decision.reason or record.last_reason)
         if record.origin is Origin.NATIVE and record.last_reason not in (reason, SCHEDULED):
-            told = marks.native_condition(reason, message_of(decision))
+            told = marks.native_condition(reason)
             if reason == SCHEDULED or not record.last_reason:
                 told["lastTransitionTime"] = timestamp(datetime.now(UTC))
             tell = self._cluster.set_group_condition

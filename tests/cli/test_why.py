@@ -332,8 +332,8 @@ def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, fron
     front.workload("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g")
     desk.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
     assert verdict(desk.output("why", "p")).startswith(
-        "Waiting for 20d The pod's group g is a PodGroup of scheduler-plugins, whose status Muster does not"
-        " write. It is behind Muster's scheduling gate"
+        "Waiting for 20d The pod's group g is a PodGroup of scheduler-plugins. It is behind Muster's"
+        " scheduling gate"
     )
     desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
     assert verdict(desk.output("why", "p")).startswith(

@@ -574,7 +574,7 @@ def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> No
     conditions: dict[str, Any] = {}
 
     def told() -> list[tuple[str, str, bool]]:
-        """Written since the last call: status and reason, how the message begins, whether it is dated."""
+        """Written since the last call: status and reason, the message, whether it is dated."""
         bench.look()
         written, bench.api.calls = bench.api.done("group condition"), []
         for _, condition in written:
@@ -582,14 +582,15 @@ def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> No
             status = NativePodGroupStatus([msgspec.convert(conditions, Condition)])
             bench.add(replace(theirs, status=status))
         return [
-            (f"{each['status']} {each['reason']}", each["message"][:12], "lastTransitionTime" in each)
+            (f"{each['status']} {each['reason']}", each["message"], "lastTransitionTime" in each)
             for _, each in written
         ]
 
     with desk(node("a", cpu="1"), theirs, members[:1]) as bench:
-        assert told() == [("False Unschedulable", "NotEnoughMem", True)]
+        few, nowhere = (f"{why}: {why.meaning}" for why in (Reason.NOT_ENOUGH_MEMBERS, Reason.NEVER_FITS))
+        assert told() == [("False Unschedulable", few, True)]
         bench.add(members).settle()
-        assert told() == [("False Unschedulable", "NeverFits: a", False)]
+        assert told() == [("False Unschedulable", nowhere, False)]
         bench.settle()
         assert told() == []
         bench.add(node("a", cpu="2")).settle()

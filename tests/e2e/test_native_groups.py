@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from extender.domain.model.reasons import Reason
 from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import ADMIN, User
@@ -68,10 +69,10 @@ def members(stage: Stage, muster: Muster, name: str, count: int) -> list[str]:
 
 
 def scheduled(stage: Stage, name: str) -> tuple[str, str, str]:
-    """Its condition: status and reason, and how the message begins."""
+    """Its condition: status, reason and message."""
     for each in stage.api.get(GROUPS, name, stage.namespace).get("status", {}).get("conditions", ()):
         if each["type"] == "PodGroupInitiallyScheduled":
-            return each["status"], each["reason"], each["message"].partition(":")[0]
+            return each["status"], each["reason"], each["message"]
     return ("", "", "")
 
 
@@ -82,7 +83,7 @@ def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
     muster.wait_decision(stage.namespace, "a", verdict="Waiting", minMember=3, reason="NeverFits")
     assert stage.bound(gang) == {}
     if SAYS_SCHEDULED:
-        waits = ("False", "Unschedulable", "NeverFits")
+        waits = ("False", "Unschedulable", f"NeverFits: {Reason.NEVER_FITS.meaning}")
         wait_for(lambda: scheduled(stage, "a") == waits, what="its condition says why it waits")
     admin = Shell(stage.cluster, ADMIN, stage.namespace)
     message = "The pod's group a is a PodGroup of Kubernetes itself"

@@ -150,7 +150,7 @@ def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
         reason, detail = evidence.reason_in_events(pod)
     stands = "The pod names no group, so it waits on its own"
     if project:
-        stands = f"The pod's group {name} is a PodGroup of {project}, whose status Muster does not write"
+        stands = f"The pod's group {name} is a PodGroup of {project}"
     elif name:
         stands = "The pod's group, which is that of its owner or its own, has no PodGroup"
     if reason:

@@ -15,6 +15,7 @@ from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGrou
 from extender.api.quantities import BadQuantity
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue
+from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
 from extender.domain.model.resources import asked, counted_spec
 from extender.domain.model.run_history import series_of
@@ -208,14 +209,14 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     )
 
 
-def native_condition(reason: str, message: str) -> dict[str, str]:
-    """Why a group of Kubernetes itself waits, or Scheduled for one that has started, as its API says that."""
+def native_condition(reason: str) -> dict[str, str]:
+    """Why a group of Kubernetes itself waits, without numbers, which change; or that it has started."""
     started = reason == keys.SCHEDULED
     return {
         "type": keys.INITIALLY_SCHEDULED,
         "status": str(started),
         "reason": reason if started else keys.UNSCHEDULABLE,
-        "message": "" if started else f"{reason}: {message}",
+        "message": "" if started else f"{reason}: {Reason(reason).meaning}",
     }
 
 
