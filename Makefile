@@ -11,6 +11,8 @@ READY := $(VENV)/.ready
 # INSTALLER=pip does without uv.
 INSTALLER ?= uv
 KUBERNETES ?= 1.37
+# One worker more than there are cores: some tests wait for processes that they started.
+WAITING_TOO = $(shell expr 1 + `getconf _NPROCESSORS_ONLN`)
 ARGS ?=
 E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
@@ -32,7 +34,7 @@ run: $(RUNS)  ## the main job: show a cluster with queues and gangs (ARGS="..." 
 	@$(BIN)/muster run $(ARGS)
 
 test: $(READY)  ## the fast tests, on all cores: no cluster, no network (WORKERS=0 for one process)
-	$(BIN)/pytest -n $(or $(WORKERS),auto) --dist worksteal $(ARGS)
+	$(BIN)/pytest -n $(or $(WORKERS),$(WAITING_TOO)) --dist worksteal $(ARGS)
 
 lint: $(READY)  ## ruff, mypy (strict) and the import contracts
 	$(BIN)/ruff check .

@@ -1,5 +1,7 @@
 """What a workload comes to is the same in `muster run` and `muster simulate`: each kind, by what it says."""
 
+import fcntl
+import json
 from pathlib import Path
 
 import pytest
@@ -30,10 +32,23 @@ def test_there_are_many() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """All at once, each in its namespace: there is room for them all."""
+def run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, set[str]]:
+    """It takes half a minute: the first worker that needs it does it for all workers of the session."""
+    if worker_id == "master":
+        return outcomes(tmp_path_factory.mktemp("run"))
+    shared = tmp_path_factory.getbasetemp().parent / "examples.json"
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            found = outcomes(tmp_path_factory.mktemp("run"))
+            shared.write_text(json.dumps({namespace: sorted(each) for namespace, each in found.items()}))
+    return {namespace: set(each) for namespace, each in json.loads(shared.read_text()).items()}
+
+
+def outcomes(folder: Path) -> dict[str, set[str]]:
+    """Of all at once in `muster run`, each in its namespace: there is room for them all."""
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
-    manifests = load([written(tmp_path_factory.mktemp("run"), EXAMPLES)], create_namespaces=True)
+    manifests = load([written(folder, EXAMPLES)], create_namespaces=True)
     with Embedded(speed=1.0, seed=0) as cluster:
         cluster.make_nodes(NODES, *ROOM)
         session = Session(cluster, View(), stays=False)
