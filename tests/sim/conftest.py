@@ -11,6 +11,7 @@ from extender.kube.connection import Connection
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.apiserver.service import Service
 from extender.sim.apiserver.store import Store
+from extender.sim.controllers.workloads import WorkloadControllers
 from tests.sim.clock import Clock
 from tests.sim.kubectl import Kubectl
 
@@ -31,6 +32,14 @@ def server(service: Service) -> Iterator[ApiServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def controllers(service: Service) -> Iterator[WorkloadControllers]:
+    running = WorkloadControllers(service)
+    running.start()
+    yield running
+    running.stop()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The controllers of the embedded cluster, without kubelets and a scheduler."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from extender.kube.connection import Connection
@@ -15,14 +13,6 @@ from tests.e2e.harness.waiting import wait_for
 from tests.sim.requests import ask, get, patch
 
 APPS = "/apis/apps/v1/namespaces/default"
-
-
-@pytest.fixture
-def controllers(service: Service) -> Iterator[WorkloadControllers]:
-    running = WorkloadControllers(service)
-    running.start()
-    yield running
-    running.stop()
 
 
 def workload(kind: str, name: str = "web", api_version: str = "apps/v1", **spec: object) -> Json:

@@ -1,7 +1,5 @@
 """Jobs of operators on the embedded cluster: their kinds are served, and suspension is heeded."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from extender.api.workloads.shape import outcome_of
@@ -26,14 +24,6 @@ PODS_OF = {
     "trainjob": 4,
     "xgboostjob": 3,
 }
-
-
-@pytest.fixture
-def controllers(service: Service) -> Iterator[WorkloadControllers]:
-    running = WorkloadControllers(service)
-    running.start()
-    yield running
-    running.stop()
 
 
 class OperatorJob:

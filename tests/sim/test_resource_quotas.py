@@ -1,6 +1,5 @@
 """ResourceQuotas in the embedded cluster: what pods count for, and which come later."""
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -18,14 +17,6 @@ from tests.e2e.harness.jobs import job
 from tests.e2e.harness.waiting import wait_for
 from tests.sim.kubectl import Kubectl, needs_kubectl
 from tests.sim.requests import pod
-
-
-@pytest.fixture
-def controllers(service: Service) -> Iterator[WorkloadControllers]:
-    running = WorkloadControllers(service)
-    running.start()
-    yield running
-    running.stop()
 
 
 def asking(requests: Json | None = None, limits: Json | None = None, name: str = "a", **spec: Any) -> Json:

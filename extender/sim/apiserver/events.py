@@ -15,10 +15,11 @@ def record(
     meta, note = about["metadata"], note[:1024]
     digest = zlib.crc32(f"{meta['uid']} {reason} {note}".encode())
     name, namespace = f"{meta['name']}.{digest:08x}", meta["namespace"]
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def once_more(event: Json) -> Json:
         count = (event.get("series") or {"count": 1})["count"] + 1  # the first one is not counted apart
-        return {**event, "series": {"count": count, "lastObservedTime": _moment()}}
+        return {**event, "series": {"count": count, "lastObservedTime": moment}}
 
     with suppress(StatusError):
         if service.store.get(EVENTS, namespace, name):
@@ -32,7 +33,7 @@ def record(
             "reason": reason,
             "action": action,
             "message": note,
-            "eventTime": _moment(),
+            "eventTime": moment,
             "reportingComponent": speaker,
             "reportingInstance": f"{speaker}-embedded",
             "source": {},
@@ -40,7 +41,3 @@ def record(
             "lastTimestamp": None,
         }
         service.create(EVENTS, namespace, event)
-
-
-def _moment() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

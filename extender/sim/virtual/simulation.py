@@ -66,6 +66,7 @@ class Simulation:
         self._started = 0  # pods, also those that ended
         self._members: dict[Uid, PodArrival] = {}
         self.refused: list[RefusedPod] = []
+        self._tries_again = False
         self._running: dict[Uid, PodArrival] = {}
         self._order = count()
         self._due: list[tuple[float, int, Act]] = []
@@ -144,6 +145,7 @@ class Simulation:
 
     def _try_again(self) -> None:
         """The controller of a group goes no further than the first pod that is refused."""
+        self._tries_again = False
         waiting, self.refused = self.refused, []
         stopped = set[GroupKey]()
         for each in waiting:
@@ -155,7 +157,8 @@ class Simulation:
 
     def _leave(self, pod: PodRecord) -> None:
         self._observer.ended(pod, self.now)
-        if self.refused:
+        if self.refused and not self._tries_again:  # once, however many leave at this moment
+            self._tries_again = True
             self._plan(self.now, self._try_again)
 
     def _run(self, pods: Iterable[PodRecord]) -> None:
