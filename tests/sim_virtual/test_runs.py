@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import Queue, QueuePreemption, QueueSpec
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.report import Waits
-from extender.sim.virtual.runner import SimulationOptions, simulate
+from extender.sim.virtual.runner import Result, SimulationOptions, simulate
 from extender.sim.virtual.trace import Row, from_rows
+from extender.sim.virtual.workload import VirtualWorkload
 from tests.property_examples import examples
 from tests.sim_virtual.bench import cluster, row, run, run_rows, run_trace, starts
 
@@ -133,6 +136,35 @@ def test_priority_goes_before_age(priority: int, first: str) -> None:
     a, b = row("a", 8, arrival=1.0), row("b", 8, arrival=2.0, priority=priority)
     result = run_rows(held, a, b)
     assert starts(result) == {"held": 0.0, first: 10.0, "ab".replace(first, ""): 20.0}
+
+
+def taking_back_at_once(name: str, **more: str) -> Queue:
+    return Queue(Meta(name), QueueSpec(preemption=QueuePreemption(after="0s", **more)))
+
+
+def evicted(result: Result) -> dict[str, list[float]]:
+    """By group the moments at which some of its pods were."""
+    timelines = ((timeline.name, timeline.reclaimed) for timeline in result.measured.timelines.values())
+    return {name.partition("/")[2]: sorted(moments) for name, moments in timelines if moments}
+
+
+@pytest.mark.parametrize(("minimum", "moment"), [("0s", 150.0), ("300s", 300.0)])
+def test_nobody_is_evicted_before_its_minimum_run_time(minimum: str, moment: float) -> None:
+    """From when a pod started, as its status says: poor comes later and is due half of the room."""
+    queues = (taking_back_at_once("rich", min_runtime=minimum), taking_back_at_once("poor"))
+    rows = [row("held", 8, seconds=9000.0, needed=1, queue="rich"), row("due", 4, 150.0, queue="poor")]
+    given_ = cluster() + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
+    assert evicted(run(given_)) == {"held": [moment]}
+
+
+def test_what_ran_shortest_goes_first() -> None:
+    """The older gang was whole later than the younger one, and starts again with all its work ahead."""
+    queues = (taking_back_at_once("rich"), taking_back_at_once("poor"))
+    older = [row("older", 1, arrival, 900.0, "2", queue="rich") for arrival in (0.0, 60.0)]
+    others = row("younger", 2, 30.0, 900.0, "2", queue="rich"), row("due", 2, 900.0, cpu="2", queue="poor")
+    result = run(cluster() + VirtualWorkload(queues=queues) + from_rows([*older, *others], queues, {}))
+    assert evicted(result) == {"older": [900.0]}
+    assert result.report.makespan == 910.0 + 900.0
 
 
 def test_pods_that_run_without_end_are_not_done() -> None:

@@ -26,7 +26,7 @@ against traverse only, without reservations and reclaim
 makespan                        1h10m      1h00m
 utilisation of cpu              74.9%      85.9%
 utilisation of memory           66.0%      76.3%
-fairness of level 1              0.81       0.77
+fairness of level 1              0.79       0.77
 evicted pods                        4          0
 mean wait                       7m30s      5m25s
 longest wait                   35m00s     20m00s

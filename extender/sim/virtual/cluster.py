@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from extender.api.objects.base import Condition
 from extender.api.objects.pods import Pod, PodStatus
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
@@ -19,9 +20,9 @@ from extender.domain.snapshot.job_suspension import JobStep, next_step
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.quotas import charged, refusal
-from extender.sim.virtual.workload import BEGIN, JobArrival, VirtualWorkload, key_of_group
+from extender.sim.virtual.workload import BEGIN, JobArrival, VirtualWorkload, key_of_group, stamp
 
-RUNNING, SUCCEEDED, FAILED = (PodStatus(phase) for phase in ("Running", "Succeeded", "Failed"))
+SUCCEEDED, FAILED = PodStatus("Succeeded"), PodStatus("Failed")
 
 
 class VirtualCluster:
@@ -102,13 +103,18 @@ class VirtualCluster:
     def add(self, pod: Pod) -> PodRecord:
         """A pod comes; one that names a node runs there."""
         if pod.spec.node_name:
-            pod = replace(pod, status=RUNNING)
+            pod = replace(pod, status=self._running())
         uid = Uid(pod.metadata.uid)
         self._charge(pod, 1)
         self._pods[uid] = pod
         self._present.setdefault(key_of_group(pod), []).append(uid)
         self.ledger.pods.set(pod)
         return self._record(uid)
+
+    def _running(self) -> PodStatus:
+        """As a kubelet says it of a pod that starts now: to the second."""
+        now = stamp(self._clock())
+        return PodStatus("Running", [Condition("Ready", "True", last_transition_time=now)], start_time=now)
 
     def end(self, uid: Uid, status: PodStatus) -> PodRecord | None:
         """A pod ends; None where it is gone already."""
@@ -171,11 +177,12 @@ class VirtualCluster:
             if isinstance(self.ledger.assumed.assume(claim.pod.uid, [claim.node]), list):
                 self.ledger.assumed.hold(claim.pod.uid, claim.node, token=1)
         taken: list[Claim] = []
+        running = self._running()
         for key in dict.fromkeys(claim.pod.group for claim in planned):
             for claim in self.ledger.assumed.confirm(key).posting:
                 pod = self._pods[claim.pod.uid]
                 spec = replace(pod.spec, node_name=claim.node)
-                self._pods[claim.pod.uid] = pod = replace(pod, spec=spec, status=RUNNING)
+                self._pods[claim.pod.uid] = pod = replace(pod, spec=spec, status=running)
                 self.ledger.pods.set(pod)
                 taken.append(claim)
         return taken

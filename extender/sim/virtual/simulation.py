@@ -13,7 +13,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.cluster import FAILED, SUCCEEDED, VirtualCluster
-from extender.sim.virtual.workload import JobArrival, PodArrival, VirtualWorkload, key_of_group
+from extender.sim.virtual.workload import JobArrival, PodArrival, VirtualWorkload, key_of_group, stamp
 
 Act = Callable[[], object]
 _TICK = 0.001  # what is due by time alone comes at least so much later, so that time goes on
@@ -108,7 +108,8 @@ class Simulation:
                 continue
             self._observer.reclaimed(pod, self.now)
             # its controller creates another pod, which has all of its work ahead
-            metadata = replace(member.pod.metadata, uid=f"{member.pod.metadata.uid}+")
+            uid, created = f"{member.pod.metadata.uid}+", stamp(self.now)
+            metadata = replace(member.pod.metadata, uid=uid, creation_timestamp=created)
             again = replace(member.pod, metadata=metadata, status=PodStatus())
             self._plan(self.now, partial(self._come, member._replace(pod=again), again=True))
 
