@@ -86,6 +86,32 @@ def test_a_queue_gives_what_it_deserves_nothing_of(others: dict[str, str]) -> No
     assert evict(world).verdict("x") is STARTS
 
 
+GPU = "nvidia.com/gpu"
+
+
+def accelerators(memory: str, members: int) -> World:
+    """Queue rich holds two machines with eight GPUs each, with gangs whose members take one and `memory`."""
+    machine: dict[str, Any] = {"cpu": "200", "memory": "2000Gi", "more": {GPU: "8"}}
+    world = World(node("m", **machine), node("n", **machine), queue("rich"), queue("poor"))
+    room: dict[str, Any] = {"cpu": "1", "more": {GPU: "1", "memory": memory}}
+    for number in range(16 // members):
+        world.add(gang(f"r{number}", members, queue="rich", **room))
+    world.start(*(f"r{number}" for number in range(16 // members)))
+    world.add([gang(f"more{number}", members, queue="rich", **room) for number in range(4)])
+    return world.add(gang("x", 8, queue="poor", **room)).settle()
+
+
+@pytest.mark.parametrize("members", [1, 2, 4, 8])
+@pytest.mark.parametrize("memory", ["100Gi", "240Gi", "250Gi"])
+def test_a_second_scarce_resource_keeps_no_queue_from_its_due(memory: str, members: int) -> None:
+    """With 240Gi each, two gangs of four leave rich its GPUs, and less memory than it deserves."""
+    world = accelerators(memory, members)
+    assert len(evicted(world)) == 8
+    assert evict(world).verdict("x") is STARTS
+    again = evict(world.start("x"))
+    assert not evicted(again)
+
+
 def test_on_one_node_the_queue_furthest_above_its_share_gives_first() -> None:
     world = World(node("n", cpu="12"), *map(queue, "abcd"))
     held = [*(("c", f"c{n}") for n in range(7)), *(("b", f"b{n}") for n in range(5))]

@@ -10,6 +10,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
+GPU = "nvidia.com/gpu"
 EVERYBODY = "default-scheduler"
 
 
@@ -55,6 +56,21 @@ def test_a_full_cluster_gives_back_to_a_starved_queue(
     stage.wait_reason("late", "NoRoom", "QueueShare")
     assert stage.bound(late) == {}
     assert sorted(alive(stage, gangs)) == [0, 2]
+
+
+def test_machines_with_gpus_are_given_back_however_short_memory_is(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
+    """Without two of its gangs, rich holds less memory than it deserves, and half of the GPUs."""
+    stage.nodes(2, cpu="200", memory="2000Gi", **{GPU: "8"})
+    stage.queue("rich")
+    stage.queue("poor")
+    share: dict[str, Any] = {"memory": "240Gi", "limits": {GPU: "1"}, "gated": True}
+    gangs = [stage.gang(f"rich{number}", 4, queue="rich", **share) for number in range(5)]
+    for gang in gangs[:4]:
+        stage.wait_phase(gang)
+    stage.wait_phase(stage.gang("poor", 8, queue="poor", **share))
+    assert sorted(alive(stage, gangs[:4])) == [0, 0, 4, 4]
 
 
 def test_what_comes_back_starts_as_a_gang(stage: Stage, scheduler: KubeScheduler) -> None:

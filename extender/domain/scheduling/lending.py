@@ -119,8 +119,10 @@ class VictimShares:
         self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Whether a queue, and each one above it that is not above the group's own, keeps what it deserves
-        and what is kept for it without `amounts`. In its own queue a group takes the place of others."""
+        """Whether a queue, and each one above it that is not above the group's own, keeps what is kept for it
+        without `amounts`, and what it deserves of one of the scarce resources of which it holds more than
+        that: who holds too many GPUs gives them, however short of memory it is. In its own queue a group
+        takes the place of others."""
         if queue == self._own:
             return True
         if queue not in self._queues:
@@ -128,11 +130,11 @@ class VictimShares:
         asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
         for held, due, kept in self._shares.levels(queue, self._own):
             above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
-            counted = (self._scarce & asked.keys()) or above
+            counted = above & self._scarce if self._scarce & asked.keys() else above
             left = {name: held.get(name, 0) - n for name, n in asked.items()}
-            if not counted or any(left[name] < kept[name] for name in asked if name in kept):
+            if any(left[name] < kept[name] for name in asked if name in kept):
                 return False
-            if any(left[name] < due.get(name, 0.0) - EPSILON for name in counted):
+            if not any(left[name] >= due.get(name, 0.0) - EPSILON for name in counted):
                 return False
         return True
 
