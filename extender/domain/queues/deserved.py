@@ -4,10 +4,10 @@ change only the levels that it concerns are divided again.
 Requests, guarantees and who takes part are summed up from the leaves to root. Then each level divides, from
 root down, what its parent deserves; of what that may hold, a queue may hold all that is not kept for others.
 
-A level is divided by weighted max-min fairness ("water filling") over every resource at once, as by Volcano's
-proportion plugin. A share rises in proportion to its weight up to the queue's request or ceiling; what it
-leaves is divided again among its siblings. Only a guarantee may lift it above the request. What a queue is
-given by name comes first; where there is less than all are given, each gets the same part of it.
+A level is divided by weighted max-min fairness ("water filling") of each resource. A share rises in
+proportion to its weight up to the queue's request or ceiling, and is never below its guarantee, which alone
+may lift it above the request. What a queue is given by name comes first; where there is less than all are
+given, each gets the same part of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
-from extender.domain.queues.guarantees_and_ceilings import EPSILON, Specified
+from extender.domain.queues.guarantees_and_ceilings import Specified
 from extender.domain.queues.share_tree import (
     TOP,
     Mask,
@@ -30,7 +30,7 @@ from extender.domain.queues.share_tree import (
     sums_by_parent,
 )
 
-_ROUNDS = 200  # convergence is geometric where queues want different resources
+_ROUNDS = 200  # each settles at least one queue; of thousands with any requests, a few settle all
 
 Demands = Mapping[str, QueueDemand]
 
@@ -205,35 +205,39 @@ class Siblings(msgspec.Struct, eq=False):
 
 def pour(room: PortionRows, siblings: Siblings) -> PortionRows:
     """The share of each sibling of what its parent has: `room`, a row for each parent."""
-    # What each is given by name, as far as it asks for it and may hold it. Where that is more than there is,
-    # each has the same part.
-    wanted = np.minimum(siblings.given, siblings.asked)
-    sums = sums_by_parent(wanted, siblings.of, len(room))
-    parts = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
-    held: PortionRows = np.minimum(wanted * parts[siblings.of], siblings.most)
-    shares, unmet = held.copy(), np.arange(len(held))
-    left = np.maximum(room - sums_by_parent(held, siblings.of, len(room)), 0.0)
-    every = siblings
+    # What each is given by name comes first, as far as it asks for it and may hold it. Where that is more
+    # than there is, each has the same part.
+    of, wanted = siblings.of, np.minimum(siblings.given, siblings.asked)
+    named = np.minimum(wanted, siblings.most)
+    first = _level(room, of, np.zeros_like(named), wanted, siblings.guarantees, named)
+    return _level(room, of, np.minimum(first, named), siblings.weights[:, None], first, siblings.most)
+
+
+def _level(
+    room: PortionRows,
+    of: Nodes,
+    start: PortionRows,
+    speed: PortionRows,
+    least: PortionRows,
+    most: PortionRows,
+) -> PortionRows:
+    """Of each sibling start + level * speed, but not less than `least` nor else more than `most`, where the
+    level is that at which the siblings together have the room: as near to it as these bounds allow."""
+    most = np.maximum(most, least)
+    shares, free = least.copy(), most > least
     for _ in range(_ROUNDS):
-        heaviness = np.bincount(siblings.of, siblings.weights, len(room))
-        portion = siblings.weights / np.maximum(heaviness, 1.0)[siblings.of]
-        risen = np.minimum(held + portion[:, None] * left[siblings.of], siblings.most)
-        risen = np.maximum(risen, siblings.guarantees)
-        shares[unmet] = risen
-        remaining = np.maximum(left - sums_by_parent(risen - held, siblings.of, len(room)), 0.0)
-        goes_on = np.any(remaining >= EPSILON, axis=1) & np.any(remaining != left, axis=1)
-        still = np.any(siblings.asked > risen + EPSILON, axis=1) & np.any(risen != held, axis=1)
-        still &= goes_on[siblings.of]
-        if not still.any():
+        if not free.any():
             break
-        left, held, unmet = remaining, risen[still], unmet[still]
-        siblings = siblings.only(still)
-    # What guarantees, which stay, took beyond the room comes from what others have above theirs.
-    sums, firm = (sums_by_parent(rows, every.of, len(room)) for rows in (shares, every.guarantees))
-    allowed, over = np.maximum(room, firm), sums - firm
-    parts = np.divide(allowed - firm, over, out=np.ones_like(sums), where=sums > allowed + EPSILON)
-    if np.any(parts != 1.0):
-        shares = every.guarantees + (shares - every.guarantees) * parts[every.of]
+        heaviness = sums_by_parent(np.where(free, speed, 0.0), of, len(room))
+        left = room - sums_by_parent(np.where(free, start, shares), of, len(room))
+        level = np.divide(left, heaviness, out=np.zeros_like(left), where=heaviness > 0)
+        risen = start + level[of] * speed
+        shares = np.where(free, np.clip(risen, least, most), shares)
+        # Where the bounds add more than they take away, the level can only fall: who is at its lower bound
+        # stays there. Else it can only rise.
+        added = np.where(free, shares - risen, 0.0)
+        balance = sums_by_parent(added, of, len(room))[of]
+        free &= (balance != 0) & (np.sign(added) != np.sign(balance))
     return shares
 
 
