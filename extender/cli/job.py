@@ -59,14 +59,15 @@ job_names = click.argument(
 def list_jobs(output: str, **flags: Any) -> None:
     """List the jobs that wait, start, run or have ended, of all kinds that can wait as jobs.
 
-    Those are listed for which there is a PodGroup; `muster why` says of another why there is none.
+    Those are listed for which there is a PodGroup, and those whose queue takes nothing in; `muster why` says
+    of another why there is none.
     """
     with opened(Flags(**flags)) as place:
         from extender.cli.observed_jobs import jobs_of
         from extender.cli.why.evidence import Evidence
 
         evidence = Evidence(place, place.namespace)
-        found = jobs_of(place)
+        found = jobs_of(place, evidence)
         if output == "name":
             out.echo("\n".join(job.qualified_name for job in found)) if found else None
         elif output in ("table", "wide"):
@@ -92,7 +93,7 @@ def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, 
         meta.namespace,
         meta.name,
         job.row.kind,
-        evidence.queue_of(unit) if unit else out.NOTHING,
+        _queue(job, evidence) or out.NOTHING,
         job.state,
         job.position or out.NOTHING,
         job.pods,
@@ -108,6 +109,10 @@ def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, 
     return row + more if wide else row
 
 
+def _queue(job: "ObservedJob", evidence: "Evidence") -> str:
+    return evidence.queue_of(job.unit) if job.unit else job.refusal.queue if job.refusal else ""
+
+
 def _reason(job: "ObservedJob") -> str:
     """Of one that waits, or whose further pods do: what its PodGroup last said of another is over."""
     return job.reason if job.state in ("Waiting", "Held", "Running", "Starting") else ""
@@ -121,7 +126,7 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
         "kind": job.row.kind,
         "namespace": job.meta.namespace,
         "name": job.meta.name,
-        "queue": evidence.queue_of(unit) if unit else None,
+        "queue": _queue(job, evidence) or None,
         "state": str(job.state),
         "position": job.position or None,
         "pods": job.pods,

@@ -1,6 +1,5 @@
 """Jobs as the API server has them, each with its PodGroup, and how they are found."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -38,13 +37,21 @@ class ObservedJobState(StrEnum):
     FINISHED = "Finished"
 
 
+class QueueRefusal(NamedTuple):
+    queue: str
+    reason: str
+    message: str
+
+
 class ObservedJob(NamedTuple):
-    """`obj` is None where it may not be read, `unit` where no PodGroup stands for it."""
+    """`obj` is None where it may not be read, `unit` where no PodGroup stands for it. `refusal`: why there is
+    none for pods that wait."""
 
     row: WorkloadRow
     meta: Meta
     obj: Json | None
     unit: ObservedGroup | None
+    refusal: QueueRefusal | None = None
 
     @property
     def spoken_name(self) -> str:
@@ -106,11 +113,11 @@ class ObservedJob(NamedTuple):
     @property
     def reason(self) -> str:
         """Empty for one that does not wait."""
-        return self.unit.reason if self.unit else ""
+        return about.reason if (about := self.unit or self.refusal) else ""
 
     @property
     def message(self) -> str:
-        return self.unit.message if self.unit else ""
+        return about.message if (about := self.unit or self.refusal) else ""
 
     @property
     def position(self) -> int:
@@ -149,36 +156,63 @@ def observed_job(row: WorkloadRow, obj: Json, unit: ObservedGroup | None) -> Obs
     return ObservedJob(row, msgspec.convert(obj["metadata"], Meta), named, unit)
 
 
-def jobs_of(place: ClusterAccess) -> list[ObservedJob]:
-    """All for which PodGroups stand, of the namespace or of all, by namespace and name. What may not be read
-    is said on stderr, and such a job is shown as far as its PodGroup tells. One that is gone is left out."""
-    by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = defaultdict(list)
+def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
+    """All for which PodGroups stand, of the namespace or of all, by namespace and name, and those whose pods
+    have none because their queue takes nothing in. What may not be read is said on stderr where a PodGroup
+    stands for it, and is shown as far as that tells. One that is gone is left out."""
+    jobs: dict[str, ObservedJob] = {}
+    for (version, name), units in _units(place, evidence).items():
+        if (row := job_row(version, name)) is None:
+            continue
+        objects = _listed(place, Resource(f"/apis/{version}", row.plural), said=bool(units))
+        for owner, unit in units:
+            if objects is None:
+                jobs[owner.uid] = ObservedJob(row, Meta(owner.name, unit.namespace), None, unit)
+            elif found := objects.get(owner.uid):
+                jobs[owner.uid] = observed_job(row, found, unit)
+        for uid, obj in (objects or {}).items():
+            if uid not in jobs and (refusal := _refusal(evidence, job := observed_job(row, obj, None))):
+                jobs[uid] = job._replace(refusal=refusal)
+    return sorted(jobs.values(), key=lambda job: (job.meta.namespace, job.meta.name, job.row.kind))
+
+
+def _units(
+    place: ClusterAccess, evidence: Evidence
+) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
+    """The PodGroups that stand for jobs, by apiVersion and kind of these, of which all that are served are
+    there."""
+    served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
+    by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = {
+        (resource.version, kind.name): [] for kind, resource in served if resource
+    }
     for obj in fetched(place.reader, POD_GROUPS, place.namespace, ()):
         unit = msgspec.convert(obj, ObservedGroup)
         if owner := unit.job:
-            by_kind[owner.api_version, owner.kind].append((owner, unit))
-    jobs = []
-    for (version, kind), units in by_kind.items():
-        if (row := job_row(version, kind)) is None:
-            continue
-        objects = _listed(place, Resource(f"/apis/{version}", row.plural))
-        for owner, unit in units:
-            if objects is None:
-                jobs.append(ObservedJob(row, Meta(owner.name, unit.namespace), None, unit))
-            elif found := objects.get(owner.uid):
-                jobs.append(observed_job(row, found, unit))
-    return sorted(jobs, key=lambda job: (job.meta.namespace, job.meta.name, job.row.kind))
+            by_kind.setdefault((owner.api_version, owner.kind), []).append((owner, unit))
+    return by_kind
 
 
-def _listed(place: ClusterAccess, resource: Resource) -> dict[str, Json] | None:
-    """By UID; None where they may not be read."""
+def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
+    """Why the queue of a job's pods takes nothing in; None where that keeps none of them waiting."""
+    record = job.record()
+    if record is None or record.suspended or not record.ours or not record.pods or record.named_group:
+        return None
+    pod = record.pods[0].pod
+    queue = evidence.queue_of_pods(record.namespace, pod.queue, pod.local_queue)
+    reason, message = evidence.refusal_of(queue)
+    return QueueRefusal(queue, reason, message) if reason else None
+
+
+def _listed(place: ClusterAccess, resource: Resource, said: bool) -> dict[str, Json] | None:
+    """By UID; None where they may not be read, which is `said`."""
     try:
         found = place.reader.list(resource, place.namespace, Json)
     except NotFound:
         return {}
     except Forbidden:
-        needed = right_to("list", resource, place.namespace)
-        click.echo(f"Of {resource.plural} only what their PodGroups say: you may not {needed}.", err=True)
+        if said:
+            needed = right_to("list", resource, place.namespace)
+            click.echo(f"Of {resource.plural} only what their PodGroups say: you may not {needed}.", err=True)
         return None
     return {obj["metadata"]["uid"]: obj for obj in found}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.keys import HOLD, KUEUE_QUEUE, PARTIAL_START, QUEUE, START_TIMEOUTS, STARTED
+from extender.api.keys import GATE, HOLD, KUEUE_QUEUE, PARTIAL_START, QUEUE, START_TIMEOUTS, STARTED
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
 from tests.cli.desk import Desk, ago
@@ -28,6 +28,7 @@ def job(
     labels: Json | None = None,
     status: Json | None = None,
     owner: Json | None = None,
+    of_pods: Json | None = None,
 ) -> Json:
     """Its own reference, as its PodGroup bears it."""
     notes = {**({QUEUE: queue} if queue else {}), **(notes or {})}
@@ -35,7 +36,10 @@ def job(
     spec = {
         "suspend": suspend,
         "parallelism": parallelism,
-        "template": {"spec": {"schedulerName": scheduler, "containers": [container]}},
+        "template": {
+            "metadata": of_pods or {},
+            "spec": {"schedulerName": scheduler, "containers": [container]},
+        },
     }
     meta = {"name": name, "namespace": "team", "annotations": notes, "labels": labels or {}}
     owners = {"ownerReferences": [owner]} if owner else {}
@@ -84,6 +88,17 @@ def town(desk: Desk) -> Desk:
     return desk
 
 
+STATES = {
+    "waits": "Waiting",
+    "held": "Held",
+    "late": "Held",
+    "starts": "Starting",
+    "runs": "Running",
+    "stopped": "Suspended",
+    "over": "Finished",
+}
+
+
 def states(desk: Desk, *more: str) -> dict[str, Json]:
     items = json.loads(desk.output("job", "list", "-o", "json", *more))["items"]
     return {each["name"]: each for each in items}
@@ -93,15 +108,7 @@ def states(desk: Desk, *more: str) -> dict[str, Json]:
 
 
 def test_each_state_is_told(town: Desk) -> None:
-    assert {name: each["state"] for name, each in states(town).items()} == {
-        "waits": "Waiting",
-        "held": "Held",
-        "late": "Held",
-        "starts": "Starting",
-        "runs": "Running",
-        "stopped": "Suspended",
-        "over": "Finished",
-    }
+    assert {name: each["state"] for name, each in states(town).items()} == STATES
 
 
 def test_a_job_that_waits_as_pods_waits_and_all_its_pods_count(desk: Desk) -> None:
@@ -171,6 +178,50 @@ def test_the_json_form_is_for_programs(town: Desk) -> None:
         "startTimeouts": 0,
         "podGroup": "podgroup-uid-waits",
     }
+
+
+def test_a_job_that_is_not_suspended_waits_for_its_queue_without_a_podgroup(town: Desk) -> None:
+    mistyped = {"annotations": {QUEUE: "reserch"}}
+    job(town, "typo", suspend=False, queue="", of_pods=mistyped)
+    job(town, "shut", suspend=False, queue="", of_pods={"labels": {QUEUE: "closed"}})
+    town.queue("closed", state="Closed")
+    job(town, "other", suspend=False, scheduler="default-scheduler", of_pods=mistyped)
+    job(town, "done", suspend=False, status=DONE, of_pods=mistyped)
+    found = states(town)
+    assert found.keys() == {*STATES, "typo", "shut"}
+    assert found["typo"] | {"apiVersion": "", "kind": "", "namespace": ""} == {
+        "apiVersion": "",
+        "kind": "",
+        "namespace": "",
+        "name": "typo",
+        "queue": "reserch",
+        "state": "Waiting",
+        "position": None,
+        "pods": 4,
+        "reason": "QueueNotFound",
+        "message": "queue reserch does not exist",
+        "letGo": None,
+        "startTimeouts": 0,
+        "podGroup": None,
+    }
+    assert (found["shut"]["reason"], found["shut"]["message"]) == ("QueueNotOpen", "queue closed is Closed")
+    (line,) = [line for line in town.output("job", "list").splitlines() if line.startswith("typo")]
+    assert line.split() == ["typo", "Job", "reserch", "Waiting", "-", "4", "QueueNotFound", "20d"]
+
+
+def test_pods_of_a_job_say_whose_group_they_are_in_while_its_queue_is_missing(desk: Desk) -> None:
+    desk.queue("research", state="Open")
+    owner = job(desk, "train", suspend=False, queue="")
+    meta = {"ownerReferences": [owner], "annotations": {QUEUE: "reserch"}}
+    desk.pod("train-0", gates=(GATE,), metadata=meta)
+    desk.pod("train-1", gates=(GATE,), metadata=meta)
+    answer = json.loads(desk.output("why", "pod/train-0", "-o", "json"))
+    assert (answer["reason"], answer["detail"]) == ("QueueNotFound", "queue reserch does not exist")
+    assert answer["sentence"] == (
+        "The pod is in the group of job/train, which has no PodGroup. The queue does not exist."
+    )
+    answer = json.loads(desk.output("why", "job/train", "-o", "json"))
+    assert (answer["reason"], answer["notes"][0]) == ("QueueNotFound", "One more pod stands like this.")
 
 
 def test_names_are_what_kubectl_takes(town: Desk) -> None:

@@ -17,6 +17,7 @@ from extender.cli.lookup import ListedObject, Right
 from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.queue_of_group import (
+    LocalQueueLabel,
     explicit_queue,
     local_queue_label,
     namespace_queue,
@@ -178,18 +179,31 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """As Muster reads it, where the namespace may be read."""
-        local, named = self._queue_by_label(group.metadata), self.queue_of_namespace(group.namespace)
-        return queue_entered(explicit_queue(group.spec.queue), named, local) or DEFAULT_QUEUE
+        named, label = explicit_queue(group.spec.queue), local_queue_label(group.metadata)
+        return self.queue_of_pods(group.namespace, named, label)
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Of a pod without a group."""
         meta = pod.metadata
-        local, by_namespace = self._queue_by_label(meta), self.queue_of_namespace(meta.namespace)
-        return queue_entered(queue_named_by(meta), by_namespace, local) or DEFAULT_QUEUE
+        return self.queue_of_pods(meta.namespace, queue_named_by(meta), local_queue_label(meta))
+
+    def queue_of_pods(self, namespace: str, named: str, label: LocalQueueLabel | None) -> str:
+        """Of pods without a group that name a queue, or a LocalQueue by a label."""
+        local, by_namespace = self._queue_by_label(namespace, label), self.queue_of_namespace(namespace)
+        return queue_entered(named, by_namespace, local) or DEFAULT_QUEUE
+
+    def refusal_of(self, name: str) -> tuple[str, str]:
+        """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""
+        queue = self.queue(name)
+        if queue is not None and queue.state != "Open":
+            return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
+        if queue is not None or self.queues is None or name == DEFAULT_QUEUE:
+            return "", ""
+        return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
         """That by which a group comes into its queue, if it admits none."""
-        local = self._local_queue(group.metadata)
+        local = self._local_queue(group.namespace, local_queue_label(group.metadata))
         return local if local is not None and local.stop_policy else None
 
     def closed_above(self, name: str) -> str:
@@ -205,20 +219,20 @@ class Evidence:
 
     def is_kueues(self, meta: Meta) -> bool:
         """Whether an object's label for a LocalQueue is meant for one of Kueue's own."""
-        return local_queue_label(meta) is not None and self._local_queue(meta) is None
+        label = local_queue_label(meta)
+        return label is not None and self._local_queue(meta.namespace, label) is None
 
-    def _queue_by_label(self, meta: Meta) -> str:
+    def _queue_by_label(self, namespace: str, label: LocalQueueLabel | None) -> str:
         """The queue of the LocalQueue that an object names; empty if it names none."""
-        local = self._local_queue(meta)
+        local = self._local_queue(namespace, label)
         return local.leads_to if local is not None else ""
 
-    def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
-        label = local_queue_label(meta)
+    def _local_queue(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         if label is None:
             return None
         known = self._local_queue_records
         is_kueues = label.is_kueues and kube.KUEUE_LOCAL_QUEUES[0].group in self.served
-        return find_local_queue(meta.namespace, label, known, is_kueues)
+        return find_local_queue(namespace, label, known, is_kueues)
 
     @cached_property
     def _local_queue_records(self) -> dict[str, LocalQueueRecord]:

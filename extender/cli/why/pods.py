@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION
+from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION
 from extender.api.objects.pods import Pod
 from extender.cli.observed import ObservedGroup
 from extender.cli.why.evidence import Evidence
@@ -19,7 +19,7 @@ from extender.cli.why.explanation import (
 from extender.cli.why.groups import NOT_LOOKED_AT, explain_group, in_queue, misnamed, queue_figures
 from extender.cli.why.offers import Case, checking, commands, describing, offered
 from extender.domain.explain.remedies import remedy, sentence
-from extender.domain.model.ownership import auto_name, group_name
+from extender.domain.model.ownership import auto_name, group_name, maker_of
 from extender.domain.model.reasons import Reason
 from extender.terminal.text import did_you_mean, near_misses
 
@@ -141,18 +141,20 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
 
 def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
     """`project`: whose kind its PodGroup is, where that is not Volcano's."""
-    queue, name = evidence.queue_of_pod(pod), group_name(pod)
+    queue, name, maker = evidence.queue_of_pod(pod), group_name(pod), maker_of(pod)
     figures = queue_figures(evidence, queue)
     reason, detail = reason_of(pod)
     if not reason:
-        reason, detail = _refused_by(evidence, queue)
+        reason, detail = evidence.refusal_of(queue)
     if not reason:
         reason, detail = evidence.reason_in_events(pod)
     stands = "The pod names no group, so it waits on its own"
     if project:
         stands = f"The pod's group {name} is a PodGroup of {project}"
+    elif maker:
+        stands = f"The pod is in the group of {maker.kind.lower()}/{maker.name}, which has no PodGroup"
     elif name:
-        stands = "The pod's group, which is that of its owner or its own, has no PodGroup"
+        stands = "The pod's group, which is its own, has no PodGroup"
     if reason:
         case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
         answer = _with_reason(_answer(pod, Stands.WAITING, f"{stands}. {sentence(reason)}"), reason, case)
@@ -165,13 +167,3 @@ def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
         answer = replace(_answer(pod, Stands.UNSEEN, message, NOT_LOOKED_AT), commands=offers)
     notes = [*misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
     return replace(answer, queue=figures, notes=notes)
-
-
-def _refused_by(evidence: Evidence, name: str) -> tuple[str, str]:
-    """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""
-    queue = evidence.queue(name)
-    if queue is not None and queue.state != "Open":
-        return Reason.QUEUE_NOT_OPEN, f"queue {name} is {queue.state}"
-    if queue is not None or evidence.queues is None or name == DEFAULT_QUEUE:
-        return "", ""
-    return Reason.QUEUE_NOT_FOUND, f"queue {name} does not exist"
