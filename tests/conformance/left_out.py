@@ -66,11 +66,12 @@ _OF_EACH: Mapping[str, Given] = {
     "tasks": {"status": "Pending", "node": ""},
 }
 _LONG_AGO = -1_000_000  # of all that does not say when it was created
+_NOWHERE = "nowhere"  # the queue of what names none that exists
 _OF_EACH_IN_FAMILIES: Mapping[str, Given] = {
     "pending": {"priority": 0, "created": _LONG_AGO},
     "admitted": {"priority": 0, "created": _LONG_AGO, "reserved_at": 0, "usage": []},
     "workloads": {"priority": 0, "created": _LONG_AGO},
-    "candidates": {"priority": 0, "reserved_at": 0},
+    "candidates": {"priority": 0, "reserved_at": 0, "queue": _NOWHERE},
     "heads": {"priority": 0, "created": _LONG_AGO, "borrow_level": 0},
 }
 
@@ -81,6 +82,9 @@ def filled(kind: str, given: Given) -> Given:
     for name, of_each in (_OF_EACH_IN_FAMILIES if kind in _FAMILIES else _OF_EACH).items():
         if isinstance(made.get(name), list):
             made[name] = [of_each | each if isinstance(each, dict) else each for each in made[name]]
+    if "cohorts" in made:
+        for name in ("pending", "admitted", "usage"):
+            made[name] = [{"queue": _NOWHERE, **each} for each in made.get(name, ())]
     return made
 
 

@@ -10,7 +10,8 @@ from tests.conformance import skips
 from tests.conformance.__main__ import main
 from tests.conformance.amounts import differing, whole
 from tests.conformance.cases import load
-from tests.conformance.verdicts import Skip
+from tests.conformance.judge import judge
+from tests.conformance.verdicts import Outcome, Result, Skip
 
 GOOD = {"deserved": {"cpu": "2"}, "allocated": {"cpu": "1"}, "request": {}}
 
@@ -78,6 +79,44 @@ def test_a_rule_that_differs_is_skipped_only_where_it_makes_a_difference(
     capped = backoff("capped", 20, factor=9, attempts=9)
     assert main([families_file(tmp_path / "f.json", backoff("tripled", 9, factor=3), capped)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["preempt_classic", "preempt_hierarchical", "preempt_fair", "admit_cycle", "admit_cycle_fair"],
+)
+def test_a_workload_that_names_no_queue_takes_nothing(family: str, tmp_path: Path) -> None:
+    """It waits, and nobody is evicted for it."""
+    quota = [[{"flavor": "f", "resources": {"cpu": {"nominal": 1}}}]]
+    use = {"flavor": "f", "amount": 1}
+    held = {"id": "held", "queue": "q", "usage": [{"name": "p", "count": 1, "usage": {"cpu": use}}]}
+    lost = {"id": "lost", "queue": None, "podsets": [{"name": "p", "count": 1, "request": {"cpu": 1}}]}
+    case = {
+        "id": "x",
+        "family": family,
+        "queues": [{"name": "q", "resource_groups": quota}],
+        "flavors": [{"name": "f"}],
+        "admitted": [held],
+        "pending": [lost | {"assignment": {"p": {"cpu": {"flavor": "f"}}}, "priority": 9}],
+        "expect": {"preempted": [], "admitted": [], "assignments": {}},
+    }
+    (loaded,) = load(Path(families_file(tmp_path / "f.json", case)))
+    assert judge(loaded) == Result(Outcome.PASSED)
+
+
+def test_what_was_granted_holds_its_room_before_it_runs(tmp_path: Path) -> None:
+    steps = [
+        {"do": "add", "job": "w1", "priority": 1},
+        {"do": "add", "job": "w2", "priority": 2},
+        {"do": "set_granted_not_running", "job": "w2"},
+        {"do": "next", "want": None},
+        {"do": "order", "want": ["w2", "w1"]},
+        {"do": "mark_satisfied", "job": "w2"},
+        {"do": "next", "want": "w1"},
+    ]
+    case = {"id": "x", "family": "kubequeue_policy", "policy": "Priority", "steps": steps, "expect": {}}
+    (loaded,) = load(Path(families_file(tmp_path / "f.json", case)))
+    assert judge(loaded) == Result(Outcome.PASSED)
 
 
 def test_amounts_of_any_size_stay_exact(tmp_path: Path) -> None:

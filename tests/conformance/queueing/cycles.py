@@ -50,7 +50,7 @@ def _evicting(case: Case) -> QuotaWorld:
 def _heads_of_queues(case: Case) -> list[Given]:
     """Without those whose queue does not exist."""
     names = {queue["name"] for queue in case.input["queues"]}
-    return [head for head in _heads(case) if head.get("queue") in names]
+    return [head for head in _heads(case) if head["queue"] in names]
 
 
 def _first_flavors(case: Case, head: Given) -> Given:
@@ -74,7 +74,7 @@ def _heads(case: Case) -> list[Given]:
     first: dict[str, Given] = {}
     pending = case.input["pending"]
     for each in sorted(pending, key=lambda each: (-each["priority"], each["created"], each["id"])):
-        first.setdefault(each.get("queue", ""), each)
+        first.setdefault(each["queue"], each)
     return list(first.values())
 
 
@@ -111,7 +111,7 @@ def _chooses_by_namespace(case: Case) -> bool:
     selectors = {queue["name"]: queue.get("namespace_selector") for queue in case.input["queues"]}
     spaces = case.input["namespaces"]
     return any(
-        selectors.get(head.get("queue")) is not None
+        selectors.get(head["queue"]) is not None
         and not _selects(selectors[head["queue"]], spaces.get(head.get("namespace"), {}))
         for head in _heads(case)
     )

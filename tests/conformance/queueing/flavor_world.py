@@ -167,8 +167,8 @@ class FlavorWorld:
             part["name"]: part.get("min_count", part["count"]) if may_shrink else part["count"]
             for part in given["podsets"]
         }
-        queue = given.get("queue", "nowhere")
-        yield builders.group(given["id"], sum(roles.values()), queue, roles, level, moment(given["created"]))
+        created = moment(given["created"])
+        yield builders.group(given["id"], sum(roles.values()), given["queue"], roles, level, created)
         for part in given["podsets"]:
             for number in range(part["count"]):
                 yield _pod(given["id"], part, number)
