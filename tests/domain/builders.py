@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from extender.api import keys
 from extender.api.objects.base import Condition, Meta, OwnerReference, Quantities
 from extender.api.objects.cluster import (
@@ -42,6 +44,7 @@ from extender.api.objects.queues import (
     PodGroupStatus,
     Queue,
     QueueFlavor,
+    QueuePreemption,
     QueueSpec,
     QueueStatus,
 )
@@ -193,6 +196,15 @@ def owner(
     return Workload(meta, WorkloadSpec(replicas, suspended))
 
 
+# Where a test says nothing else, room is taken back at once, also inside a queue.
+AT_ONCE = QueuePreemption(within_queue="LowerPriority", after="0s")
+
+
+def preemption(**fields: str) -> QueuePreemption:
+    """`fields`: what differs from `AT_ONCE`."""
+    return replace(AT_ONCE, **fields)
+
+
 def queue(
     name: str,
     weight: int = 1,
@@ -211,6 +223,7 @@ def queue(
     reserve_after: str = "",
     start_timeout: str = "",
     max_run_time: str = "",
+    preemption: QueuePreemption | None = AT_ONCE,
     **more: Any,
 ) -> Queue:
     """`more`: further fields of its spec."""
@@ -234,6 +247,7 @@ def queue(
             reserve_after=reserve_after,
             start_timeout=start_timeout,
             max_run_time=max_run_time,
+            preemption=preemption,
             **more,
         ),
         QueueStatus(status_state),

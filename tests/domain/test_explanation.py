@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.queues import QueueLimits, QueuePreemption
+from extender.api.objects.queues import QueueLimits
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.builders import group, node, pod, preemption, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
 from tests.property_examples import examples
 
 STARTS = Verdict.STARTING
-NEVER = QueuePreemption(within_queue="Never", unmanaged="Never")
+NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
 def small(*objects: Any, cpu: str = "4", **more: Any) -> World:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
-from extender.api.objects.queues import QueueLimits, QueuePreemption
+from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.results import coarse
 from extender.domain.snapshot.decisions import message_of
-from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.builders import node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang
 
 CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(4)]
@@ -21,7 +21,7 @@ CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(4)]
 
 def world_of(strategy: str = "", cpu: str = "1", **spec: Any) -> World:
     """One node with room for one group at a time."""
-    spec.setdefault("preemption", QueuePreemption(within_queue="Never", unmanaged="Never"))
+    spec.setdefault("preemption", preemption(within_queue="Never", unmanaged="Never"))
     return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec))
 
 

@@ -18,7 +18,7 @@ from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
-from tests.domain.builders import budget, node, pod, queue, stranger
+from tests.domain.builders import budget, node, pod, preemption, queue, stranger
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 
 STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
@@ -358,7 +358,7 @@ def test_the_group_starts_at_the_deadline_beside_what_is_left_of_a_gang() -> Non
 
 
 def test_minimum_runtime() -> None:
-    rules = QueuePreemption(min_runtime="1h")
+    rules = preemption(min_runtime="1h")
     world = borrowed(preemption=rules).add(gang("x", 1, queue="a"))
     for n in range(4):
         before = world.pods[f"b{n}-0"]
@@ -368,9 +368,10 @@ def test_minimum_runtime() -> None:
     assert len(evicted(world.settle())) == 1
 
 
-def test_a_queue_may_let_its_groups_wait_before_others_make_room() -> None:
+@pytest.mark.parametrize("rules", [preemption(after="10m"), None], ids=["written", "default"])
+def test_groups_wait_before_others_make_room(rules: QueuePreemption | None) -> None:
     world = borrowed()
-    world.add(queue("a", preemption=QueuePreemption(after="10m")))
+    world.add(queue("a", preemption=rules))
     world.add(gang("x", 1, queue="a", created=timestamp(world.now)))
     assert not evicted(world.settle())
     world.pass_time(599.0)
@@ -399,6 +400,11 @@ def important(name: str, members: int, priority: int = 10, **more: Any) -> list[
     return gang(name, members, priority=priority, **more)
 
 
+def test_inside_a_queue_nothing_is_taken_unless_it_says_so() -> None:
+    world = World(node("n"), queue("q", preemption=QueuePreemption(after="0s")), gang("low", 4, queue="q"))
+    assert not evicted(world.start("low").add(important("high", 2, queue="q")).settle())
+
+
 def test_a_higher_priority_takes_room_inside_its_queue() -> None:
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 2, queue="q")).settle()
@@ -412,7 +418,7 @@ def test_an_equal_priority_does_not() -> None:
 
 
 def test_never_within_a_queue() -> None:
-    rules = QueuePreemption(within_queue="Never")
+    rules = preemption(within_queue="Never")
     world = World(node("n"), queue("q", preemption=rules), gang("low", 4, queue="q")).start("low")
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
@@ -515,7 +521,7 @@ def test_not_where_the_gang_would_not_fit_after_it() -> None:
 
 
 def test_the_queue_may_leave_them_alone() -> None:
-    rules = QueuePreemption(unmanaged="Never")
+    rules = preemption(unmanaged="Never")
     world = World(node("n"), queue("q", preemption=rules), *(stranger(f"s{n}", on="n") for n in range(4)))
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 

@@ -1,13 +1,12 @@
 """Searches for victims: few in one round, in turn where more groups seek some, and none without a reason."""
 
-from extender.api.objects.queues import QueuePreemption
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import node, queue, stranger
+from tests.domain.builders import node, preemption, queue, stranger
 from tests.domain.world import World, comparable, gang
 
 MANY = 24
-ALONE = QueuePreemption(unmanaged="Never")
+ALONE = preemption(unmanaged="Never")
 
 
 def seeking() -> World:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from extender.api import keys
-from extender.api.objects.queues import QueueLimits, QueuePreemption
+from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling import sleepers
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import notes_of
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue, stranger
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.world import LIMITS, World, comparable, gang, key, timestamp
 
@@ -182,7 +182,7 @@ def set_limits(world: World, **limits: Any) -> None:
 
 def outranking() -> World:
     """Groups of priority 5 lack room, and what runs has no lower one."""
-    rules = QueuePreemption("LowerPriority", "LowerPriority")
+    rules = preemption(unmanaged="LowerPriority")
     world = World(
         node("n", cpu="4"), queue("q", preemption=rules), stranger("s", on="n", cpu="3", priority=9)
     )

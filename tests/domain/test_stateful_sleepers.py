@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from extender.api import keys
-from extender.api.objects.queues import QueueFlavor, QueueLimits, QueuePreemption, RunningLimit
+from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
-from tests.domain.builders import apart, group, node, on_flavor, pod, queue, stranger
+from tests.domain.builders import apart, group, node, on_flavor, pod, preemption, queue, stranger
 from tests.domain.decided_twice import DecidedTwice
 from tests.domain.sleeping import FLAVORS, NODES, QUEUES, RUNNING, WAITING, crowd, full_cluster
 from tests.domain.world import gang, key, timestamp
@@ -35,7 +35,7 @@ class Waiting(DecidedTwice):
                         "ageing": st.sampled_from([0, 8]),
                         "limits": st.sampled_from([None, QueueLimits(groups=1)]),
                         "reclaimable": st.booleans(),
-                        "preemption": st.just(QueuePreemption("LowerPriority", "LowerPriority")),
+                        "preemption": st.just(preemption(unmanaged="LowerPriority")),
                     },
                 )
             ]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
-from extender.api.objects.queues import QueuePreemption
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.group_view import GroupView
-from tests.domain.builders import HOSTNAME, group, node, pod, queue, stranger
+from tests.domain.builders import HOSTNAME, group, node, pod, preemption, queue, stranger
 from tests.domain.world import EPOCH, World, gang
 from tests.property_examples import examples
 
@@ -30,7 +29,7 @@ def at(hours: float) -> str:
 
 def world_of(strategy: str, *objects: object, cpu: str = "2", **spec: Any) -> World:
     """One node, and a queue with that strategy, which takes no room from pods of others."""
-    spec.setdefault("preemption", QueuePreemption(unmanaged="Never"))
+    spec.setdefault("preemption", preemption(unmanaged="Never"))
     return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec), *objects)
 
 
@@ -89,7 +88,7 @@ def test_behind_a_group_that_lacks_room(strategy: str, starts: list[str], reason
 
 @pytest.mark.parametrize("strategy", ["fifo", "mixed"])
 def test_nobody_passes_a_group_for_which_room_is_taken_back(strategy: str) -> None:
-    world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4", preemption=QueuePreemption())
+    world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4", preemption=preemption())
     world.add(one("big", "3", 5), one("low", "1", 0)).settle()
     assert (world.reason("big"), world.reason("low")) == (Reason.RECLAIMING, Reason.BEHIND_OTHERS)
     world.add(one("first", "1", 9)).settle()

@@ -1,7 +1,7 @@
 """Small workloads in a few words, and a run of them that is watched at every moment."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from extender.domain.model.records import PodRecord
@@ -15,6 +15,7 @@ from extender.sim.virtual.runner import Result
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows, read
 from extender.sim.virtual.workload import VirtualWorkload
+from tests.domain.builders import queue
 
 SCHEDULERS = frozenset({"muster"})
 
@@ -72,8 +73,16 @@ def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
     return Result(report(measured, len(given.nodes), rounds, end, refused=simulation.refused), measured, end)
 
 
+def at_once(rows: Sequence[Row], weights: Mapping[str, int] = {}) -> VirtualWorkload:
+    """The rows, and their queues, which take room back at once."""
+    queues = tuple(
+        queue(name, weights.get(name, 1)) for name in sorted({row.queue for row in rows} | {*weights})
+    )
+    return VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
+
+
 def run_rows(*rows: Row, nodes: int = 2, cpu: str = "4") -> Result:
-    return run(cluster(nodes, cpu) + from_rows(rows, (), {}))
+    return run(cluster(nodes, cpu) + at_once(rows))
 
 
 def run_trace(folder: Path, text: str) -> SimulationReport:

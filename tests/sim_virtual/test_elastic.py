@@ -11,9 +11,9 @@ from extender.domain.model.records import PodRecord
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.manifest_workload import made_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
-from extender.sim.virtual.trace import Row, from_rows
+from extender.sim.virtual.trace import Row
 from tests.property_examples import examples
-from tests.sim_virtual.bench import row
+from tests.sim_virtual.bench import at_once, row
 
 QUEUES = ("a", "b", "c")
 CALM = 1000.0  # seconds
@@ -65,7 +65,7 @@ jobs = st.builds(
 def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1)) -> Changes:
     """A run on 3 nodes of 4 cpu."""
     changes = Changes()
-    workload = from_rows([*rows], (), dict(zip(QUEUES, weights, strict=True)))
+    workload = at_once([*rows], dict(zip(QUEUES, weights, strict=True)))
     Simulation(made_nodes(3, "4", "64Gi", 0) + workload, Limits(), frozenset({"muster"}), changes).run()
     return changes
 

@@ -24,13 +24,13 @@ COMPARED = """\
 against traverse only, without reservations and reclaim
                              as given   traverse
 makespan                        1h10m      1h00m
-utilisation of cpu              74.9%      85.9%
-utilisation of memory           66.0%      76.3%
-fairness of level 1              0.79       0.77
-evicted pods                        4          0
-mean wait                       7m30s      5m25s
+utilisation of cpu              73.7%      85.9%
+utilisation of memory           65.4%      76.3%
+fairness of level 1              0.77       0.77
+evicted pods                        0          0
+mean wait                       7m55s      5m25s
 longest wait                   35m00s     20m00s
-mean wait of 1-3 pods           2m30s      4m10s
+mean wait of 1-3 pods           4m10s      4m10s
 longest wait of 1-3 pods        5m00s      5m00s
 mean wait of 4-15 pods         11m00s      7m00s
 longest wait of 4-15 pods      35m00s     20m00s

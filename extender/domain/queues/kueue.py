@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from extender.api.keys import LOWER_PRIORITY
 from extender.api.quantities import BadQuantity, at_least
 from extender.api.workloads.shape import Json, at
 from extender.domain.model.resources import offered, quantities, total
@@ -217,7 +218,7 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
         )
     if at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
         comments.append("preemption.borrowWithinCohort has no counterpart")
-    return ({"preemption": {"withinQueue": "Never"}} if within == "Never" else {}), comments
+    return ({} if within == "Never" else {"preemption": {"withinQueue": LOWER_PRIORITY}}), comments
 
 
 def _weight(spec: Json) -> Json:

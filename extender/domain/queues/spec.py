@@ -22,6 +22,9 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     pods: int | None = None
 
 
+TAKE_AFTER = 600.0  # seconds
+
+
 class RunningLimits(msgspec.Struct, frozen=True, gc=False):
     queue: Limit = Limit()  # of all groups of the queue
     user: Limit = Limit()  # of the groups of each user
@@ -29,10 +32,10 @@ class RunningLimits(msgspec.Struct, frozen=True, gc=False):
 
 
 class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
-    within_queue: bool = True  # its groups may take room from running ones of lower priority
+    within_queue: bool = False  # its groups may take room from running ones of lower priority
     unmanaged: bool = True  # its groups may take room from pods of lower priority that are not Muster's
     min_runtime: float = 0.0  # seconds that its groups have run before others may take their room
-    after: float = 0.0  # seconds that its groups have waited, complete, before room is taken for them
+    after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
 
 
 class Flavor(msgspec.Struct, frozen=True):
@@ -137,17 +140,17 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
     """Raises BadQuantity."""
     rules = written or QueuePreemption()
     return PreemptionRules(
-        within_queue=rules.within_queue != keys.NEVER,
+        within_queue=rules.within_queue == keys.LOWER_PRIORITY,
         unmanaged=rules.unmanaged != keys.NEVER,
         min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
-        after=_seconds("spec.preemption.after", rules.after),
+        after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
     )
 
 
-def _seconds(field: str, text: str) -> float:
+def _seconds(field: str, text: str, default: float = 0.0) -> float:
     """Raises BadQuantity."""
     try:
-        return as_seconds(text) if text else 0.0
+        return as_seconds(text) if text else default
     except ValueError as fault:
         raise BadQuantity(f"{field}: {text!r} is no duration, such as 90s or 10m") from fault
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import Queue, QueuePreemption
+from extender.api.objects.queues import Queue
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS, Resources
@@ -153,7 +153,7 @@ class QuotaWorld:
             borrowing_limit=_limit(given, "borrowing_limit"),
             lending_limit=_limit(given, "lending_limit"),
             reclaimable=self._is_reclaimable(name),
-            preemption=QueuePreemption(within_queue="Never" if within == "Never" else "LowerPriority"),
+            preemption=builders.preemption(within_queue="Never" if within == "Never" else "LowerPriority"),
         )
 
     # ---- groups

@@ -105,7 +105,12 @@ def pod_group(
     }
 
 
+AT_ONCE = {"withinQueue": "LowerPriority", "after": "0s"}
+
+
 def queue(name: str, *, weight: int = 1, **spec: Any) -> Json:
+    """Unless `preemption` says otherwise, room is taken back at once, also inside the queue."""
+    spec["preemption"] = {**AT_ONCE, **spec.get("preemption", {})}
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "Queue",
