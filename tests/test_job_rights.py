@@ -30,7 +30,8 @@ def test_each_component_has_its_name_in_the_chart() -> None:
 @pytest.mark.parametrize("name", JOB_KINDS)
 def test_a_component_grants_the_manageable_kinds_of_one_group(name: str) -> None:
     role, binding = documents(FOLDER / name / "rbac.yaml")
-    rule, *others = role["rules"]
+    rule, *others, events = role["rules"]
+    assert (events["resources"], events["verbs"]) == (["events"], ["list"])
     (group,) = rule["apiGroups"]
     wanted = {row.plural for row in WORKLOADS.values() if row.manageable and row.group == group}
     assert rule["resources"] == sorted(wanted)
@@ -47,7 +48,7 @@ def test_each_manageable_kind_has_its_component() -> None:
         (group, plural)
         for path in FOLDER.glob("*/rbac.yaml")
         for rule in documents(path)[0]["rules"]
-        for group in rule["apiGroups"]
+        for group in filter(None, rule["apiGroups"])
         for plural in rule["resources"]
     }
     assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable} | RUNTIMES

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from extender.api.keys import QUOTA_SOURCE, SCHEDULED
-from extender.api.objects.base import Condition, OwnerReference, Wire, condition
+from extender.api.objects.base import Condition, OwnerReference, condition
+from extender.api.objects.cluster import Event
 from extender.api.objects.queues import PodGroup, Queue, WaitingStatus
 from extender.cli.kinds import job_row
 from extender.cli.output import NOTHING, age
@@ -121,32 +122,6 @@ class ObservedGroup(PodGroup, frozen=True):
 _LATEST = 12
 
 
-class EventSeries(Wire, frozen=True):
-    count: int = 0
-    last_observed_time: str | None = None
-
-
-class ObservedEvent(Wire, frozen=True):
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    count: int = 0
-    last_timestamp: str | None = None
-    event_time: str | None = None
-    series: EventSeries | None = None
-
-    @property
-    def at(self) -> str:
-        """When it was seen last."""
-        return (
-            (self.series and self.series.last_observed_time) or self.last_timestamp or self.event_time or ""
-        )
-
-    @property
-    def times(self) -> int:
-        return max(1, self.count, self.series.count if self.series else 0)
-
-
 def conditions(found: Iterable[Condition] | None) -> list[str]:
     head = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
     rows = []
@@ -160,7 +135,7 @@ def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
     """The latest, the oldest of them first. Those of a queue, which has no namespace, are in `default`."""
     where = f"involvedObject.kind={kind},involvedObject.name={name}"
     try:
-        found = reader.list(EVENTS, namespace or "default", ObservedEvent, fields=where)
+        found = reader.list(EVENTS, namespace or "default", Event, fields=where)
     except (Forbidden, NotFound):
         return ["not shown: you may not list events"]
     rows = []

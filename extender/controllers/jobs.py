@@ -5,6 +5,7 @@
 A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
 """
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,10 +15,11 @@ from typing import Any, NamedTuple
 from extender.api import keys
 from extender.api.durations import as_duration
 from extender.api.objects.base import Operation
-from extender.api.workloads.children import MALFORMED
+from extender.api.objects.cluster import Event
+from extender.api.workloads.children import MALFORMED, makers
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.runtimes import with_runtime
-from extender.api.workloads.shape import JOB, Json, Kinds, Path, at, is_suspended
+from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_suspended
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import of_group, of_job, timestamp
@@ -27,13 +29,18 @@ from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, next_step, unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
-from extender.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from extender.kube.resources import resource_of
 from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
 _SHOWN = 5.0  # seconds within which the watch shows what was written
+_TO_THE_SECOND = len("2026-01-01T00:00:00")
+_REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
+_OF_ONE_POD = re.compile(
+    r'^(\(combined from similar events\): )?Error creating: (pods "[^"]*" is forbidden: )?'
+)
 _OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
 
 
@@ -164,6 +171,8 @@ class JobsController(RecordingController[GroupKey]):
                 self._note_timeouts(group, None)
             case JobStep.UNSUSPEND:
                 self._unsuspend(managed)
+            case JobStep.ASK:
+                self._ask(managed.job)
             case JobStep.GIVE_UP:
                 self._give_up(managed)
             case JobStep.GIVE_WAY:
@@ -214,18 +223,32 @@ class JobsController(RecordingController[GroupKey]):
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
+    def _ask(self, job: JobRecord) -> None:
+        """Whether its pods are refused, by the Events on what creates them: the job, or what it makes."""
+        row, events = self._table[job.kind], list[Event]()
+        with suppress(ApiError, *MALFORMED):  # it is asked again
+            events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
+            if any(part.made != POD for part in row.offspring) and (obj := self._newest(job)) is not None:
+                whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
+                makes = {(made["kind"], made["metadata"].get("name")) for made in makers(whole)}
+                found = self._cluster.warnings(job.namespace, "reason=FailedCreate")
+                events += [each for each in found if (each.about.kind, each.about.name) in makes]
+        began = job.started_at[:_TO_THE_SECOND]
+        refusals = [
+            each for each in events if _REFUSAL.match(each.reason) and each.at[:_TO_THE_SECOND] >= began
+        ]
+        newest = max(refusals, key=lambda each: each.at, default=None)
+        self._ledger.note_refusal(job.group, _OF_ONE_POD.sub("", newest.message) if newest else "")
+        self._asked.pop(job.group, None)
+        self._queue.add(job.group)
+
     def _give_up(self, managed: ManagedJob) -> None:
         """A start counts once, when its job is suspended: a write that is repeated finds it so."""
-        decision = managed.decision
-        why = decision.detail if decision is not None and managed.late_at is None else ""
-        if not why:
-            there = len(self._ledger.groups.members(managed.job.group))
-            lacking = f"; its controller has created {there} of {managed.members}"
-            why = f"not all its pods ran within {managed.timeout:g} s"
-            why += lacking if there < managed.members else ""
+        why = managed.failure
         self._ledger.give_up_start(managed.job.group, why)
         text = f"goes back to queue {managed.queue}: {why}"
-        if self._suspend(managed, text, EventReason.START_GIVEN_UP) and managed.group is not None:
+        is_suspended = self._suspend(managed, text, EventReason.START_GIVEN_UP)
+        if is_suspended and managed.group is not None and not managed.coming.refusal:
             self._note_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
     def _note_timeouts(self, group: GroupRecord, count: str | None) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, POD_SCHEDULED
 from extender.api.objects.base import Condition
-from extender.api.objects.cluster import Lease
+from extender.api.objects.cluster import Event, Lease
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
 from extender.kube import resources
@@ -209,6 +209,11 @@ class ApiClient(Requests):
     def create_event(self, event: Json) -> None:
         """Raises Conflict if an event of this name exists already."""
         self._post(resources.EVENTS.path(event["metadata"]["namespace"]), event)
+
+    def warnings(self, namespace: str, fields: str, most: int = 500) -> list[Event]:
+        """The Events of type Warning that these field selectors choose, `most` of them."""
+        query = {"fieldSelector": f"type=Warning,{fields}", "limit": str(most)}
+        return self._get(resources.EVENTS.path(namespace), Page[Event], query=query).items or []
 
     def patch_event(self, namespace: str, name: str, patch: Json) -> None:
         """Raises NotFound if the event has expired, an hour after it was last written."""

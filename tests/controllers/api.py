@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.api.objects.base import Condition, Meta
-from extender.api.objects.cluster import Lease, LeaseSpec
+from extender.api.objects.cluster import Event, Lease, LeaseSpec
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.kube.calls import ApiClient
@@ -24,6 +24,7 @@ class Api(ApiClient):
         self.faults: defaultdict[str, deque[ApiError]] = defaultdict(deque)
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
+        self.events: dict[str, list[Event]] = {}  # by field selectors
         self.spec: LeaseSpec | None = None
         self.kept = False
         self.patched: Callable[[str, dict[str, Any]], PodGroup] = lambda name, patch: PodGroup(
@@ -141,6 +142,10 @@ class Api(ApiClient):
         self, namespace: str, template: dict[str, Any], owner: str, timeout: float = 10
     ) -> None:
         self._note("pod template", template["metadata"]["name"], template)
+
+    def warnings(self, namespace: str, fields: str, most: int = 500) -> list[Event]:
+        self._note("warnings", fields)
+        return list(self.events.get(fields, ()))
 
     def job(self, kind: Resource, namespace: str, name: str, timeout: float = 10) -> dict[str, Any]:
         self._note("job", name)

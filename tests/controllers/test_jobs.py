@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.objects.base import merged
+from extender.api.objects.base import OwnerReference, merged
+from extender.api.objects.cluster import Event
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.table import WORKLOADS
 from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
@@ -225,3 +226,100 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
         bench.api.jobs["train"]["spec"] = {**ran.spec, "suspend": True}
         bench.advance(SHOWN)
         assert bench.look() == [("job", "train")], "it is suspended already, but was not shown yet"
+
+
+# ---- pods that are refused
+
+
+STARTED = "2026-01-01T00:00:10Z"
+REFUSED = 'Error creating: pods "train-x7k2p" is forbidden: exceeded quota: q, requested: pods=1'
+
+
+def failed_create(
+    message: str = REFUSED, at: str = STARTED, reason: str = "FailedCreate", about: str = "train"
+) -> Event:
+    return Event(OwnerReference("batch/v1", "Job", about), "Warning", reason, message, 1, at)
+
+
+@contextmanager
+def started(*events: Event) -> Iterator[Desk]:
+    """A job of two pods was let go, and none of them came within a moment."""
+    with desk(node("n0", cpu="4")) as bench:
+        ran = job("train", 2, suspended=False, annotations={keys.STARTED: STARTED})
+        bench.submit(ran).look()
+        bench.show_unit("train").look()
+        bench.api.events["involvedObject.uid=uid-train"] = list(events)
+        bench.advance(2.0)
+        assert bench.look() == [("warnings", "involvedObject.uid=uid-train")]
+        yield bench
+
+
+def why_given_up(bench: Desk) -> str:
+    assert bench.look() == [("job", "train"), ("patch job", "train")], "it is no start that came too late"
+    messages = {event["message"] for _, event in bench.api.done("event") if event["reason"] == "StartGivenUp"}
+    (message,) = messages
+    return str(message).partition("goes back to queue default: its pods are refused: ")[2]
+
+
+def test_a_job_whose_pods_are_refused_is_suspended_in_the_words_of_the_api() -> None:
+    with started(failed_create("an older one", at="2026-01-01T00:00:09Z"), failed_create()) as bench:
+        assert why_given_up(bench) == "exceeded quota: q, requested: pods=1"
+        assert bench.look() == []
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (failed_create("(combined from similar events): " + REFUSED), "exceeded quota: q, requested: pods=1"),
+        (failed_create('Error creating: admission webhook "w" denied it'), 'admission webhook "w" denied it'),
+        (failed_create(at="2026-01-01T00:00:10.123456Z"), "exceeded quota: q, requested: pods=1"),
+        (failed_create("no more", reason="FailedCreatePod"), "no more"),
+        (failed_create("no more", reason="FailedToCreateWorkerPod"), "no more"),
+    ],
+)
+def test_how_kinds_say_that_pods_are_refused(event: Event, words: str) -> None:
+    with started(event) as bench:
+        assert why_given_up(bench) == words
+
+
+@pytest.mark.parametrize(
+    "event", [failed_create(at="2026-01-01T00:00:09Z"), failed_create(reason="BackoffLimitExceeded")]
+)
+def test_what_says_nothing_of_this_start_does_not_end_it(event: Event) -> None:
+    with started(event) as bench:
+        assert bench.look() == []
+        bench.advance(2.0)
+        assert bench.look() == [("warnings", "involvedObject.uid=uid-train")]
+
+
+def test_one_that_may_not_read_events_asks_as_rarely() -> None:
+    with started() as bench:
+        bench.api.fail("warnings", Forbidden(403, "Forbidden"))
+        bench.advance(2.0)
+        assert bench.look() == [("warnings", "involvedObject.uid=uid-train")]
+        bench.advance(3.0)
+        assert bench.look() == []
+
+
+def test_what_a_job_makes_says_why_its_pods_do_not_come() -> None:
+    """Of the Jobs of a JobSet, and of no other that is called like them."""
+    template = {"spec": job("a").spec["template"]["spec"]}
+    sets = [
+        {"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 1, "template": template}}}
+    ]
+    made = replace(job("train", annotations={keys.STARTED: STARTED}), spec={"replicatedJobs": sets})
+    with desk(node("n0", cpu="4")) as bench:
+        kind = JobKind("jobset.x-k8s.io/v1alpha2", "JobSet")
+        bench.submit(made, kind=kind).look()
+        bench.show_unit("train").look()
+        head = {"apiVersion": kind.api_version, "kind": kind.kind}
+        bench.api.jobs["train"] |= head
+        bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
+        bench.api.events["reason=FailedCreate"] = [
+            failed_create("not this one", about="train-workers-2"),
+            failed_create(about="train-workers-1"),
+        ]
+        bench.advance(2.0)
+        of_parts = [("job", "train"), ("warnings", "reason=FailedCreate")]
+        assert bench.look() == [("warnings", "involvedObject.uid=uid-train"), *of_parts]
+        assert why_given_up(bench) == "exceeded quota: q, requested: pods=1"

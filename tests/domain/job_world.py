@@ -24,6 +24,7 @@ _AWAY = ("not-ready", "unreachable")
 _TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
 BATCH = JobKind("batch/v1", "Job")
 _ROW = WORKLOADS[JOB]
+REFUSAL = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
 
 
 def job(
@@ -57,13 +58,14 @@ def unit_name(name: str) -> str:
 
 
 class JobWorld(World):
-    """`stopped`: the job controller does nothing."""
+    """`stopped`: the job controller does nothing. `quota`: how many pods of jobs the API server takes."""
 
     def __init__(self, *objects: Any, **options: Any) -> None:
         super().__init__(*objects, auto_groups=True, **options)
         self.jobs: dict[str, AnyJob] = {}
         self.units: dict[str, PodGroup] = {}
         self.stopped = False
+        self.quota: int | None = None
         self.steps: list[tuple[str, JobStep]] = []
 
     def submit(self, *jobs: AnyJob) -> Self:
@@ -126,14 +128,17 @@ class JobWorld(World):
             case JobStep.UNSUSPEND:
                 self._put_unit(name, unit(managed.job, managed.queue, managed.members)["spec"], {})
                 self._let_go(name, managed.reduced_to)
+            case JobStep.ASK:
+                self.ledger.note_refusal(managed.job.group, REFUSAL if self._is_full() else "")
             case JobStep.GIVE_UP:
-                late = (managed.group.start_timeouts if managed.group else 0) + 1
+                late = managed.group.start_timeouts if managed.group else 0
+                late += not managed.coming.refusal
                 self._put_unit(
                     name,
                     unit(managed.job, managed.queue, managed.members)["spec"],
                     {keys.START_TIMEOUTS: f"{late}"},
                 )
-                self.ledger.give_up_start(managed.job.group, "too late")
+                self.ledger.give_up_start(managed.job.group, managed.failure)
                 self._suspend(name)
             case JobStep.GIVE_WAY:
                 self._suspend(name)
@@ -186,8 +191,14 @@ class JobWorld(World):
             missing = min(each.spec["parallelism"], completions - len(ended)) - len(there) + len(ended)
         cpu = each.spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
         for number in range(max(missing, 0)):
+            if self._is_full():
+                return False
             self.add(pod_of(each, f"{name}-{len(there) + number}", cpu))
         return missing > 0
+
+    def _is_full(self) -> bool:
+        made = sum(len(self.pods_of(name)) for name in self.jobs)
+        return self.quota is not None and made >= self.quota
 
 
 def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:

@@ -21,7 +21,7 @@ from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, queue, stranger
-from tests.domain.job_world import JobWorld, job, pod_of, unit_name
+from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, unit_name
 from tests.domain.world import EPOCH
 
 
@@ -86,6 +86,77 @@ def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
     world.stopped = True
     world.submit(job("stuck", 2)).work().advance(10).work().advance(10).work()
     assert world.decision(unit_name("stuck")).detail == "its controller has created 0 of 2 pods"
+
+
+def refused(**options: Any) -> JobWorld:
+    """A gang of three where a quota takes two pods, and one that waits for the room."""
+    world = JobWorld(node("n0", cpu="3"))
+    world.quota = 2
+    world.submit(job("cut", 3), job("next", 2, created="2026-01-02T00:00:00Z", **options)).work()
+    assert [world.suspended(name) for name in ("cut", "next")] == [False, True]
+    return world
+
+
+def test_a_job_whose_pods_are_refused_gives_its_room_back_within_a_moment() -> None:
+    world = refused()
+    world.advance(2).work()
+    assert world.steps[-3:] == [("cut", JobStep.ASK), ("cut", JobStep.GIVE_UP), ("next", JobStep.UNSUSPEND)]
+    assert [world.suspended(name) for name in ("cut", "next")] == [True, False]
+    assert world.pods_of("cut") == []
+    decision = world.decision(unit_name("cut"))
+    assert (decision.reason, decision.detail) == (Reason.BACKING_OFF, f"its pods are refused: {REFUSAL}")
+
+
+def test_a_job_whose_pods_were_refused_starts_once_they_are_not_however_often_that_was() -> None:
+    world = JobWorld(node("n0", cpu="3"))
+    world.quota = 2
+    world.submit(job("cut", 3)).work()
+    for _ in range(5):
+        assert len(world.pods_of("cut")) == 2
+        world.advance(2).work()
+        assert world.suspended("cut")
+        world.advance(300).work()
+    assert late(world, "cut") == 0
+    world.quota = 3
+    assert world.run_whole("cut").work().verdict(unit_name("cut")) is Verdict.RUNNING
+
+
+def test_pods_that_come_after_a_refusal_make_it_a_start_again() -> None:
+    """Their controller tries again by itself, and the API server was busy, or its webhook not ready."""
+    world = refused()
+    world.advance(1)
+    world.quota = 3
+    world.work().advance(5).work()
+    assert JobStep.ASK not in {step for _, step in world.steps}
+    assert world.run_whole("cut").work().verdict(unit_name("cut")) is Verdict.RUNNING
+
+
+def test_a_job_that_starts_one_by_one_runs_with_the_pods_that_it_gets() -> None:
+    """Room is kept for the others until they are refused."""
+    world = JobWorld(node("n0", cpu="3"))
+    world.quota = 2
+    apart = {keys.MIN_MEMBER: "1"}
+    world.submit(job("cut", 3, completions=3, annotations=apart)).work()
+    for name in ("cut-1", "cut-0"):
+        world.scheduler_takes(name).run(name).work()
+    assert world.claim_count() == 3
+    world.advance(2).work()
+    assert not world.suspended("cut")
+    assert world.claim_count() == 2
+    world.quota = 3
+    assert world.work().claim_count() == 3
+
+
+def test_it_is_asked_ever_more_rarely_why_pods_do_not_come() -> None:
+    world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="2m"))
+    world.stopped = True
+    world.submit(job("stuck", queue="q")).work()
+    asked: list[int] = []
+    for second in range(120):
+        if world.work().steps.count(("stuck", JobStep.ASK)) > len(asked):
+            asked.append(second)
+        world.advance(1)
+    assert asked == [2, 4, 8, 16, 32, 62, 92]
 
 
 def test_after_three_times_it_is_held() -> None:

@@ -1,5 +1,7 @@
 """Jobs wait as jobs, with the job controller of kube-controller-manager."""
 
+from typing import Any
+
 import pytest
 
 from tests.e2e.harness.access import User
@@ -62,26 +64,38 @@ def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> No
     jobs.jobs.wait_pods("pulls", 2, "Running")
 
 
-def test_a_start_whose_pods_a_quota_refuses_is_given_up_and_says_so(jobs: Stage) -> None:
-    jobs.queue("q", startTimeout="5s")
-    hard = {"pods": "1"}
-    quota = {"metadata": {"name": "one", "namespace": jobs.namespace}, "spec": {"hard": hard}}
-    jobs.api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
-    used = {"status": {"hard": hard, "used": {"pods": "0"}}}  # as its controller writes it, which is not here
-    jobs.api.patch(RESOURCE_QUOTAS, "one", used, jobs.namespace, "status")
-    jobs.started.callback(jobs.api.delete_all, RESOURCE_QUOTAS, jobs.namespace)
-    jobs.job("cut", parallelism=4, completions=4, suspend=True, queue="q")
-    jobs.jobs.wait_pods("cut", 1)
+def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_taken(jobs: Stage) -> None:
+    """Long before its start times out, which takes five minutes by default."""
+    limit_pods(jobs, "2")
+    gang = {"more": {"completionMode": "Indexed"}, "suspend": True, "queue": "default"}
+    jobs.job("cut", parallelism=3, completions=3, activeDeadlineSeconds=600, **gang)
+    jobs.jobs.wait_pods("cut", 2)
+    jobs.job("next", parallelism=3, completions=3, **gang)
+    jobs.jobs.wait_pods("next", 3, "Running")
+    jobs.jobs.wait_pods("cut", 0)
     wait_unit(jobs, "cut", "BackingOff")
-    jobs.jobs.wait_condition("cut", "Suspended")
-    (given_up,) = {
-        event["message"]
+    said = {
+        event["message"].partition("its pods are refused: ")[2]
         for event in jobs.api.items(EVENTS, jobs.namespace)
         if event["reason"] == "StartGivenUp" and event["involvedObject"]["kind"] == "Job"
     }
-    assert given_up.endswith("not all its pods ran within 5 s; its controller has created 1 of 4")
-    jobs.api.delete_all(RESOURCE_QUOTAS, jobs.namespace)
-    jobs.jobs.wait_pods("cut", 4, "Running")
+    assert said == {"exceeded quota: limit, requested: pods=1, used: pods=2, limited: pods=2"}
+    limit_pods(jobs, "3")
+    jobs.jobs.finish("next")
+    jobs.jobs.wait_pods("cut", 3, "Running")
+
+
+def limit_pods(stage: Stage, pods: str) -> None:
+    """A quota for pods with a deadline. Its status is as its controller writes it, which is not here."""
+    made: dict[str, Any] = {"metadata": {"name": "limit", "namespace": stage.namespace}}
+    made |= {"spec": {"hard": {"pods": pods}, "scopes": ["Terminating"]}}
+    if stage.api.find(RESOURCE_QUOTAS, "limit", stage.namespace):
+        stage.api.patch(RESOURCE_QUOTAS, "limit", {"spec": {"hard": {"pods": pods}}}, stage.namespace)
+    else:
+        stage.api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **made})
+        stage.started.callback(stage.api.delete_all, RESOURCE_QUOTAS, stage.namespace)
+    used = {"status": {"hard": {"pods": pods}, "used": {"pods": "0"}}}
+    stage.api.patch(RESOURCE_QUOTAS, "limit", used, stage.namespace, "status")
 
 
 def test_a_job_makes_room_by_being_suspended(jobs: Stage) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from extender.api.objects.base import Condition, Meta, Quantities, Wire
+from extender.api.objects.base import Condition, Meta, OwnerReference, Quantities, Wire
 from extender.api.objects.pods import LabelSelector
 
 
@@ -122,6 +122,32 @@ class Workload(Wire, frozen=True):
 
     metadata: Meta
     spec: WorkloadSpec = WorkloadSpec()
+
+
+class EventSeries(Wire, frozen=True):
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class Event(Wire, frozen=True):
+    about: OwnerReference = msgspec.field(name="involvedObject", default=OwnerReference())
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: EventSeries | None = None
+
+    @property
+    def at(self) -> str:
+        """When it was seen last."""
+        seen = self.series and self.series.last_observed_time
+        return seen or self.last_timestamp or self.event_time or ""
+
+    @property
+    def times(self) -> int:
+        return max(1, self.count, self.series.count if self.series else 0)
 
 
 # ---- quotas of other systems

@@ -141,17 +141,24 @@ def count_pods(obj: Json) -> int:
     return counted
 
 
-def children(obj: Json) -> Iterator[Json]:
+def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
     """In the order in which the controller makes them. `obj` has a name and a UID. Raises MALFORMED."""
     kind = kind_of(obj)
     if kind is None or suspended(obj):
         return
     complete = kind.complete(obj)
-    for offspring in kind.offspring:
+    for offspring in kind.offspring if with_pods else (it for it in kind.offspring if it.made != POD):
         for part, first in placed_parts(complete, offspring):
             for nth in range(first["count"]):
                 numbers = {name: first[name] + nth for name in ("index", "number", "place")}
                 yield made_of(complete, offspring, part, first | numbers)
+
+
+def makers(obj: Json) -> Iterator[Json]:
+    """What it makes that makes pods in its turn. Raises MALFORMED."""
+    for child in children(obj, with_pods=False):
+        yield child
+        yield from makers(child)
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:

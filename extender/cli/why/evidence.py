@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Meta, condition
-from extender.api.objects.cluster import Namespace
+from extender.api.objects.cluster import Event, Namespace
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue
 from extender.cli.access import ClusterAccess
 from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind
 from extender.cli.lookup import ListedObject, Right
-from extender.cli.observed import ObservedEvent, ObservedGroup, ObservedQueue
+from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
@@ -146,7 +146,7 @@ class Evidence:
     def reason_in_events(self, pod: Pod) -> tuple[str, str]:
         """The reason for which a pod waits by its latest event, and the numbers; empty where none says."""
         about = f"involvedObject.kind=Pod,involvedObject.name={pod.metadata.name}"
-        found = self._listed(kube.EVENTS, pod.metadata.namespace, ObservedEvent, fields=about)
+        found = self._listed(kube.EVENTS, pod.metadata.namespace, Event, fields=about)
         ours = [event for event in found or () if event.reason in _REASONS]
         latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")

@@ -112,6 +112,7 @@ class ExpectedMembers:
         if job is not None and job.suspended:  # what an earlier start left does not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
+        group.note_coming(self._clock())
         then, now = ([part.pod for part in each.pods] if each else [] for each in (before, group.job))
         if then != now:
             for pod in _expected(group):
@@ -132,6 +133,8 @@ class ExpectedMembers:
 
     def _missing(self, group: Group) -> Missing:
         job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
+        if group.coming.refusal:  # no room is kept for what does not come
+            return {}
         if job is not None and has_later_pods(group, job):
             unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
             return {0: (self.later.to_come(job, there, bool(unclaimed)), unclaimed)}

@@ -150,6 +150,7 @@ class GroupViews:
                 least=group.least,
                 crowded_out=group.crowded_out,
                 start_timeouts=record.start_timeouts if record else 0,
+                made=group.coming.there if group.coming.asked_at is not None else None,
             ),
             history=GroupHistory(
                 entitled=group.entitled_in == queue,

@@ -14,6 +14,7 @@ from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, 
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import Attempt, GroupView, Start
+from extender.domain.snapshot.job_suspension import ComingPods
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import whole
 
@@ -40,6 +41,7 @@ class Group(msgspec.Struct, eq=False):
     job_finished_at: float | None = None  # when it had finished, as far as was seen
     crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
     vacated: list[str] = []  # the nodes on which members of its job have ended since it was last settled
+    coming: ComingPods = ComingPods()  # those that its controller has created since then
     got_going: bool = False  # all needed members have run at the same time since then
     start: Start = Start()  # the history of its starts
     entitled_in: str = ""  # the queue in which it was while that was open; empty: none
@@ -227,6 +229,14 @@ class Group(msgspec.Struct, eq=False):
             return
         if whole(*self.needs, Counter(self.started.values()), len(self.started)):
             self.stood_with = self.needs
+
+    def note_coming(self, now: float) -> None:
+        """Note how many pods of its job are there. What was said of the others counts until one comes."""
+        there = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
+        if self.job is None or self.job.suspended:
+            self.coming = ComingPods()
+        elif there != self.coming.there:
+            self.coming = ComingPods(there, now)
 
     def note_job(self, now: float) -> None:
         """Note since when its job is let go, and whether that has got going."""

@@ -10,6 +10,8 @@ One lock guards it, and nothing in here blocks. After a restart, the watches reb
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
+from msgspec.structs import replace
+
 from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
 from extender.domain.ledger.expected_members import ExpectedMembers
@@ -256,6 +258,15 @@ class Ledger:
             self._spared[uid] = self._clock() + self.limits.spared
             self._changes.mark()
 
+    def note_refusal(self, key: GroupKey, words: str) -> None:
+        """The API server was asked why pods of a job do not come. `words`: empty if it says nothing."""
+        with self._lock:
+            group = self.registry.groups.get(key)
+            if group is not None and group.coming.there >= 0:
+                group.coming = replace(group.coming, asked_at=self._clock(), refusal=words)
+                self.registry.touch(key)
+                self._changes.mark()
+
     def give_up_start(self, key: GroupKey, why: str) -> None:
         """The job of a group did not get going in time: the group waits again, and backs off, whatever
         decisions say; if they say so, too, it is counted once."""
@@ -313,6 +324,8 @@ class Ledger:
                 let_go,
                 is_current and claimed > 0 and claimed >= starts_with,
                 group.reduced_to,
+                group.coming,
+                claimed > 0 or (group.coming.there < members and not group.got_going),
                 group.got_going,
                 any(pod.holds_room for pod in group.pods.values()),
                 record.start_timeout if record is not None else START_TIMEOUT,

@@ -23,7 +23,7 @@ from extender.domain.scheduling.plans import KeptPlan, all_that_join, as_many_as
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.wholeness import lost, missing, start_begun
+from extender.domain.snapshot.wholeness import created, lost, missing, start_begun
 
 # ---- starts
 
@@ -90,6 +90,8 @@ def _complete(round_: Round, group: GroupView, kept: KeptPlan) -> GroupDecision:
             return fail(round_, group, absent or why_no_plan(kept))
     kept.add(more or {})
     detail = absent or (why_no_plan(kept) if more is None else refusal)
+    if not detail and group.job.made is not None:
+        detail = created(group.job.made, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
     plan, moved = kept.plan, kept.moved
     return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)

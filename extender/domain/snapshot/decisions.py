@@ -169,7 +169,8 @@ def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
         return Transition(decision.reason, message, warning, for_members=True)
     if decision.verdict is Verdict.STARTING:
         planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
-        return Transition(Verdict.STARTING, f"{planned}; {decision.detail}" if decision.detail else planned)
+        known = [planned] if decision.plan or not decision.detail else []
+        return Transition(Verdict.STARTING, "; ".join([*known, *filter(None, [decision.detail])]))
     return None
 
 

@@ -104,6 +104,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
     least: int  # with how few members its job may start, where not all find room; 0: only with all
     crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one
     start_timeouts: int  # how often its job did not get going in time
+    made: int | None  # how many pods its controller has created, if no more have come for a moment
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):

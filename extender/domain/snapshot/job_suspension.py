@@ -19,6 +19,7 @@ from extender.domain.model.shapes import requests_of
 from extender.domain.snapshot.auto_podgroups import podgroup
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.jobs import JobRecord
+from extender.domain.snapshot.wholeness import created
 
 
 def unit_queue(job: JobRecord, queue: str) -> str:
@@ -54,6 +55,7 @@ def unit(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 # starts, and suspended again when it has to make room or does not get going in time.
 
 KEPT = 3600.0  # seconds for which the PodGroup of a finished job stays
+_FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
 
 
 class JobStep(Enum):
@@ -61,11 +63,28 @@ class JobStep(Enum):
     MAKE_UNIT = auto()  # its PodGroup
     UPDATE_UNIT = auto()  # the job asks for something else now
     UNSUSPEND = auto()  # its pods may be made
+    ASK = auto()  # no more of its pods come: the API server is asked whether they are refused
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
     GIVE_WAY = auto()  # it is suspended, because others need the room
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
     REMOVE_UNIT = auto()  # it finished a while ago, or admission has to see it anew
+
+
+class ComingPods(msgspec.Struct, frozen=True):
+    """The pods of a job that was let go, as they come."""
+
+    there: int = -1
+    since: float = 0.0  # when that number changed last
+    asked_at: float | None = None  # when the API server was last asked why no more come
+    refusal: str = ""  # what it said of them, in its words; empty: nothing
+
+    @property
+    def asks_at(self) -> float:
+        """When it is asked next: after a moment, and then each time after twice as long."""
+        if self.asked_at is None:
+            return self.since + _FIRST_ASKED
+        return self.asked_at + min(self.asked_at - self.since, _MOST_APART)
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
@@ -79,6 +98,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
     let_go: float | None = None  # since when it is not suspended, as far as was seen
     has_room: bool = False  # it is as it was when room was claimed for all pods with which it starts
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
+    coming: ComingPods = ComingPods()  # those that its controller has created
+    lacks_pods: bool = False  # more are expected
     got_going: bool = False  # all needed pods have run at the same time since then
     runs: bool = False  # pods of it are on nodes
     timeout: float = 300.0  # seconds that this may take
@@ -93,8 +114,32 @@ class ManagedJob(msgspec.Struct, frozen=True):
         """When time alone asks for a step; None: never."""
         if self.finished_at is not None:
             return self.finished_at + KEPT
-        moments = [moment for moment in (self.late_at, self.over_at) if moment is not None]
+        moments = [at for at in (self.late_at, self.over_at, self.asks_at) if at is not None]
         return min(moments, default=None)
+
+    @property
+    def asks_at(self) -> float | None:
+        return self.coming.asks_at if self.lacks_pods and self.job.is_let_go else None
+
+    def has_failed(self, now: float) -> bool:
+        """Its start has: by its timeout, by a decision, or since pods that it needs are refused."""
+        if self.late_at is not None and now >= self.late_at:
+            return True
+        if self.coming.refusal and self.coming.there < self.members and not self.runs:
+            return True
+        if self.decision is None or self.decision.verdict is not Verdict.WAITING:
+            return False
+        return bool(self.decision.undo) or self.decision.reason is Reason.BACKING_OFF
+
+    @property
+    def failure(self) -> str:
+        """Why, for people."""
+        if self.coming.refusal:
+            return f"its pods are refused: {self.coming.refusal}"
+        if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
+            return self.decision.detail
+        late, there = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
+        return f"{late}; {created(there, self.members)}" if there < self.members else late
 
     @property
     def over_at(self) -> float | None:
@@ -123,16 +168,20 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return _of_waiting(managed, decision)
     if not job.started:  # nobody but Muster may let it go; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
+    return _of_let_go(managed, managed.group, now)
+
+
+def _of_let_go(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
     if managed.over_at is not None and now >= managed.over_at:
         return JobStep.STOP
     if managed.is_victim:
         return JobStep.GIVE_WAY
-    waits = decision.verdict is Verdict.WAITING
-    has_failed = waits and (bool(decision.undo) or decision.reason is Reason.BACKING_OFF)
-    if has_failed or (managed.late_at is not None and now >= managed.late_at):
+    if managed.has_failed(now):
         return JobStep.GIVE_UP
-    if managed.got_going and managed.group.start_timeouts:
+    if managed.got_going and group.start_timeouts:
         return JobStep.FORGET_TIMEOUTS
+    if managed.asks_at is not None and now >= managed.asks_at:
+        return JobStep.ASK
     return _update(managed)
 
 

@@ -101,9 +101,13 @@ def _absent(group: GroupView, needed: Mapping[str, int], lacking: int) -> str:
     more = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
     missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + more)}" if roles else ""
     exist = f"{there} of {group.min_member} members exist"
-    if group.job.let_go:  # pods may be refused, by a quota or a webhook: its controller knows why
-        exist = f"its controller has created {there} of {group.min_member} pods"
+    if group.job.let_go:
+        exist = created(there, group.min_member)
     return f"{exist}{missing_roles}{held_back}"
+
+
+def created(there: int, needed: int) -> str:
+    return f"its controller has created {there} of {needed} pods"
 
 
 # ---- When a group has stood whole: from then on, losing members never undoes the rest.
