@@ -67,6 +67,7 @@ class EventReason(StrEnum):
     QUEUE_CLOSING = "QueueClosing"
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_UNKNOWN = "QueueStateUnknown"
+    GUARANTEE_UNMET = "GuaranteeUnmet"
     GROUP_REFUSED = "PodGroupRefused"
     JOB_STARTED = "JobStarted"
     JOB_SUSPENDED = "JobSuspended"

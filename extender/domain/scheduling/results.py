@@ -272,6 +272,7 @@ def _queues(
             ceiling=shares.standing.ceiling_at(node),
             share=shares.of_node(node),
             borrowed=shares.borrowed(node),
+            unmet=shares.at_first.unmet.get(name, {}),
             flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
             counts=columns[name],
             uid=queue.record.uid,
