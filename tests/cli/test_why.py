@@ -341,6 +341,55 @@ def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, fron
     )
 
 
+def test_a_pod_of_a_native_group_has_the_figures_of_its_group(desk: Desk, front: Front) -> None:
+    front.workload(
+        "scheduling.k8s.io/v1beta1",
+        "PodGroup",
+        "g",
+        spec={"schedulingPolicy": {"gang": {"minCount": 3}}},
+        status={
+            "conditions": [
+                {
+                    "type": "PodGroupInitiallyScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "NotEnoughMembers: fewer pods exist than the group needs to start",
+                }
+            ]
+        },
+        annotations={QUEUE: "research"},
+    )
+    desk.queue("research", {"weight": 2}, state="Open")
+    for number in range(2):
+        desk.pod(f"g-{number}", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
+    text = "fewer pods exist than the group needs to start: 2 of 3 members"
+    desk.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
+    answer = json.loads(desk.output("why", "pod/g-1", "-o", "json"))
+    assert (answer["reason"], answer["detail"]) == ("NotEnoughMembers", "2 of 3 members")
+    assert (answer["members"]["needed"], answer["members"]["there"]) == (3, 2)
+    assert answer["queue"]["name"] == "research"
+    (help,) = answer["remedies"]
+    assert help.startswith("Create the missing pods, or lower minCount.")
+    assert [command["line"] for command in answer["commands"]] == [
+        "kubectl -n team patch podgroup.scheduling.k8s.io g --type merge -p"
+        """ '{"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}'"""
+    ]
+
+
+def test_a_group_of_kubernetes_1_36_keeps_its_number(desk: Desk, front: Front) -> None:
+    gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    front.workload("scheduling.k8s.io/v1alpha2", "PodGroup", "g", spec=gang)
+    desk.pod("g-0", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
+    text = "fewer pods exist than the group needs to start: 1 of 3 members"
+    desk.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
+    answer = json.loads(desk.output("why", "pod/g-0", "-o", "json"))
+    assert (answer["reason"], answer["members"]["needed"], answer.get("commands")) == (
+        "NotEnoughMembers",
+        3,
+        None,
+    )
+
+
 def test_a_pod_without_a_group_stands_in_a_queue_of_its_own_or_its_namespaces(town: Desk) -> None:
     town.namespace("team", queue="reports")
     town.pod("p")
