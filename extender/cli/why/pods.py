@@ -104,7 +104,8 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     of_group = explain_group(evidence, group, pod.metadata.name)
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
     if of_group.verdict == Stands.WAITING:
-        return replace(named, sentence=f"The pod waits with its whole group. {of_group.sentence}")
+        stands = "waits with its whole group" if group.spec.min_member > 1 else "does not wait for others"
+        return replace(named, sentence=f"The pod {stands}. {of_group.sentence}")
     if of_group.verdict == Stands.RUNNING:
         # It is more than the group needs, or replaces a lost one.
         reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
