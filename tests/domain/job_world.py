@@ -160,6 +160,7 @@ class JobWorld(World):
             queue=spec.get("queue", "default"),
             created=self.jobs[name].metadata.creation_timestamp or "",
             annotations={**(before or {}), **notes},
+            min_resources=spec.get("minResources"),
             admitted=self.ledger.groups.history(GroupKey(f"{NAMESPACE}/{unit_name(name)}"))[2],
         )
         self.units[name] = replace(

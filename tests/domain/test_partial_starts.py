@@ -12,7 +12,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.job_suspension import JobStep
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import NAMESPACE, node, queue, stranger
+from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue, stranger
 from tests.domain.job_world import JobWorld, job, unit_name
 from tests.domain.world import timestamp
 
@@ -62,17 +62,39 @@ def test_what_one_takes_the_next_one_lacks() -> None:
     assert Counter(spot for plan in plans for spot in plan.values()) == {"n0": 3, "n1": 2}
 
 
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        ({"capability": {"cpu": "4"}}, 4),
-        ({"limits": QueueLimits(pods=3)}, 3),
-    ],
-    ids=str,
-)
-def test_the_bounds_of_its_queue_count_as_well_as_room(limits: dict[str, Any], expected: int) -> None:
-    world = JobWorld(*NODES, queue("q", **limits)).submit(shrinking("train", 8, 1, queue="q")).work()
-    assert started_with(world, "train") == (expected, f"{expected}/8")
+BOUNDS = {
+    "capability": queue("q", capability={"cpu": "8"}),
+    "that of its parent": queue("q", parent="p"),
+    "limits.pods": queue("q", limits=QueueLimits(pods=8)),
+    "limits.perNamespace": queue("q", limits=QueueLimits(per_namespace=QueueLimits(pods=8))),
+    "flavors": queue("q", flavors=[flavor("f", capability={"cpu": "8"})]),
+}
+
+
+def bounded(bound: Any) -> JobWorld:
+    """16 cpus, of which the groups of queue q may have 8."""
+    nodes = (node(f"n{number}", labels=on_flavor("f")) for number in range(4))
+    return JobWorld(*nodes, queue("p", capability={"cpu": "8"}), bound)
+
+
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS.keys())
+@pytest.mark.parametrize(("least", "expected"), [(2, (8, "8/12")), (8, (8, "8/12")), (9, (None, ""))])
+def test_the_bounds_of_its_queue_count_as_well_as_room(
+    least: int, expected: tuple[int | None, str], bound: Any
+) -> None:
+    world = bounded(bound).submit(shrinking("train", 12, least, queue="q")).work()
+    assert started_with(world, "train") == expected
+    assert expected[0] or world.reason(unit_name("train")) is Reason.NEVER_FITS
+
+
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS.keys())
+def test_where_others_hold_all_that_its_queue_may_it_waits_for_its_part(bound: Any) -> None:
+    world = bounded(bound).submit(job("first", 7, queue="q")).work()
+    world.submit(shrinking("train", 12, 2, queue="q", created="2026-01-02T00:00:00Z")).work()
+    assert world.reason(unit_name("train")) is Reason.QUEUE_CEILING
+    world.run_whole("first").finish(*world.pods_of("first")[:3]).work()
+    assert started_with(world, "train") == (4, "4/12")
+    assert len(world.pods_of("train")) == 4
 
 
 def test_one_larger_than_the_window_starts_with_as_many_as_that_has() -> None:

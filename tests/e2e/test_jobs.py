@@ -129,6 +129,20 @@ def test_a_job_that_may_start_with_fewer_pods_takes_the_most_that_fit(jobs: Stag
     assert started_with(jobs, "train") == (6, None)
 
 
+def test_one_larger_than_the_capability_of_its_queue_starts_with_as_many_as_that_allows(jobs: Stage) -> None:
+    jobs.queue("q", capability={"cpu": "3"})
+    jobs.job("first", parallelism=3, suspend=True, queue="q")
+    jobs.jobs.wait_pods("first", 3, "Running")
+    jobs.job(
+        "train", parallelism=6, suspend=True, queue="q", annotations={"kube-muster.io/min-parallelism": "2"}
+    )
+    wait_unit(jobs, "train", "QueueCeiling")
+    jobs.jobs.finish("first")
+    jobs.jobs.wait_pods("train", 3, "Running")
+    jobs.wait_group(unit(jobs, "train"), phase="Running", running=3)
+    assert started_with(jobs, "train") == (3, "3/6")
+
+
 def test_one_that_runs_with_fewer_pods_is_a_gang_of_these(jobs: Stage) -> None:
     jobs.job("first", parallelism=1, suspend=True, queue="default")
     jobs.jobs.wait_pods("first", 1, "Running")

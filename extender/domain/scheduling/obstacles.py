@@ -103,9 +103,10 @@ def not_replaced(round_: Round, group: GroupView) -> GroupDecision | None:
 def above_capability(round_: Round, group: GroupView) -> str:
     """How `minResources` is more than its queue may ever hold; empty where it is not. Volcano's rule for its
     enqueue action: while the group is Pending, operators make no members that could never start. A group
-    without it counts for its queue's default request before its pods are there."""
+    without it counts for its queue's default request before its pods are there. What a managed job makes is
+    known, and may be fewer pods."""
     queue = round_.snapshot.queues[group.queue].record
-    if not (most := queue.capability):
+    if not (most := queue.capability) or group.job.managed:
         return ""
     field, asked = "spec.minResources", group.spec.min_resources
     if not asked and not group.has_pods:
