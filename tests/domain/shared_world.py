@@ -208,7 +208,8 @@ def check_gang(group: GroupView, decision: GroupDecision) -> None:
 
 
 def check_victims(picture: Picture) -> None:
-    """A queue that gives room to others keeps what it deserves; so do those above it that lose by it."""
+    """A queue that gives room to others holds more than it deserves until the last of it goes; so do those
+    above it that lose by it."""
     for key, reclaim in picture.new_reclaims().items():
         claimant = picture.snapshot.groups[key]
         gains = picture.path(claimant.queue)
@@ -219,12 +220,22 @@ def check_victims(picture: Picture) -> None:
             for queue in picture.path(victim.queue):
                 if queue in gains:
                     break
-                given = [
-                    pods[victim.uid] for victim in reclaim.victims if queue in picture.path(victim.queue)
-                ]
+                given = [pods[each.uid] for each in reclaim.victims if queue in picture.path(each.queue)]
                 left = picture.held(queue, leaving=False) + picture.promised(queue, key) - cpu(given)
-                due = picture.deserved(queue)
-                assert left >= due - SLACK, f"{key} takes {queue} below its share: {left} < {due}"
+                due, last = picture.deserved(queue), max(map(cpu, units(picture.snapshot, given)))
+                assert left + last > due - SLACK, f"{key} takes from {queue} within its share: {left} < {due}"
+
+
+def units(snapshot: Snapshot, gone: Iterable[PodRecord]) -> list[list[PodRecord]]:
+    """Victims that go together: one by one while what is left of their group is whole."""
+    by_group: dict[GroupKey, list[PodRecord]] = {}
+    for pod in gone:
+        by_group.setdefault(pod.group, []).append(pod)
+    found: list[list[PodRecord]] = []
+    for key, pods in by_group.items():
+        goes_whole = len(pods) == sum(pod.holds_room for pod in snapshot.groups[key].placed)
+        found += [pods] if goes_whole else [[pod] for pod in pods]
+    return found
 
 
 def check_outcome(reclaim: Reclaim, decision: GroupDecision | None) -> None:

@@ -8,6 +8,8 @@ one is a whole group, and a pod that is not ours a unit of its own."""
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from math import inf
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -134,16 +136,27 @@ class RowOfUnits:
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[Unit]]] = {}
-        self.smallest = 0  # how many pods the smallest unit has
+        self._parts: list[tuple[float, int, Unit]] = []  # and how many pods each has
+        self.least = inf, 0  # the part of the smallest unit, and the number of its pods
+        self.least_left = inf, 0  # the same once any unit was taken: a group may have only some pods left
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: Unit, part: float) -> None:
+        """`part`: of all there is."""
         self._tiers.setdefault(unit.tier, {}).setdefault(unit.queue, []).append(unit)
-        self.smallest = min(self.smallest or len(unit.pods), len(unit.pods))
+        self._parts.append((part, len(unit.pods), unit))
+        self.least = min(self.least, (part, len(unit.pods)))
+        self.least_left = min(self.least_left, (part if len(unit.pods) == 1 else 0.0, 1))
 
     def first(self) -> Unit | None:
         """The unit that is taken first; None where that depends on the shares of several queues."""
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
+
+    def below(self, part: float) -> list[Unit]:
+        """The units that are smaller than this, the smallest first."""
+        if self.least[0] >= part:
+            return []
+        return [unit for of, _, unit in sorted(self._parts, key=itemgetter(0, 1)) if of < part]
 
     def in_turn(self, share: Callable[[str], float]) -> Iterator[Unit]:
         """Of the lowest tier first, each from the queue furthest above its share by then: `share` tells
@@ -218,6 +231,9 @@ class Shares(Protocol):
 
     def share(self, queue: str) -> float:
         """The part of what it deserves that a queue holds by now."""
+
+    def part(self, amounts: Resources) -> float:
+        """The part that these are of all there is, of the resource of which that is the most."""
 
     def suffices(self) -> bool:
         """Whether the group's own queue may hold the group by now."""

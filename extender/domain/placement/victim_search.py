@@ -1,10 +1,10 @@
 """The search for victims: the smallest set of units whose room makes a whole gang fit on real nodes.
 
 Member by member, the node is taken on which one more of them costs the least: room that is there already
-first, then the lower tier, then the fewer pods, then the queue that is furthest above its share, then what
-ran shortest. What a whole group frees on other nodes counts there at once. In the end, what turned out not to
-be needed stays, the last taken first. Members whose constraints concern other pods are placed by the planner,
-with more and more units out of the way."""
+first, then the lower tier, then the smaller part of all there is, then the fewer pods, then the queue that is
+furthest above its share, then what ran shortest. What a whole group frees on other nodes counts there at
+once. In the end, what turned out not to be needed stays. Members whose constraints concern other pods are
+placed by the planner, with more and more units out of the way."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
 from extender.domain.placement.units import Disruptions, RowOfUnits, Shares, Taking, Takings, Unit
@@ -29,6 +30,7 @@ class Cost(NamedTuple):
     compared by its share."""
 
     tier: int
+    part: float  # of all there is, of the resource of which that is the most
     pods: int
     queue: str  # the one that loses room; of several, that with the smallest share
     last_first: tuple[int, ...]  # the rank of the units, inverted
@@ -58,9 +60,10 @@ class Search:
         self._is_over = False  # the own queue may not hold the group before some of it has gone
         row = planner.nodes.row
         for unit in self._units:
+            part = shares.part(unit.requests)
             for node in unit.by_node:
                 if node in row:
-                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit)
+                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit, part)
 
     def find(self, wanted: Missing) -> Found | None:
         """None where no set of units suffices."""
@@ -71,7 +74,8 @@ class Search:
         batches = self._planner.batches(wanted.members)
         if all(self._place(batch, plan) for batch in batches) and self._settle_queue():
             self._fill_back(wanted)
-            return Found(tuple(self._takings.all), plan)
+            fewest = _spare(self._planner, self._shares, self._takings, wanted, plan)
+            return Found(tuple(self._takings.all), fewest)
         if other is None:
             return None
         for taking in self._takings.all:
@@ -111,26 +115,42 @@ class Search:
         return not left
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
-        """What rows cost at least: nothing, or the first unit there with as many pods as the smallest has."""
+        """What rows cost at least: nothing, or the first unit there if it were as small as the smallest."""
         have_room = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
             there = self._on_row.get(row)
             if have_room[row]:
                 yield free(row)
             elif there is not None:
-                unit, fewest = there.first(), 1 if self._takings.all else there.smallest
-                yield Cost(unit.tier, fewest, unit.queue, unit.last_first, row) if unit else free(row)
+                unit, least = there.first(), there.least_left if self._takings.all else there.least
+                yield Cost(unit.tier, *least, unit.queue, unit.last_first, row) if unit else free(row)
 
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Taking]] | None:
         """What one more member on a row costs; None: it cannot be had."""
         left = self._planner.capacity.left[row]
         more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
         lacking = {name: n for name, n in more if n > 0}
+        if not lacking:
+            return free(row), []
+        there, node = self._on_row.get(row), self._planner.name_of(row)
+        found = self._enough(there.in_turn(self._shares.share), lacking, row) if there is not None else None
+        if there is None or found is None:
+            return None
+        for unit in there.below(found[0].part):  # one alone may do that is smaller
+            freed = unit.freed_on(node, unit.pods)
+            if all(n <= freed.get(name, 0) for name, n in lacking.items()):
+                alone = self._enough([unit], lacking, row)
+                found = alone if alone is not None and alone[0][:3] < found[0][:3] else found
+        return found
+
+    def _enough(
+        self, units: Iterable[Unit], lacking: Mapping[str, int], row: int
+    ) -> tuple[Cost, list[Taking]] | None:
+        """The first of `units` that make room for what is lacking on a row, and what they cost."""
         takings: list[Taking] = []
         counted: list[Taking] = []
         node = self._planner.name_of(row)
-        there = self._on_row.get(row) if lacking else None
-        for unit in there.in_turn(self._shares.share) if there is not None else ():
+        for unit in units:
             pods = self._takings.left_of(unit, takings)
             freed = unit.freed_on(node, pods)
             if not any(name in freed for name in lacking):
@@ -150,10 +170,9 @@ class Search:
             self._takings.count(taking, -1)
         if lacking:
             return None
-        if not takings:
-            return free(row), takings
         cost = Cost(
             max(taking.unit.tier for taking in takings),
+            self._shares.part(total(taking.requests for taking in takings)),
             sum(len(taking.pods) for taking in takings) + others,
             min((taking.unit.queue for taking in takings), key=self._shares.share),
             max(taking.unit.last_first for taking in takings),
@@ -198,21 +217,35 @@ def _by_trial(
             return None
         step *= 2
         plan = planner.place(wanted.members) if shares.suffices() else None
-    for taking in tuple(reversed(takings.all))[:_TRIALS]:  # those that are not needed stay
-        if takings.is_needed_whole(taking):
+    return _spare(planner, shares, takings, wanted, plan)
+
+
+def _spare(
+    planner: Planner, shares: Shares, takings: Takings, wanted: Missing, plan: Mapping[Uid, str]
+) -> Mapping[Uid, str]:
+    """Let units stay without which all members find a place as well, maybe another one: the largest first, so
+    that of two gangs the smaller one goes. Returns the nodes of the members by then."""
+    trials, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+    for taking in sorted(takings.all, key=lambda taking: -shares.part(taking.requests)):
+        spare = planner.capacity.sum_for(wanted.shapes)
+        is_spare = all(n <= spare.get(name, 0) for name, n in taking.requests.items() if name in names)
+        if not (is_spare and trials) or takings.is_needed_whole(taking):
             continue
+        trials -= 1
         planner.give_back(wanted.members, plan)
         takings.put_back(taking)
         other = planner.place(wanted.members) if shares.suffices() else None
         if other is None:
             takings.take([taking])
-            other = planner.place(wanted.members)
-        plan = plan if other is None else other
+            planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
+        else:
+            plan = other
     return plan
 
 
 class _Turn(NamedTuple):
     tier: int
+    part: float
     pods: int
     share: float  # negative: the queue furthest above its share gives first
     last_first: tuple[int, ...]
@@ -222,7 +255,7 @@ class _Turn(NamedTuple):
 
 def free(row: int) -> Cost:
     """Nothing needs to go."""
-    return Cost(-1, 0, "", (), row)
+    return Cost(-1, 0.0, 0, "", (), row)
 
 
 class CheapestFirst:
@@ -266,5 +299,5 @@ class CheapestFirst:
         line = self._lines[queue]
         if not line:
             return None
-        tier, pods, _, last_first, row = line[0]
-        return _Turn(tier, pods, -self._share(queue), last_first, row, queue)
+        tier, part, pods, _, last_first, row = line[0]
+        return _Turn(tier, part, pods, -self._share(queue), last_first, row, queue)

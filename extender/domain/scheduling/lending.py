@@ -5,7 +5,8 @@ A group within its share that only lacks room has a claim on the room that is th
 only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and for
 a bounded time; then it is lent for as long, and so on: no group that can never start keeps nodes idle.
 
-What is lent can be reclaimed, but no queue is brought below what it deserves, or below its guarantee.
+What is lent can be reclaimed, from queues that hold more than they deserve; none is brought below its
+guarantee.
 """
 
 from collections import Counter
@@ -115,14 +116,14 @@ class VictimShares:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
         self._own, self._asked, self._scarce = group.queue, wanted.requests, scarce
-        self._from_others = from_others
+        self._from_others, self._total = from_others, self._shares.standing.division.total
         self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Whether a queue, and each one above it that is not above the group's own, keeps what is kept for it
-        without `amounts`, and what it deserves of one of the scarce resources of which it holds more than
-        that: who holds too many GPUs gives them, however short of memory it is. In its own queue a group
-        takes the place of others."""
+        without `amounts`, and holds more than it deserves of one of these that is scarce, as long as it has
+        them: what straddles that border goes, or one large gang would keep all there is. In its own queue a
+        group takes the place of others."""
         if queue == self._own:
             return True
         if queue not in self._queues:
@@ -130,11 +131,9 @@ class VictimShares:
         asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
         for held, due, kept in self._shares.levels(queue, self._own):
             above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
-            counted = above & self._scarce if self._scarce & asked.keys() else above
-            left = {name: held.get(name, 0) - n for name, n in asked.items()}
-            if any(left[name] < kept[name] for name in asked if name in kept):
+            if not (above & self._scarce if self._scarce & asked.keys() else above):
                 return False
-            if not any(left[name] >= due.get(name, 0.0) - EPSILON for name in counted):
+            if any(held.get(name, 0) - asked[name] < kept[name] for name in asked if name in kept):
                 return False
         return True
 
@@ -151,6 +150,11 @@ class VictimShares:
             levels = sum(1 for _ in self._shares.levels(queue, self._own))
             self._parts[queue] = self._shares.of_own_groups(queue) - _NEARER * levels
         return self._parts[queue]
+
+    def part(self, amounts: Resources) -> float:
+        return max(
+            (n / self._total[name] for name, n in amounts.items() if self._total.get(name)), default=0.0
+        )
 
     def suffices(self) -> bool:
         if self._shares.above_ceiling(self._own, self._asked):

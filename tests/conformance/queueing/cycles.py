@@ -191,12 +191,12 @@ def _evicts_on_another_flavor(case: Case) -> bool:
     return bool(held) and not first & stands and bool(_evicting(case).evicted())
 
 
-def _evicts_below_a_share(case: Case) -> bool:
+def _evicts_from_within_a_share(case: Case) -> bool:
     others = victims_of(case, EvictionCause.RECLAIM)
     if not others:
         return False
     built = _evicting(case)
-    return any(built.brings_below_share(others, each["id"]) for each in _left_waiting(case))
+    return any(built.give_their_due(others, each["id"]) for each in _left_waiting(case))
 
 
 def _evicts_beyond_a_share(case: Case) -> bool:
@@ -210,6 +210,23 @@ def _evicts_beyond_a_share(case: Case) -> bool:
         built.is_above_share(each["id"], [name for name in own if queue_of.get(name) == each["queue"]])
         for each in left
     )
+
+
+def _empties_its_own_queue_first(case: Case) -> bool:
+    """Whether a head that brings its queue above what it deserves finds enough victims there."""
+    if not victims_of(case, EvictionCause.RECLAIM):
+        return False
+    built = _evicting(case)
+    is_own = {*built.evicted().values()} == {EvictionCause.PREEMPT}
+    return is_own and all(built.is_above_share(each["id"]) for each in _left_waiting(case))
+
+
+def _shares_what_nobody_asks_for(case: Case) -> bool:
+    """Whether a queue is spared that deserves more than its quota."""
+    if not victims_of(case, EvictionCause.RECLAIM):
+        return False
+    built = _evicting(case)
+    return built.deserve_more_than_nominal(expected(case).keys() - built.evicted().keys())
 
 
 def _left_waiting(case: Case) -> list[Given]:
@@ -244,8 +261,16 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_evicts_beyond_a_share),
     ),
     Skip(
-        "DESIGN §6: a queue never gives what brings it below its deserved share",
-        in_family(*_FAMILIES, where=_evicts_below_a_share),
+        "DESIGN §6: a queue gives only while it holds more than it deserves",
+        in_family(*_FAMILIES, where=_evicts_from_within_a_share),
+    ),
+    Skip(
+        "who brings a queue above what it deserves takes from others only what its own queue cannot give",
+        in_family(*_FAMILIES, where=_empties_its_own_queue_first),
+    ),
+    Skip(
+        "what queues do not ask for is deserved by the others, so another one is furthest above its share",
+        in_family(*_FAMILIES, where=_shares_what_nobody_asks_for),
     ),
     Skip(
         "members beyond minMember start one by one, by priority and name, not in proportion",

@@ -59,11 +59,11 @@ def _takes_beyond_its_share(case: Case) -> bool:
     return takes and _world(case).is_above_share(newcomer["id"], without=own)
 
 
-def _takes_below_a_share(case: Case) -> bool:
-    """Whether an evicted group leaves its queue, or one above it, less than that deserves."""
+def _takes_what_is_deserved(case: Case) -> bool:
+    """Whether an evicted group was of a queue, or below one, that held no more than that deserves."""
     others = victims_of(case, EvictionCause.RECLAIM)
     (newcomer,) = case.input["pending"]
-    return bool(others) and _world(case).brings_below_share(others, newcomer["id"])
+    return bool(others) and _world(case).give_their_due(others, newcomer["id"])
 
 
 def _spares_its_own(case: Case) -> bool:
@@ -86,8 +86,8 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_takes_beyond_its_share),
     ),
     Skip(
-        "DESIGN §6: a queue never gives what brings it below its deserved share",
-        in_family(*_FAMILIES, where=_takes_below_a_share),
+        "DESIGN §6: a queue gives only while it holds more than it deserves",
+        in_family(*_FAMILIES, where=_takes_what_is_deserved),
     ),
     Skip(
         "what queues do not ask for is deserved by the others, so others give before the own queue does",

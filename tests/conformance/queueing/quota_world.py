@@ -16,7 +16,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import Queue
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
-from extender.domain.model.resources import PODS, Resources
+from extender.domain.model.resources import PODS, Resources, offered
 from extender.domain.model.shapes import requests_of
 from extender.domain.queues.guarantees_and_ceilings import EPSILON
 from extender.domain.scheduling.shares import QueueShares
@@ -72,23 +72,32 @@ class QuotaWorld:
             shares.take(queue, self._requests(each), -1)
         return shares.is_above_share(queue, self._requests(newcomer))
 
-    def brings_below_share(self, victims: Iterable[str], newcomer: str) -> bool:
-        """Whether a queue that loses these, or one above it that the newcomer does not use, has less than it
-        deserves then, of what the newcomer lacks."""
-        shares, lost = (
-            self._shares,
-            {victim: self._requests(victim) for victim in victims if self._queue_of(victim)},
-        )
+    def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
+        """Whether a queue that loses these, or one above it that the newcomer does not use, would have to
+        give when it holds no more than it deserves of what the newcomer lacks, whichever goes last."""
+        shares, own = self._shares, self._queue_of(newcomer)
+        lost = {victim: self._requests(victim) for victim in victims if self._queue_of(victim)}
         lacking = self._lacking(newcomer)
         for each, amounts in lost.items():
             shares.take(self._queue_of(each), amounts, -1)
-        return any(
-            held.get(name, 0) < due.get(name, 0.0) - EPSILON
-            for each, amounts in lost.items()
-            for held, due, _ in shares.levels(self._queue_of(each), self._queue_of(newcomer))
-            for name in (lacking or amounts)
-            if name in amounts and name != PODS
-        )
+        may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
+        for each, amounts in lost.items():
+            counted = [name for name in lacking or amounts if name in amounts and name != PODS]
+            for level, (held, due, _) in enumerate(shares.levels(self._queue_of(each), own)):
+                before = {name: held.get(name, 0) + amounts[name] for name in counted}
+                above = any(n > due.get(name, 0.0) + EPSILON for name, n in before.items())
+                may_be_last[self._queue_of(each), level] |= above
+        return not all(may_be_last.values())
+
+    def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
+        """Whether the queue of any of these deserves some of what others do not ask for."""
+        quotas = {each["name"]: dict(limits(each)) for each in self._given["queues"]}
+        for name in {self._queue_of(victim) for victim in victims} & quotas.keys():
+            nominal = offered(_written({pair: limit["nominal"] for pair, limit in quotas[name].items()}))
+            deserved = self.world.queue(name).deserved
+            if any(deserved.get(each, 0.0) > n + EPSILON for each, n in nominal.items()):
+                return True
+        return False
 
     def _lacking(self, newcomer: str) -> set[str]:
         """What the node has too little left of; nothing where only a limit of the queue is in the way."""

@@ -52,8 +52,10 @@ def _unlike(expected: str, own: str, world: World) -> Iterator[str]:
 
 
 def _quota(given: Given, oversell: float) -> Any:
+    """Kube Queue takes nothing back."""
     most = {each: f"{n}m" if each == "cpu" else str(n) for each, n in given["max"].items()}
-    return queue(given["name"], capability=most, parent=given.get("parent") or "", oversell=str(oversell))
+    about: dict[str, Any] = {"parent": given.get("parent") or "", "oversell": str(oversell)}
+    return queue(given["name"], capability=most, reclaimable=False, **about)
 
 
 def _node() -> Any:

@@ -1,10 +1,10 @@
 """What a session needs of reclaim that Muster does otherwise, read off its input and what it expects."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import PODS
-from extender.domain.queues.guarantees_and_ceilings import share
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import key, objects
 from tests.conformance.volcano.picture import queue_of, requests
@@ -15,22 +15,13 @@ Given = Mapping[str, Any]
 _BUT_PODS = frozenset({PODS})
 
 
-def takes_what_is_deserved(case: Case) -> bool:
-    """Whether the victims that the case expects bring their queue below what it deserves."""
-    victims = set(case.expect.get("evicted") or ())
-    if not victims or "reclaim" not in case.input["actions"]:
+def spares_whole_gangs(case: Case) -> bool:
+    """Whether nobody is evicted although a gang as a whole would make room."""
+    if case.expect.get("evictedPerGroup") != {} or "reclaim" not in case.input["actions"]:
         return False
-    world, by_queue = World(*objects(case.input)).settle(), dict[str, list[Given]]()
-    for each in case.input["pods"]:
-        if key(each) in victims:
-            by_queue.setdefault(queue_of(case, each), []).append(each)
-    return any(_is_below(world, queue, pods) for queue, pods in by_queue.items())
-
-
-def _is_below(world: World, queue: str, pods: list[Given]) -> bool:
-    now, given = world.queue(queue), requests(pods)
-    left = {name: held - given.get(name, 0) for name, held in now.allocated.items()}
-    return bool(now.deserved) and share(left, now.deserved) < 1.0 - 1e-6
+    evictions = World(*objects(case.input)).settle().decisions.evictions.values()
+    gone = Counter(eviction.victim.group.partition("/")[2] for eviction in evictions)
+    return bool(gone) and gone == Counter(each["podgroup"] for each in case.input["pods"] if each.get("node"))
 
 
 def goes_above_its_share(case: Case) -> bool:

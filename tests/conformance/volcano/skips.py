@@ -77,8 +77,8 @@ SKIPS: tuple[Skip, ...] = (
         _session(session_needs.lets_in_no_gang),
     ),
     Skip(
-        "DESIGN §6: nothing is taken back that brings a queue below what it deserves, not even in part",
-        _session(reclaim_needs.takes_what_is_deserved),
+        "DESIGN §6: a gang that cannot spare enough members goes whole, also for a queue below its share",
+        _session(reclaim_needs.spares_whole_gangs),
     ),
     Skip(
         "DESIGN §6: a group takes back what keeps its queue within what it deserves, in all it asks for",
