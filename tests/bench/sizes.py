@@ -48,6 +48,16 @@ class Sizes:
         return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
 
     @property
+    def jobs(self) -> int:
+        """Of a trace in virtual time."""
+        return 1000 if self.pods >= 10_000 else 250
+
+    @property
+    def seeds(self) -> int:
+        """How many such traces of each kind."""
+        return 5 if self.pods >= 10_000 else 2
+
+    @property
     def queued(self) -> float:
         """The part of Kueue's benchmark that is played."""
         return min(1.0, self.pods / 10_000)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from tests.bench.cases.aborting import abort
 from tests.bench.cases.counting import count_case
 from tests.bench.cases.deciding import decide_case
+from tests.bench.cases.evicting import evict_case
 from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.flooding import flood_case
 from tests.bench.cases.gating import gates
@@ -23,6 +24,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "makespan": makespan,
     "algorithm": algorithm,
     "cpu": cpu,
+    "evict": evict_case,
     "filter": filter_case,
     "flood": flood_case,
     "gates": gates,

@@ -1,0 +1,158 @@
+"""What evictions bring, and what they cost: decide() in virtual time on three traces, under several policies.
+
+`none` never evicts; `traverse` neither evicts nor reserves nodes. `free` evicts at once, whatever it costs;
+`shipped` is what queues have that say nothing of it. Kueue (reclaimWithinCohort Any, withinClusterQueue
+Never) and KAI (reclaim, and preemption by priority inside a queue) are told in Muster's settings: both evict
+at once and reserve nothing. They keep Muster's gangs, shares and order: what is compared is when to evict.
+
+Each row is the mean over the seeds. Waits are in seconds, until a group stood whole for the first time, as
+mean/p95: small are groups of up to 2 cpus (of the trace `training`, GPUs), large those of more than 8.
+`delay` is what jobs took beyond their run time: with what they lost. Hours are of cpus, and of GPUs in
+`training`; `below due` is what queues lacked of what they deserved and asked for. `most` is how often one
+group was evicted. Utilisation is that of what is scarce, from the first arrival to the last.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from statistics import fmean
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from extender.api.keys import GPU
+from extender.api.objects.queues import QueuePreemption
+from extender.domain.model.records import PodRecord
+from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.measurements import Measurements
+from extender.sim.virtual.simulation import Simulation
+from extender.sim.virtual.workload import key_of_group
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+from tests.bench.traces import TRACES, Trace
+
+_HOUR = 3600.0
+_SMALL, _MEDIUM = 2, 8  # the most units of a group of this size
+
+
+class Policy(NamedTuple):
+    """Of all queues. `preemption`: as they are shipped, where it is None."""
+
+    limits: Limits = Limits()
+    preemption: QueuePreemption | None = None
+    strategy: str = ""
+
+
+_AT_ONCE = QueuePreemption(after="0s", within_queue="Never")
+_ALSO_WITHIN = replace(_AT_ONCE, within_queue="LowerPriority")
+POLICIES = {
+    "none": Policy(Limits(reclaims=0)),
+    "traverse": Policy(Limits(reclaims=0, reservations=0), strategy="traverse"),
+    "free": Policy(preemption=_ALSO_WITHIN),
+    "shipped": Policy(),
+    "Kueue": Policy(Limits(reservations=0), _AT_ONCE),
+    "KAI": Policy(Limits(reservations=0), _ALSO_WITHIN),
+}
+
+
+class Cost(Measurements):
+    """Also what evictions lost, and what queues lacked."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace.workload)
+        self.scarce = GPU if GPU in self.capacity else "cpu"
+        self.lost = {"cpu": 0.0, GPU: 0.0}
+        self.below_due = self.held = 0.0
+        self._last_arrival = trace.last_arrival
+
+    def reclaimed(self, pod: PodRecord, now: float) -> None:
+        for name in self.lost:
+            self.lost[name] += (now - self._since[pod.uid]) * pod.shape.requests.get(name, 0)
+        super().reclaimed(pod, now)
+
+    def pass_time(self, now: float) -> None:
+        seconds, queues = now - self._now, self.decisions.queues
+        parents = {queue.parent for queue in queues.values()}
+        before_last = min(now, self._last_arrival) - self._now
+        for queue in (queue for name, queue in queues.items() if name not in parents):
+            held = queue.allocated.get(self.scarce, 0)
+            due = min(queue.deserved.get(self.scarce, 0.0), queue.requested.get(self.scarce, 0))
+            self.below_due += max(due - held, 0.0) * seconds
+            self.held += held * max(before_last, 0.0)
+        super().pass_time(now)
+
+
+class _Run(NamedTuple):
+    """What is asked of one process."""
+
+    trace: str
+    policy: str
+    jobs: int
+    seed: int
+
+
+def evict_case(bench: Bench) -> Iterator[Row]:
+    jobs, seeds = bench.sizes.jobs, bench.sizes.seeds
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        for trace in TRACES:
+            for policy in POLICIES:
+                show(f"evict: {jobs} jobs of {trace}, {policy}, seeds 0 to {seeds - 1}")
+                runs = [_Run(trace, policy, jobs, seed) for seed in range(seeds)]
+                rows = list(processes.map(_row, runs))
+                yield {"trace": trace, "policy": policy, **_mean(rows)}
+
+
+def _row(run: _Run) -> dict[str, float]:
+    trace, policy = TRACES[run.trace](run.jobs, run.seed), POLICIES[run.policy]
+    queues = (
+        replace(
+            queue, spec=replace(queue.spec, dequeue_strategy=policy.strategy, preemption=policy.preemption)
+        )
+        for queue in trace.workload.queues
+    )
+    trace = trace._replace(workload=replace(trace.workload, queues=tuple(queues)))
+    measured = Cost(trace)
+    simulation = Simulation(trace.workload, policy.limits, frozenset({"muster"}), measured)
+    end = simulation.run()
+    measured.closed(end)
+    return measures(trace, measured, end)
+
+
+def measures(trace: Trace, measured: Cost, end: float) -> dict[str, float]:
+    thousand = 1000.0 if measured.scarce == "cpu" else 1.0
+    timelines = [each for each in measured.timelines.values() if each.name in trace.units]
+    of_size: dict[str, list[float]] = {"small": [], "medium": [], "large": []}
+    for each in timelines:
+        units = trace.units[each.name]
+        size = "small" if units <= _SMALL else "medium" if units <= _MEDIUM else "large"
+        of_size[size].append(end if each.wait is None else each.wait)
+    runs = {measured.name_of(key_of_group(each.pod)): each.runs or 0.0 for each in trace.workload.members}
+    delays = [(each.over or end) - (each.came or 0.0) - runs[each.name] for each in timelines]
+    waits = [wait for each in of_size.values() for wait in each]
+    room = measured.capacity[measured.scarce] * trace.last_arrival
+    evictions = [len(each.reclaimed) for each in measured.timelines.values()]
+    made = {"utilisation": measured.held / room, "makespan h": (end - (measured.first or 0.0)) / _HOUR}
+    for size, found in [("all", waits), *of_size.items()]:
+        made |= {f"{size} mean": fmean(found or [0.0]), f"{size} p95": _p95(found)}
+    made |= {"delay s": fmean(delays), "lost cpu h": measured.lost["cpu"] / 1000.0 / _HOUR}
+    made |= {"lost GPU h": measured.lost[GPU] / _HOUR, "evictions": sum(evictions), "most": max(evictions)}
+    below, jain = measured.below_due / thousand / _HOUR, measured.fairness.means()
+    return made | {"below due h": below, "Jain": jain[max(jain)] if jain else 1.0}
+
+
+def _p95(waits: Sequence[float]) -> float:
+    return sorted(waits)[min(int(0.95 * len(waits)), len(waits) - 1)] if waits else 0.0
+
+
+def _mean(rows: Sequence[dict[str, float]]) -> Row:
+    """Of `most` the largest. A mean and its p95 share a cell."""
+    means = {name: fmean(row[name] for row in rows) for name in rows[0]}
+    means["most"] = max(row["most"] for row in rows)
+    shown: dict[str, float | str] = {}
+    for name, mean in means.items():
+        size, _, which = name.rpartition(" ")
+        if which == "mean":
+            shown[f"wait {size}"] = f"{mean:.0f}/{means[f'{size} p95']:.0f}"
+        elif which != "p95":
+            shown[name] = mean
+    return shown

@@ -1,0 +1,120 @@
+"""Traces on which policies of eviction are compared: jobs, jobs beside services, training on GPUs.
+
+The jobs are those of `muster simulate --synthetic-jobs`. In the second trace two fifths of the cluster are
+held by services, which never end. The third is drawn from what is published of two clusters:
+
+- Hu et al., Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters, SC'21
+  (Helios): more than half of the jobs ask for one GPU, all for 3.72 on average; they run for 6,652 s on
+  average, and half of them for less than 206 s.
+- Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads, ATC'19 (Philly):
+  14 virtual clusters; 69.3 % of the jobs pass, 13.5 % are killed and 17.2 % fail, which take 44.5 %, 37.7 %
+  and 17.8 % of the GPU time.
+
+Run times are log-normal with that median and mean, and longer or shorter by how the job ends; none is longer
+than eight hours, so that the last job does not outweigh all others. The same seed makes the same trace.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from extender.api.objects.base import Meta
+from extender.api.objects.queues import Queue, QueueSpec
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.synthetic import ClusterSize, job_rows, team_queues
+from extender.sim.virtual.trace import Row, from_rows
+from extender.sim.virtual.workload import VirtualWorkload, key_of_group
+
+_LOAD = 1.3  # times the work that the cluster can do comes while jobs come
+_NODES, _CPUS, _GPUS = 3, 32, 8  # cpus of a node for jobs, GPUs of one for training
+_GPU_NODES, _GPU_NODE_CPUS = 16, "64"
+_SERVICES, _PODS_OF_A_SERVICE = 5, 8
+_SIZES = {1: 58, 2: 12, 4: 12, 8: 12, 16: 4, 32: 2}  # GPUs of a job, and how many of 100 ask for so many
+_MEDIAN, _MEAN, _LONGEST = 206.0, 6652.0, 28_800.0  # seconds
+_STEP = 10.0  # seconds: jobs come and end at multiples of it
+_WEIGHTS = (8, 6, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1)  # of the virtual clusters
+
+
+class Ending(NamedTuple):
+    """How many of 100 jobs end so, what part of all GPU time these take, and whether their pods fail."""
+
+    jobs: float
+    of_time: float
+    fails: bool
+
+
+_ENDINGS = (Ending(69.3, 44.5, False), Ending(13.5, 37.7, True), Ending(17.2, 17.8, True))
+
+
+class Trace(NamedTuple):
+    """`units`: by group, how many cpus, or GPUs where there are some, it asks for; without services."""
+
+    workload: VirtualWorkload
+    units: dict[str, int]
+    last_arrival: float
+
+
+def of_jobs(jobs: int, seed: int) -> Trace:
+    return _trace(job_rows(jobs, ClusterSize(_NODES, _CPUS), seed), team_queues())
+
+
+def of_services(jobs: int, seed: int) -> Trace:
+    """Services of five teams come in the first quarter; half of the members of each may be missing."""
+    dice, pods = random.Random(seed), _SERVICES * _PODS_OF_A_SERVICE
+    rows = job_rows(jobs, ClusterSize(_NODES, _CPUS - math.ceil(pods / _NODES)), seed)
+    teams = dice.sample([queue.metadata.name for queue in team_queues() if queue.spec.parent], _SERVICES)
+    for number, team in enumerate(teams):
+        at = dice.uniform(0, rows[-1].arrival / 4) // _STEP * _STEP
+        requests, size = {"cpu": "1", "memory": "2Gi"}, _PODS_OF_A_SERVICE
+        rows.append(Row(at, f"service-{number}", size, size // 2, None, requests, team))
+    return _trace(rows, team_queues())
+
+
+def of_training(jobs: int, seed: int) -> Trace:
+    """Half of the owners declare how long their job runs."""
+    dice = random.Random(seed)
+    queues = [Queue(Meta(f"vc-{number}"), QueueSpec(weight)) for number, weight in enumerate(_WEIGHTS)]
+    users = [dice.paretovariate(1.2) for _ in queues]  # who asks for most is not who is due most
+    rows, failing = [], set[str]()
+    for number in range(jobs):
+        gpus = dice.choices(tuple(_SIZES), tuple(_SIZES.values()))[0]
+        pods, each = max(gpus // _GPUS, 1), min(gpus, _GPUS)
+        ending = dice.choices(_ENDINGS, [each.jobs for each in _ENDINGS])[0]
+        spread = math.sqrt(2 * math.log(_MEAN / _MEDIAN))
+        seconds = dice.lognormvariate(math.log(_MEDIAN), spread) * ending.of_time / ending.jobs
+        seconds = min(max(seconds, _STEP), _LONGEST) // _STEP * _STEP
+        cpus, memory = each * dice.choice((4, 6, 8)), each * dice.choice((24, 48, 60))
+        requests = {"cpu": str(cpus), "memory": f"{memory}Gi", "nvidia.com/gpu": str(each)}
+        queue, declared = dice.choices(queues, users)[0].metadata.name, dice.choice((None, seconds))
+        row = Row(0.0, f"job-{number}", pods, pods, seconds, requests, queue, declared=declared)
+        rows.append(row._replace(priority=dice.choice((0, 0, 0, 0, 10))))
+        if ending.fails:
+            failing.add(f"default/{row.group}")
+    work = sum(row.members * int(row.requests["nvidia.com/gpu"]) * (row.seconds or 0.0) for row in rows)
+    span = work / (_GPU_NODES * _GPUS) / _LOAD
+    arrivals = sorted(dice.uniform(0, span) // _STEP * _STEP for _ in rows)
+    made = _trace([row._replace(arrival=at) for row, at in zip(rows, arrivals, strict=True)], queues)
+    members = (each._replace(fails=key_of_group(each.pod) in failing) for each in made.workload.members)
+    return made._replace(workload=replace(made.workload, members=tuple(members)))
+
+
+def _trace(rows: list[Row], queues: list[Queue]) -> Trace:
+    jobs = [row for row in rows if row.seconds is not None]
+    resource = "nvidia.com/gpu" if "nvidia.com/gpu" in jobs[0].requests else "cpu"
+    if resource == "cpu":
+        nodes = made_nodes(_NODES, str(_CPUS), "128Gi")
+    else:
+        nodes = made_nodes(_GPU_NODES, _GPU_NODE_CPUS, "512Gi", _GPUS)
+    units = {f"default/{row.group}": row.members * int(row.requests[resource]) for row in jobs}
+    given = nodes + VirtualWorkload(queues=tuple(queues)) + from_rows(rows, queues, {})
+    return Trace(given, units, max(row.arrival for row in jobs))
+
+
+TRACES: dict[str, Callable[[int, int], Trace]] = {
+    "jobs": of_jobs,
+    "services": of_services,
+    "training": of_training,
+}
