@@ -118,11 +118,13 @@ def queue_description(place: ClusterAccess, name: str) -> str:
     answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
     heading, verdict, *rest = paragraphs(answer)
     figures = queue_figures_of(queue)
-    held = {flavor.name: flavor.allocated for flavor in queue.status.flavors or ()}
+    most = {flavor.name: flavor.capability for flavor in queue.spec.flavors or ()}
     flavors = [
-        f"{flavor.name}: holds {amounts(held.get(flavor.name))}"
-        + (f" of {amounts(flavor.capability)}" if flavor.capability else "")
-        for flavor in queue.spec.flavors or ()
+        f"{flavor.name}: holds {amounts(flavor.allocated)}"
+        + (f" of {amounts(most[flavor.name])}" if most.get(flavor.name) else "")
+        + (f", deserves {amounts(flavor.deserved)}" if flavor.deserved else "")
+        + (f", borrows {amounts(flavor.borrowed)}" if flavor.borrowed else "")
+        for flavor in queue.status.flavors or ()
     ]
     return joined(
         heading,

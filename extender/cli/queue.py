@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from extender.api.keys import STOP_DRAIN, STOP_HOLD, STOP_NONE
+from extender.api.objects.queues import QueueStatus
 from extender.cli import output as out
 from extender.cli import queue_spec
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
@@ -14,7 +15,17 @@ from extender.cli.queue_spec import Timeout
 from extender.terminal.text import columns
 
 _HEAD = ("NAME", "STATE", "WEIGHT", "SHARE", "PENDING", "INQUEUE", "RUNNING", "AGE")
-_WIDE = ("PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY", "RESERVED")
+_WIDE = (
+    "PARENT",
+    "UNKNOWN",
+    "COMPLETED",
+    "STRATEGY",
+    "ALLOCATED",
+    "DESERVED",
+    "CAPABILITY",
+    "BORROWED",
+    "RESERVED",
+)
 
 _OPEN, _CLOSED = "Open", "Closed"
 _DONE = {_OPEN: "opened", _CLOSED: "closed"}
@@ -79,10 +90,18 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
             counts["unknown"],
             counts["completed"],
             spec.dequeue_strategy or "traverse",
-            *map(out.amounts, (status.allocated, status.deserved, spec.capability, reserved)),
+            *map(out.amounts, (status.allocated, status.deserved, spec.capability)),
+            _borrowed(status),
+            out.amounts(reserved),
         )
         rows.append(row + more if wide else row)
     out.echo("\n".join(columns(_HEAD + (_WIDE if wide else ()), rows)))
+
+
+def _borrowed(status: QueueStatus) -> str:
+    """In all, and of each flavor: `cpu 4; h100: nvidia.com/gpu 8`."""
+    flavors = [f"{each.name}: {out.amounts(each.borrowed)}" for each in status.flavors or () if each.borrowed]
+    return "; ".join([*([out.amounts(status.borrowed)] if status.borrowed else []), *flavors]) or out.NOTHING
 
 
 @queue.command("describe")

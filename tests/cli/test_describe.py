@@ -71,10 +71,16 @@ def test_a_queue_with_its_groups_and_what_blocks_them(town: Desk) -> None:
 
 def test_what_a_queue_holds_of_its_flavors(town: Desk) -> None:
     flavors = [{"name": "spot", "capability": {"cpu": "8"}}, {"name": "rest"}]
-    used = [{"name": "spot", "allocated": {"cpu": "2", "pods": "1"}}]
+    used = [
+        {"name": "spot", "allocated": {"cpu": "2", "pods": "1"}},
+        {"name": "rest", "allocated": {"cpu": "4"}, "deserved": {"cpu": "3"}, "borrowed": {"cpu": "1"}},
+    ]
     town.queue("divided", {"flavors": flavors}, state="Open", flavors=used)
     output = town.output("queue", "describe", "divided")
-    assert part(output, "Flavors:") == ["  spot: holds cpu 2 of cpu 8", "  rest: holds -"]
+    assert part(output, "Flavors:") == [
+        "  spot: holds cpu 2 of cpu 8",
+        "  rest: holds cpu 4, deserves cpu 3, borrows cpu 1",
+    ]
 
 
 def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
@@ -94,14 +100,6 @@ def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
         "  team/gate: 0 waiting, 0 admitted, not active: Stopped",
     ]
     assert part(output, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
-
-
-def test_a_guarantee_that_is_not_met_in_full(town: Desk) -> None:
-    says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
-    unmet = {"type": "GuaranteeUnmet", "status": "True", "reason": "TooFewNodes", "message": says}
-    town.queue("kept", {"guarantee": {"resource": {"cpu": "99"}}}, state="Open", conditions=[unmet])
-    output = " ".join(town.output("queue", "describe", "kept").split())
-    assert f"Its guarantee is not met in full: {says}." in output
 
 
 def test_several_queues_by_one_command(town: Desk) -> None:

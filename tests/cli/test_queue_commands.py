@@ -64,11 +64,16 @@ def test_queues_as_a_table(town: Desk, command: tuple[str, ...]) -> None:
 
 
 def test_a_wide_table_of_queues(town: Desk) -> None:
-    head, row = town.output("q", "get", "research", "-o", "wide").splitlines()
+    names = ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY"]
+    names += ["ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED"]
+    flavors = [{"name": "h100", "borrowed": {"nvidia.com/gpu": "8"}}, {"name": "a100"}]
+    town.queue("lent", {}, state="Open", borrowed={"cpu": "4"}, flavors=flavors)
+    head, lent, row = town.output("q", "get", "lent", "research", "-o", "wide").splitlines()
     assert (re.split(r" {3,}", head)[8:], re.split(r" {3,}", row)[8:]) == (
-        ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY", "ALLOCATED", "DESERVED", "CAPABILITY", "RESERVED"],
-        ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16", "-"],
+        names,
+        ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16", "-", "-"],
     )
+    assert re.split(r" {3,}", lent)[-2:] == ["cpu 4; h100: nvidia.com/gpu 8", "-"]
 
 
 @pytest.mark.parametrize(

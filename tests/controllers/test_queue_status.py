@@ -130,22 +130,6 @@ def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
     ]
 
 
-def test_a_guarantee_that_nodes_cannot_meet_is_told_once(desk: Desk) -> None:
-    """A queue of which nothing is unmet does not speak of it until something was."""
-    desk.rest()
-    assert "GuaranteeUnmet" not in desk.conditions()
-    desk.edit("q", guarantee={"resource": {"cpu": "1000"}}, deserved={"cpu": "1000"})
-    desk.rest()
-    assert desk.conditions()["GuaranteeUnmet"] == ("True", "TooFewNodes")
-    desk.edit("q", weight=2)
-    desk.rest()
-    says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
-    assert desk.events() == [("q", "GuaranteeUnmet", says)]
-    desk.edit("q", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
-    desk.rest()
-    assert desk.conditions()["GuaranteeUnmet"] == ("False", "Met")
-
-
 @pytest.mark.parametrize("fault", [Unreachable("down"), Forbidden(403, "Forbidden")])
 def test_a_write_that_failed_is_made_again(desk: Desk, fault: Any) -> None:
     desk.store.fail("status", fault)
@@ -302,12 +286,12 @@ def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
 
 def test_what_is_held_of_each_flavor_is_told(desk: Desk) -> None:
     desk.ledger.intake.set_node(node("a", cpu="4", labels=on_flavor("spot")))
-    desk.keep(queue("q", flavors=[flavor("spot"), flavor("ondemand")]))
+    desk.keep(queue("q", flavors=[flavor("spot", deserved={"cpu": "1"}), flavor("ondemand")]))
     desk.start("g")
     desk.rest()
     assert desk.status().flavors == [
-        QueueFlavorStatus("spot", {"cpu": "2", "pods": "2"}),
-        QueueFlavorStatus("ondemand", {}),
+        QueueFlavorStatus("spot", {"cpu": "2", "pods": "2"}, {"cpu": "2"}, {}),
+        QueueFlavorStatus("ondemand", {}, {}, {}),
     ]
     desk.keep(queue("q"))
     desk.rest()

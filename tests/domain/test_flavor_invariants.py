@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.queues.spec import flavor_on
+from extender.domain.queues.flavors import flavor_on
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
@@ -101,7 +101,7 @@ def test_no_queue_holds_more_of_a_flavor_than_it_may(world: World) -> None:
                 held[name, used.name if used else "", resource] += amount
     for name, view in snapshot.queues.items():
         for each in view.record.flavors:
-            for resource, most in each.capability.items():
+            for resource, most in each.amounts.get("capability", {}).items():
                 assert held[name, each.name, resource] <= most
 
 
@@ -122,18 +122,20 @@ def test_a_role_is_never_on_two_flavors(world: World) -> None:
 @FEW
 @given(running())
 def test_what_is_told_of_flavors_equals_a_recount(world: World) -> None:
+    """Whatever flavors its own queue names."""
     snapshot = world.settle().ledger.snapshot()
     held: Counter[tuple[str, str, str]] = Counter()
     for view in snapshot.groups.values():
         there = [(each, each.node) for each in view.placed if each.holds_room] + list(view.pinned)
         for each, where in there:
-            used = flavor_on(snapshot.queues[view.queue].record.flavors, labels_of(snapshot, where))
-            for resource, amount in each.shape.requests.items() if used else ():
-                held[view.queue, used.name if used else "", resource] += amount
+            for pool in snapshot.pools.all:
+                if pool.nodes.has(labels_of(snapshot, where)):
+                    for resource, amount in each.shape.requests.items():
+                        held[view.queue, pool.name, resource] += amount
     shown = {
         (name, each, resource): amount
         for name, queue_view in snapshot.queues.items()
-        for each, amounts in queue_view.by_flavor.items()
+        for each, amounts in queue_view.by_pool.items()
         for resource, amount in amounts.items()
     }
     assert shown == dict(held)

@@ -8,7 +8,9 @@ from extender.api.objects.queues import QueueFlavor
 from extender.domain.admission.queues import judge_queue
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.queues.records import MOST_FLAVORS, queue_record
+from extender.domain.model.resources import Resources
+from extender.domain.queues.flavors import MOST_FLAVORS
+from extender.domain.queues.records import queue_record
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang
 
@@ -24,6 +26,11 @@ def cluster(*flavors: QueueFlavor, spot: str = "8", ondemand: str = "8") -> Worl
         node("other", cpu="8"),
         queue("q", flavors=flavors or (SPOT, ONDEMAND)),
     )
+
+
+def held(world: World, queue: str = "q") -> dict[str, Resources]:
+    """By flavor."""
+    return {name: each.allocated for name, each in world.queue(queue).flavors.items()}
 
 
 def nodes_of(world: World, group: str) -> set[str]:
@@ -122,10 +129,7 @@ def test_a_flavor_without_labels_has_the_nodes_that_no_earlier_one_has() -> None
     world = cluster(flavor("spot", {"cpu": "1"}), rest).add(gang("g", 2, queue="q")).settle()
     assert "spot" not in nodes_of(world, "g")
     world.start("g")
-    assert world.queue("q").flavors == {
-        "spot": {},
-        "rest": {"cpu": 2000, "pods": 2},
-    }
+    assert held(world) == {"spot": {}, "rest": {"cpu": 2000, "pods": 2}}
 
 
 def test_queues_without_flavors_use_all_nodes() -> None:
@@ -183,7 +187,8 @@ def test_amounts_bind_per_queue() -> None:
 
 def test_what_is_above_the_deserved_amount_of_a_flavor_is_lent() -> None:
     """r has a claim on the last two cpus of spot; what q may hold there of its own is used up."""
-    world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="4").add(queue("r", flavors=(SPOT,)))
+    world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="5").add(stranger("s", on="spot"))
+    world.add(queue("r", flavors=(flavor("spot", deserved={"cpu": "3"}),)))
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a")
     world.add(gang("claimant", 3, queue="r"), gang("b", 1, queue="q")).settle()
     assert world.decision("claimant").claims_room
@@ -194,17 +199,17 @@ def test_what_is_above_the_deserved_amount_of_a_flavor_is_lent() -> None:
 
 def test_which_flavor_is_held_follows_from_the_labels_of_the_node() -> None:
     world = cluster().add(gang("a", 2, queue="q")).start("a")
-    assert world.queue("q").flavors["spot"] == {"cpu": 2000, "pods": 2}
+    assert held(world) == {"spot": {"cpu": 2000, "pods": 2}, "ondemand": {}}
     world.add(node("spot", cpu="8", labels=on_flavor("ondemand"))).settle()
-    assert world.queue("q").flavors == {"spot": {}, "ondemand": {"cpu": 2000, "pods": 2}}
+    assert held(world) == {"spot": {}, "ondemand": {"cpu": 2000, "pods": 2}}
     world.drop_node("spot")
-    assert world.settle().queue("q").flavors == {"spot": {}, "ondemand": {}}
+    assert held(world.settle()) == {"spot": {}, "ondemand": {}}
 
 
 def test_a_pod_on_its_way_out_still_holds_its_flavor() -> None:
     world = cluster().add(gang("a", 3, queue="q")).start("a")
     world.mark_deleted("a-0")
-    assert world.settle().queue("q").flavors["spot"]["cpu"] == 3000
+    assert held(world.settle())["spot"]["cpu"] == 3000
 
 
 # ---- the way of a group

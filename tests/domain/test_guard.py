@@ -94,14 +94,14 @@ def test_what_a_group_took_before_it_failed_is_given_back(
     monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
     """The share is counted after the room was taken, and there it raises."""
-    count = budget._requests
+    count = budget.Budget.requests
 
-    def fails(view: GroupView, plan: Any) -> Any:
+    def fails(self: budget.Budget, view: GroupView, *about: Any) -> Any:
         if view.key == key("g"):
             raise MemoryError("too much")
-        return count(view, plan)
+        return count(self, view, *about)
 
-    monkeypatch.setattr(budget, "_requests", fails)
+    monkeypatch.setattr(budget.Budget, "requests", fails)
     world = World(node("a", cpu="2"), gang("g", members, created="2026-01-01"))
     world.add(gang("h", 2, created="2026-01-02"))
     decisions = world.decide()

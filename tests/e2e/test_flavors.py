@@ -90,3 +90,50 @@ def test_a_node_whose_label_changes_counts_for_the_other_flavor(
     for node in set(stage.bound(first).values()):
         stage.api.patch(NODES, node, {"metadata": {"labels": {KIND: "spot"}}})
     assert kinds(stage, late) == {"ondemand"}
+
+
+GPU = "nvidia.com/gpu"
+
+
+def h100(**amounts: Any) -> dict[str, Any]:
+    return flavor("h100", **{name: {GPU: amount} for name, amount in amounts.items()})
+
+
+def shown(stage: Stage, queue: str, what: str) -> str | None:
+    """What a queue holds, deserves or borrows of H100, by its status."""
+    flavors = stage.api.get(QUEUES, queue).get("status", {}).get("flavors", [])
+    found: str | None = next((it[what][GPU] for it in flavors if GPU in it.get(what, {})), None)
+    return found
+
+
+def test_gpus_of_a_flavor_are_taken_back(stage: Stage, scheduler: KubeScheduler) -> None:
+    """y holds 16 of 16 H100, of which 8 are x's; GPUs of another kind are free. x waits for 5 s before."""
+    stage.nodes(2, prefix="h", cpu="64", labels={KIND: "h100"}, **{GPU: "8"})
+    stage.nodes(2, prefix="a", cpu="64", labels={KIND: "a100"}, **{GPU: "8"})
+    stage.queue("x", flavors=[h100(deserved=8)], preemption={"after": "5s"})
+    stage.queue("y", flavors=[h100()])
+    for n in range(4):
+        stage.wait_bound(stage.gang(f"y{n}", 4, queue="y", gated=True, limits={GPU: "1"}))
+    claimant = stage.gang("x0", 8, queue="x", gated=True, limits={GPU: "1"})
+    wait_for(lambda: shown(stage, "y", "borrowed") == "8", what="y is shown as borrowing 8 H100")
+    assert kinds(stage, claimant) == {"h"}
+    wait_for(lambda: shown(stage, "x", "allocated") == "8", what="x is shown as holding 8 H100")
+    assert shown(stage, "y", "allocated") == "8"
+
+
+def test_a_parents_flavor_binds_those_below(stage: Stage, scheduler: KubeScheduler) -> None:
+    """They would start 8 pods; of the parent's 2 GPUs they start 2."""
+    stage.nodes(1, prefix="h", cpu="64", labels={KIND: "h100"}, **{GPU: "8"})
+    stage.queue("p", flavors=[h100(capability=2)])
+    for name in ("a", "b"):
+        stage.queue(name, parent="p", flavors=[h100()])
+    pods = [
+        pod
+        for n in range(4)
+        for queue in ("a", "b")
+        for pod in stage.pods(f"{queue}{n}", 1, queue=queue, gated=True, limits={GPU: "1"})
+    ]
+    wait_for(lambda: shown(stage, "p", "allocated") == "2", what="p holds 2 H100")
+    wait_for(lambda: len(stage.bound(pods)) == 2, what="two of eight are bound")
+    stage.finish(list(stage.bound(pods)))
+    wait_for(lambda: len(stage.bound(pods)) == 4, what="two more are bound")

@@ -42,6 +42,14 @@ class QueueFlavor(Wire, frozen=True):
     node_labels: Labels | None = None
     capability: Quantities | None = None
     deserved: Quantities | None = None
+    guarantee: Quantities | None = None
+    borrowing_limit: Quantities | None = None
+    lending_limit: Quantities | None = None
+
+    def amounts(self) -> dict[str, Quantities]:
+        """By field."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__[2:]}
+        return {name: amounts for name, amounts in fields.items() if amounts is not None}
 
 
 class Provisioning(Wire, frozen=True):
@@ -89,6 +97,8 @@ class QueueReservation(Wire, frozen=True):
 class QueueFlavorStatus(Wire, frozen=True):
     name: str
     allocated: Quantities | None = None
+    deserved: Quantities | None = None
+    borrowed: Quantities | None = None
 
 
 class QueueStatus(Wire, frozen=True):

@@ -2,6 +2,7 @@
 share."""
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 from extender.api.objects.base import condition
 from extender.cli.observed import ObservedGroup, ObservedQueue
@@ -35,9 +36,6 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         takes = f"It takes no new groups; {left} that came before are still in it, and go on."
     elif queue.state == "Closed":
         takes = "It is closed: it takes no new groups."
-    unmet = condition(queue.status.conditions, "GuaranteeUnmet")
-    if unmet is not None and unmet.status == "True":
-        takes = f"{takes} Its guarantee is not met in full: {unmet.message}."
     return Explanation(
         kind="Queue",
         name=queue.name,
@@ -98,17 +96,20 @@ def queues_above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
 
 
 def share_of(queue: ObservedQueue) -> str:
-    """`150% of what it deserves (cpu 12 of 8)`."""
-    deserved, held = queue.status.deserved or {}, queue.status.allocated or {}
-
-    def part(name: str) -> float:
-        return number(name, held.get(name)) / (number(name, deserved[name]) or 1)
-
-    most = max(sorted(deserved), key=part, default="")
+    """`150% of what it deserves (cpu 12 of 8)`; of a flavor `(cpu 12 of 8 on spot)`."""
+    status = queue.status
+    places = [(status.allocated or {}, status.deserved or {}, "")]
+    places += [(it.allocated or {}, it.deserved or {}, f" on {it.name}") for it in status.flavors or ()]
+    parts = [
+        (number(name, held.get(name)) / (number(name, due) or 1), name, held.get(name, 0), due, where)
+        for held, deserved, where in places
+        for name, due in sorted(deserved.items())
+    ]
     used = f"{percent(queue.share)} of what it deserves"
-    if not most:
+    if not parts:
         return used
-    return f"{used} ({most} {amount(most, held.get(most, 0))} of {amount(most, deserved[most])})"
+    _, name, most, due, where = max(parts, key=itemgetter(0))
+    return f"{used} ({name} {amount(name, most)} of {amount(name, due)}{where})"
 
 
 def waits(group: ObservedGroup) -> str:

@@ -113,27 +113,11 @@ def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, s
                 yield code, f"{field}[{name}]", show(name, amount), show(name, limit)
 
 
-def guaranteed_too_much(
-    queue: Queue, before: Queue | None, tree: QueueTree, there: Resources
-) -> Iterator[str]:
-    """Warnings where new guarantees directly below root, which include those below them, add up to more than
-    nodes offer: `there`. That is no fault, since nodes come and go."""
-    own, name = _amounts(queue).guarantee, queue.metadata.name
-    if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
-        return
-    others = [tree.queues[each] for above in ("", ROOT_QUEUE) for each in tree.children(above)]
-    made = total([own, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
-    for resource in own:
-        if made[resource] > (most := there.get(resource, 0)):
-            text = f"queues are guaranteed {show(resource, made[resource])} together; nodes offer"
-            text = f"{text} {show(resource, most)} now, so each has the same part of its guarantee"
-            yield f"spec.guarantee.resource[{resource}]: {text}"
-
-
 # ---- a queue judged by itself
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
+_WRITTEN = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLimit"}
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
@@ -173,8 +157,8 @@ def _judge_amounts(queue: Queue) -> Iterator[Fault]:
             text = f"got {spec.oversell}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
-        yield from _not_amounts(f"spec.flavors[{number}].capability", flavor.capability or {})
-        yield from _not_amounts(f"spec.flavors[{number}].deserved", flavor.deserved or {})
+        for field, amounts in flavor.amounts().items():
+            yield from _not_amounts(f"spec.flavors[{number}].{_WRITTEN.get(field, field)}", amounts)
 
 
 def _lists(queue: Queue) -> dict[str, Quantities]:

@@ -5,7 +5,7 @@ Terms and host ports of pods that would be gone stay counted, so with those less
 true, never more."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import TypeVar
 
 import numpy as np
@@ -42,6 +42,7 @@ def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapsho
                 groups=max(queue.groups - 1, 0),
                 allocated=_less(queue.allocated, [group.allocated]),
                 requested=_less(queue.requested, [group.allocated, group.pending]),
+                by_pool=_less_by_pool(queue.by_pool, group.by_pool),
             )
     return replace(
         snapshot,
@@ -62,15 +63,19 @@ def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
         if not pods or key in whole:
             continue
         group, given = snapshot.groups[key], total(pod.shape.requests for pod, _ in pods)
+        in_pools = snapshot.in_pools(pods)
         rest = replace(
             group,
             placed=tuple(pod for pod in group.placed if pod.uid not in gone),
             departing=tuple(pod for pod in group.departing if pod.uid not in gone),
             allocated=_less(group.allocated, [given]),
+            by_pool=_less_by_pool(group.by_pool, in_pools),
         )
         queue = left.queues[group.queue]
         allocated, requested = (_less(held, [given]) for held in (queue.allocated, queue.requested))
-        queues = {**left.queues, group.queue: replace(queue, allocated=allocated, requested=requested)}
+        by_pool = _less_by_pool(queue.by_pool, in_pools)
+        now = replace(queue, allocated=allocated, requested=requested, by_pool=by_pool)
+        queues = {**left.queues, group.queue: now}
         left = replace(with_group(left, rest), queues=queues, room=_room_with(left, pods))
     return left
 
@@ -115,6 +120,10 @@ def _less(amounts: Resources, those: Iterable[Resources]) -> Resources:
     for amounts_less in those:
         add(left, amounts_less, -1)
     return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) -> dict[str, Resources]:
+    return {pool: _less(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
 
 
 def _room_with(snapshot: Snapshot, pods: Collection[tuple[PodRecord, str]]) -> AmountRows:

@@ -10,7 +10,7 @@ from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.queues.spec import flavor_on
+from extender.domain.queues.flavors import flavor_on
 from extender.domain.snapshot.decisions import Decisions
 
 Losses = Counter[tuple[GroupKey, str]]  # members by group and role

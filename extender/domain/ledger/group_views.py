@@ -13,8 +13,8 @@ from extender.domain.model.ownership import too_long
 from extender.domain.model.records import GroupKey, Needs
 from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import series_of
-from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.queues.spec import flavor_on
+from extender.domain.model.shapes import requests_of
+from extender.domain.queues.flavors import Pools
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.group_view import GroupHistory, GroupSpec, GroupView, JobState
 from extender.domain.snapshot.wholeness import whole
@@ -27,7 +27,7 @@ class Used(msgspec.Struct):
     views: int = 0  # groups that name it
     allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
     requested: dict[str, int] = {}  # the same, and what entitled groups wait for
-    by_flavor: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on each flavor
+    by_pool: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on the nodes of each pool
 
 
 class Usage:
@@ -63,10 +63,10 @@ class Usage:
             tally(self.of_local.setdefault(key, {}), allocated, times)
             if not self.of_local[key]:
                 del self.of_local[key]
-        for flavor, amounts in view.by_flavor.items():
-            tally(used.by_flavor.setdefault(flavor, {}), self._offered_of(amounts), times)
-            if not used.by_flavor[flavor]:
-                del used.by_flavor[flavor]
+        for pool, amounts in view.by_pool.items():
+            tally(used.by_pool.setdefault(pool, {}), self._offered_of(amounts), times)
+            if not used.by_pool[pool]:
+                del used.by_pool[pool]
         used.groups += times if view.is_in_queue else 0
         used.views += times
         if not used.views:
@@ -85,10 +85,15 @@ class GroupViews:
         self._claims = claims
         self.usage = Usage()
         self._views: dict[GroupKey, GroupView] = {}
+        self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], dict[GroupKey, GroupView], dict[str, QueueView]]:
         """The groups that changed since the last call, and all views of groups and queues, up to date."""
         self.usage.sum_up(self._claims.capacity.columns.names, self._views.values())
+        if self._registry.queues.pools != self.pools:
+            self.pools = self._registry.queues.pools
+            for key in self._registry.groups:
+                self._registry.touch(key)
         touched = self._registry.take_touched()
         if touched:
             self._views = dict(self._views)
@@ -110,9 +115,9 @@ class GroupViews:
 
     def queue_view(self, name: str) -> QueueView:
         used = self.usage.of.get(name) or Used()
-        by_flavor = {flavor: dict(amounts) for flavor, amounts in used.by_flavor.items()}
+        by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
         return self._registry.queues.view(
-            name, used.groups, dict(used.allocated), dict(used.requested), by_flavor
+            name, used.groups, dict(used.allocated), dict(used.requested), by_pool
         )
 
     # ---- inside
@@ -176,7 +181,7 @@ class GroupViews:
             stands_as_before=stood_with is not None and whole(*stood_with, on_nodes, on_nodes.total()),
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
-            by_flavor=self._by_flavor(group),
+            by_pool=self._by_pool(group),
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
@@ -200,17 +205,11 @@ class GroupViews:
             goes_whole=record.goes_whole,
         )
 
-    def _by_flavor(self, group: Group) -> dict[str, Resources]:
-        """What its members hold of each flavor of its queue."""
-        flavors = self._registry.flavors_of(group.key)
-        if not flavors:
-            return {}
-        shapes: dict[str, Counter[Shape]] = {}
-        for claim in filter(None, map(self._claims.get, group.pods)):
-            labels = self._claims.capacity.labels(claim.node) if claim.pinned else None
-            if labels is not None and (flavor := flavor_on(flavors, labels)) is not None:
-                shapes.setdefault(flavor.name, Counter())[claim.pod.shape] += 1
-        return {name: requests_of(of_flavor) for name, of_flavor in shapes.items()}
+    def _by_pool(self, group: Group) -> dict[str, Resources]:
+        """What its members hold on the nodes of each pool."""
+        claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
+        pinned = (claim for claim in claims if claim.pinned)
+        return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
 
     def _run_limit(self, group: Group) -> float | None:
         """That of its pods, if all have one; else that of their controller."""

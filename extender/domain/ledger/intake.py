@@ -56,9 +56,9 @@ class Intake:
             self._changes.mark()
 
     def _touch_flavored(self, node: str) -> None:
-        """A node's labels say which flavor of a queue its pods hold."""
-        for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
-            if self._registry.flavors_of(key):
+        """A node's labels say which flavors its pods hold."""
+        if self._registry.queues.pools.all:
+            for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.touch(key)
 
     # ---- groups, and the controllers of their pods

@@ -139,6 +139,7 @@ class Ledger:
                 refused=refused,
                 queues=queues,
                 groups=groups,
+                pools=self._views.pools,
                 expires_at=min(self._expiries(), default=None),
                 orphans=self.registry.orphans(),
                 touched=frozenset(self._unpublished),
@@ -342,12 +343,6 @@ class Ledger:
     def suits(self, pod: PodRecord, node: str) -> bool:
         with self._lock:
             return self.claims.capacity.suits(pod, node)
-
-    def offered(self) -> Resources:
-        """What all nodes offer together."""
-        with self._lock:
-            columns = self.claims.capacity.columns
-            return dict(zip(columns.names, columns.allocatable.sum(axis=0).tolist(), strict=True))
 
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
         """For each node its name, what it offers, what is idle net of all claims, and the claims."""

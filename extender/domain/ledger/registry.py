@@ -12,8 +12,9 @@ from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
 from extender.domain.model.ownership import OwnerRecord, is_shared
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
+from extender.domain.queues.flavors import Flavor
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.spec import Flavor, allows_namespace
+from extender.domain.queues.spec import allows_namespace
 from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
 
 
@@ -217,8 +218,7 @@ class Registry:
     def flavors_of(self, key: GroupKey) -> tuple[Flavor, ...]:
         """The flavors of a group's queue; none where it divides nothing."""
         group = self.groups.get(key)
-        record = self.queues.get(self.routes.queue_of(group)) if group is not None else None
-        return record.flavors if record is not None else ()
+        return () if group is None else self.queues.flavors_of(self.routes.queue_of(group))
 
     def owner_of(self, key: GroupKey) -> OwnerRecord | None:
         """What makes pods that name no group, if it is known. Groups of one LeaderWorkerSet share it."""

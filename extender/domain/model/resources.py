@@ -1,6 +1,7 @@
 """Amounts of resources, and what a pod requests of a node, counted as the scheduler counts it."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -13,11 +14,13 @@ from extender.api.quantities import Quantity, at_least, at_most
 # pods). Every pod asks for one of `pods`.
 
 Resources = Mapping[str, int]
+N = TypeVar("N", int, float)
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Amounts of one pod or one node are capped here, far above anything real (256 TiB of memory), so that the
 # sums over all nodes that numpy works with stay inside 64 bits.
 MOST = 2**48
+_IN = " of "  # what is counted on the nodes of a flavor only: RESOURCE of FLAVOR; no resource has a space
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000
 
@@ -44,6 +47,27 @@ def counts(name: str) -> bool:
     if name in _NATIVE or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
     return "/" in name and not name.startswith("count/") and name not in MARKS
+
+
+def in_flavor(name: str, flavor: str) -> str:
+    """The name of a resource as it is counted on the nodes of a flavor only."""
+    return f"{name}{_IN}{flavor}"
+
+
+def resource_of(name: str) -> str:
+    """The resource that is counted, on all nodes or on those of a flavor."""
+    return name.partition(_IN)[0]
+
+
+def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
+    """By resource, what is counted on the nodes of a flavor."""
+    end = in_flavor("", flavor)
+    return {name.removesuffix(end): amount for name, amount in amounts.items() if name.endswith(end)}
+
+
+def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
+    """Without what is counted on the nodes of a flavor only."""
+    return {name: amount for name, amount in amounts.items() if _IN not in name}
 
 
 def _scale(name: str) -> int:
@@ -87,6 +111,7 @@ def _quantity(name: str, amount: int) -> str:
 
 def show(name: str, amount: float) -> str:
     """An amount for people to read: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
+    name = resource_of(name)
     if name == CPU:
         return f"{amount / _MILLI:g}"
     if not _is_bytes(name):

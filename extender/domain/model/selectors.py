@@ -101,9 +101,18 @@ class NodePart:
 
 
 def parts_of(labels: list[Mapping[str, str]]) -> list[NodePart]:
-    """Parts by their labels, in order: each node belongs to the first whose labels it has."""
+    """Parts by their labels, in order: each node belongs to the first whose labels it has. Earlier ones of
+    which a part can have no node are left out, so that parts with the same nodes are equal in any list."""
     pairs = [tuple(sorted(part.items())) for part in labels]
-    return [NodePart(own, tuple(pairs[:number])) for number, own in enumerate(pairs)]
+    return [
+        NodePart(own, tuple(sorted({other for other in pairs[:number] if not _contradict(own, other)})))
+        for number, own in enumerate(pairs)
+    ]
+
+
+def _contradict(one: LabelPairs, other: LabelPairs) -> bool:
+    wanted = dict(one)
+    return any(key in wanted and wanted[key] != value for key, value in other)
 
 
 def _agree(pairs: LabelPairs, labels: Labels) -> bool:

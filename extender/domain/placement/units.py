@@ -223,6 +223,9 @@ class Disruptions:
 class Shares(Protocol):
     """What queues hold, for one group that needs room: asked before each unit is taken, and told of it."""
 
+    def loss(self, taking: "Taking") -> Resources:
+        """What its queue loses with it, of flavors, too."""
+
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Whether a queue keeps what it deserves without `amounts`."""
 
@@ -272,12 +275,12 @@ class Takings:
 
     def may_take(self, taking: Taking) -> bool:
         queue = taking.unit.queue
-        keeps_enough = not queue or self._shares.may_lose(queue, taking.requests)
+        keeps_enough = not queue or self._shares.may_lose(queue, self._shares.loss(taking))
         return keeps_enough and self._disruptions.allow(taking.pods)
 
     def count(self, taking: Taking, times: int = 1) -> None:
         """Count it as lost, without what it frees; `times` -1: as not lost."""
-        self._shares.lose(taking.unit.queue, taking.requests, times)
+        self._shares.lose(taking.unit.queue, self._shares.loss(taking), times)
         self._disruptions.take(taking.pods, times)
 
     def take_rest(self, unit: Unit) -> bool:

@@ -11,12 +11,13 @@ given, each gets the same part of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
-from extender.domain.queues.guarantees_and_ceilings import EPSILON, Specified
+from extender.domain.queues.guarantees_and_ceilings import Specified
 from extender.domain.queues.share_tree import (
     TOP,
     Mask,
@@ -94,26 +95,16 @@ class Division:
         """What a node may hold by its own specification; inf: it has no limit."""
         return dict(zip(self.names, self.specified.most(node).tolist(), strict=True))
 
-    def unmet(self) -> dict[str, Resources]:
-        """By queue as much of what is kept for it as there is, where that is less than all: of each resource
-        the same part, at every level of the tree."""
-        met: PortionRows = self.kept.copy()
-        met[TOP] = np.minimum(self.kept[TOP], self.ceilings[TOP])
-        if np.array_equal(met, self.kept):
-            return {}
-        for level in self.tree.levels:
-            parents = np.array([n for n in level.tolist() if self.tree.has_children(n)], dtype=np.intp)
-            if not len(parents):
-                continue
-            rows, of = self.tree.children(parents)
-            sums = sums_by_parent(self.kept[rows], of, len(parents))
-            parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
-            met[rows] *= parts[of]
-        unmet: dict[str, Resources] = {}
-        for node in np.flatnonzero(np.any(self.specified.kept > met + EPSILON, axis=1)).tolist():
-            amounts = zip(self.names, self.specified.kept[node].tolist(), met[node].tolist(), strict=True)
-            unmet[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
-        return unmet
+    @cached_property
+    def given(self) -> PortionRows:
+        """What each node is given by name or, where it names nothing, those below it are."""
+        given = self.specified.given.copy()
+        for level in reversed(self.tree.levels):
+            inner = [node for node in level.tolist() if self.tree.has_children(node)]
+            rows, of = self.tree.children(np.array(inner, dtype=np.intp)) if inner else (level[:0], level[:0])
+            below = sums_by_parent(given[rows], of, len(inner))
+            given[inner] = np.where(given[inner] > 0, given[inner], below)
+        return given
 
     def is_comparable_with(self, other: "Division") -> bool:
         """Whether both divide the same, in the same tree."""
@@ -270,7 +261,7 @@ class Holdings:
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
         """`own`: what the groups of each queue itself hold."""
         self._division = division
-        self._own = own
+        self.own = own
         self._kept: dict[int, Resources] = {}
         self._held = summed_up(division.tree, own)
         self._filled = self._held
@@ -280,12 +271,12 @@ class Holdings:
     def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
         """The same as made anew; only what is different is counted again."""
         alike = division.tree is self._division.tree and bool((division.kept == self._division.kept).all())
-        if not alike or own.keys() != self._own.keys():
+        if not alike or own.keys() != self.own.keys():
             return Holdings(division, own)
         later = self.copy()
-        later._division, later._own = division, own
+        later._division, later.own = division, own
         for queue, amounts in own.items():
-            if (before := self._own[queue]) != amounts:
+            if (before := self.own[queue]) != amounts:
                 later.take(queue, before, -1)
                 later.take(queue, amounts)
         return later

@@ -1,38 +1,15 @@
 """What the ledger remembers of a queue: a small frozen record, made from the wire object."""
 
-from collections.abc import Sequence
-
 import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import LabelSelector
-from extender.api.objects.queues import Queue, QueueFlavor
+from extender.api.objects.queues import Queue
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, asked, offered
-from extender.domain.model.selectors import parts_of
 from extender.domain.queues import spec as fields
-
-MOST_FLAVORS = 16
-
-
-def flavors_of(written: Sequence[QueueFlavor]) -> tuple[fields.Flavor, ...]:
-    """In their order, which is that in which they are tried. Raises BadQuantity."""
-    if len(written) > MOST_FLAVORS:
-        raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
-    names = [flavor.name for flavor in written]
-    for number, name in enumerate(names):
-        if not name or name in names[:number]:
-            wrong = "the name of an earlier flavor" if name else "no name"
-            raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {wrong}")
-    flavors = []
-    for flavor, part in zip(written, parts_of([each.node_labels or {} for each in written]), strict=True):
-        try:
-            deserved = offered(flavor.deserved) if flavor.deserved is not None else None
-            flavors.append(fields.Flavor(flavor.name, part, offered(flavor.capability), deserved))
-        except BadQuantity as fault:
-            raise BadQuantity(f"flavor {flavor.name}: {fault}") from fault
-    return tuple(flavors)
+from extender.domain.queues.flavors import Flavor, flavors_of
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -63,7 +40,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     max_run_time: float | None = None  # seconds that a job may run; None: no limit
     preemption: fields.PreemptionRules = fields.PreemptionRules()
     min_member: str = ""  # how many pods of its jobs start together, by its annotation
-    flavors: tuple[fields.Flavor, ...] = ()
+    flavors: tuple[Flavor, ...] = ()
     restricted: bool = False  # only users with the right to use it may submit to it
     namespace_selector: LabelSelector | None = None  # it takes groups from these namespaces; None: from all
     created: str = ""  # metadata.creationTimestamp

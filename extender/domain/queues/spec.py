@@ -1,6 +1,5 @@
-"""What a queue's spec says: limits, flavors, preemption, namespaces; and what is wrong with a field."""
+"""What a queue's spec says: limits, preemption, namespaces; and what is wrong with a field."""
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -12,7 +11,7 @@ from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.model.resources import Resources, offered
-from extender.domain.model.selectors import Labels, NodePart, selects
+from extender.domain.model.selectors import Labels, selects
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
@@ -36,20 +35,6 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     unmanaged: bool = True  # its groups may take room from pods of lower priority that are not Muster's
     min_runtime: float = 0.0  # seconds that its groups have run before others may take their room
     after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
-
-
-class Flavor(msgspec.Struct, frozen=True):
-    """A part of a queue's amounts, on nodes with certain labels."""
-
-    name: str
-    nodes: NodePart  # the nodes with its labels, without those of the flavors before it
-    capability: Resources = {}  # the most on these nodes; what it does not name has no limit here
-    deserved: Resources | None = None  # before the rest is lent; None: said only for the whole queue
-
-
-def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
-    """The flavor that a node with these labels belongs to: the first whose labels it has; None for none."""
-    return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)
 
 
 # ---- Which namespaces a queue takes groups from.

@@ -10,6 +10,7 @@ from extender.api import keys
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
+from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import Mark, QueueState, closed_above, mark_of, parent_of, state_of, wish
 
@@ -26,7 +27,8 @@ class QueueView(msgspec.Struct, frozen=True, gc=False):
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
     fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
-    by_flavor: Mapping[str, Resources] = {}  # of what is allocated, the amounts on each of its flavors
+    flavors: tuple[Flavor, ...] = ()  # its own, or those of the nearest queue above it that has some
+    by_pool: Mapping[str, Resources] = {}  # of what is allocated, the amounts on the nodes of each pool
 
     @property
     def to_open(self) -> str:
@@ -70,6 +72,8 @@ class Queues:
         self.uids: set[str] = set()
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
         self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
+        self._pools: Pools | None = None
+        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # the same
 
     def put(self, record: QueueRecord) -> set[str]:
         """A queue is new or has changed. Returns the names of all queues that this may open or close."""
@@ -100,12 +104,12 @@ class Queues:
         groups: int,
         allocated: Resources,
         requested: Resources,
-        by_flavor: Mapping[str, Resources] = MappingProxyType({}),
+        by_pool: Mapping[str, Resources] = MappingProxyType({}),
     ) -> QueueView:
         record = self.get(name)
         above = closed_above(name, self.records) if name in self.records else ""
         if name in self.records and name not in self._faults:  # it only changes with the tree
-            self._faults[name] = fault_of(name, self.records)
+            self._faults[name] = fault_of(name, self.records) or self._lacks_pool(name)
         return QueueView(
             record=record or QueueRecord(name),
             exists=record is not None,
@@ -116,8 +120,41 @@ class Queues:
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
             fault=self._faults.get(name, ""),
-            by_flavor=by_flavor,
+            flavors=self.flavors_of(name),
+            by_pool=by_pool,
         )
+
+    # ---- flavors
+
+    @property
+    def pools(self) -> Pools:
+        """The flavors of all queues; the same object while none of them changes."""
+        if self._pools is None:
+            named = [record for record in self.records.values() if record.flavors]
+            named.sort(key=lambda record: (record.created, record.name))
+            self._pools = Pools.of((record.name, record.flavors) for record in named)
+        return self._pools
+
+    def flavors_of(self, name: str) -> tuple[Flavor, ...]:
+        """Those of a queue, or of the nearest one above it that has some: its nodes are all they may use."""
+        if name not in self._flavors and self.pools.all:
+            self._flavors[name] = next((each.flavors for each in self._upwards(name) if each.flavors), ())
+        return self._flavors.get(name, ())
+
+    def _lacks_pool(self, name: str) -> str:
+        """Of a queue, or one above it, whose limits would bind nobody."""
+        for record in self._upwards(name):
+            if any(flavor.nodes not in self.pools.by_nodes for flavor in record.flavors):
+                return f"queue {record.name}: queues have more than {MOST_POOLS} different flavors together"
+        return ""
+
+    def _upwards(self, name: str) -> Iterator[QueueRecord]:
+        """A queue and those above it; a cycle ends where it began."""
+        passed: set[str] = set()
+        while name not in passed and (record := self.records.get(name)) is not None:
+            passed.add(name)
+            yield record
+            name = parent_of(name, record)
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
         held_shut = record.marked and bool(closed_above(record.name, self.records))
@@ -125,7 +162,9 @@ class Queues:
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
         """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
-        self._faults = {}
+        self._faults, self._flavors = {}, {}
+        if any(record is not None and record.flavors for record in (before, now)):
+            self._pools = None
         if before is not None:
             self._children[parent_of(before.name, before)].discard(before.name)
             self.uids.discard(before.uid)

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.share_tree import TOP, ShareTree
 from extender.domain.queues.spec import Limit, RunningLimits
-from extender.domain.scheduling.flavors import FlavorAmounts
+from extender.domain.scheduling.flavors import Flavors
 from extender.domain.scheduling.shares import QueueShares, Standing
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
@@ -30,7 +29,7 @@ class Budget:
         self.journal = Journal()  # of what is read, too; a group whose judging fails takes nothing
         self.planner = Planner.of(snapshot, self.journal)
         self.shares = QueueShares(snapshot, before, self.journal)
-        self.flavors = FlavorAmounts(snapshot, self.journal)
+        self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
         self.takings = 0  # how often room was taken; while the number is unchanged, so is everything else
@@ -55,8 +54,7 @@ class Budget:
         that is known. `places`: in the window, if not one for each."""
         if plan:
             self.takings += 1
-            self.shares.take(group.queue, _requests(group, plan) if asked is None else asked)
-            self.flavors.take(group, plan)
+            self.shares.take(group.queue, self.requests(group, plan, asked))
             self.running.take(group, len(plan))
             self.window.take(group.queue, len(plan) if places is None else places)
 
@@ -70,18 +68,19 @@ class Budget:
         """Room and share for members that start once the room is free."""
         self.takings += 1
         self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
-        self.shares.take(group.queue, _requests(group, plan))
-        self.flavors.take(group, plan)
+        self.shares.take(group.queue, self.requests(group, plan))
 
     def let_go(self, group: GroupView, plan: Mapping[Uid, str]) -> None:
         """Undo a hold."""
         self.planner.give_back(group.waiting, plan)
-        self.shares.take(group.queue, _requests(group, plan), -1)
-        self.flavors.take(group, plan, -1)
+        self.shares.take(group.queue, self.requests(group, plan), -1)
 
-
-def _requests(group: GroupView, plan: Mapping[Uid, str]) -> Resources:
-    return requests_of(Counter(pod.shape for pod in group.waiting if pod.uid in plan))
+    def requests(
+        self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None
+    ) -> Resources:
+        """What members ask for on their planned nodes. `asked`: without flavors, where that is known."""
+        places = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
+        return self.flavors.requests(places, asked)
 
 
 class Window:

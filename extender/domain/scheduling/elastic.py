@@ -8,7 +8,7 @@ import msgspec
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shape
-from extender.domain.queues.spec import Flavor
+from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.backoff import retry_of
 from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
 from extender.domain.scheduling.lending import Lending

@@ -8,42 +8,37 @@ labels."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.resources import Resources, add, total
+from extender.domain.model.resources import Resources, in_flavor, total
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.placement.planner import Journal
-from extender.domain.queues.guarantees_and_ceilings import exceeded, excess
-from extender.domain.queues.spec import Flavor, flavor_on
+from extender.domain.placement.planner import PlannedPod
+from extender.domain.queues.flavors import Flavor, flavor_on
+from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
-Amounts = Mapping[tuple[str, str], Resources]  # by queue and flavor
+Why = tuple[Reason, str]
 
 
-class FlavorAmounts:
-    """What queues hold of their flavors by now, in a round. Members count where their nodes are."""
+class Flavors:
+    """The flavors of queues in a round, and what members ask for and hold of them, next to the shares."""
 
-    def __init__(self, snapshot: Snapshot, journal: Journal) -> None:
+    def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
+        self._snapshot = snapshot
         self._nodes = snapshot.nodes
-        self._flavors = {name: view.record.flavors for name, view in snapshot.queues.items()}
-        self.amounts = {  # all that is held by now; never changed, if nothing is taken any more
-            (name, flavor): dict(amounts)
-            for name, view in snapshot.queues.items()
-            for flavor, amounts in view.by_flavor.items()
-        }
-        self._journal = journal
+        self._shares = shares
         self._on: dict[tuple[str, str], Flavor | None] = {}
 
     def of(self, queue: str) -> tuple[Flavor, ...]:
         """The flavors of a queue, in order; none where it divides nothing."""
-        return self._flavors.get(queue, ())
+        view = self._snapshot.queues.get(queue)
+        return () if view is None else view.flavors
 
     def on(self, queue: str, node: str) -> Flavor | None:
         """The flavor of a queue that a node belongs to; None for none."""
@@ -53,18 +48,53 @@ class FlavorAmounts:
             self._on[queue, node] = flavor_on(self.of(queue), record.labels) if record else None
         return self._on[queue, node]
 
-    def take(self, group: GroupView, plan: Mapping[Uid, str], times: int = 1) -> None:
-        """Members hold their planned nodes; -1 times gives them back."""
-        if not self.of(group.queue):
-            return
-        shapes: dict[str, Counter[Shape]] = {}
-        for pod in group.waiting:
-            flavor = self.on(group.queue, plan[pod.uid]) if pod.uid in plan else None
-            if flavor is not None:
-                shapes.setdefault(flavor.name, Counter())[pod.shape] += 1
-        for name, of_flavor in shapes.items():
-            held, asked = self.amounts.setdefault((group.queue, name), {}), requests_of(of_flavor)
-            self._journal.take(partial(add, held, asked), times)
+    def requests(self, pods: Iterable[PlannedPod], asked: Resources | None = None) -> Resources:
+        """What pods ask for on their nodes, of flavors, too. `asked`: the same without these, where that is
+        known."""
+        pools = self._snapshot.pools
+        if asked is not None and not pools.all:
+            return asked
+        places = list(pods)
+        requests = requests_of(Counter(pod.shape for pod, _ in places)) if asked is None else asked
+        return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
+
+    def asked(self, flavor: Flavor | None, requests: Resources) -> Resources:
+        """What is asked for on the nodes of a flavor, of flavors, too."""
+        if flavor is None:
+            return requests
+        return {**requests, **self.counted(flavor, requests)}
+
+    def counted(self, flavor: Flavor, requests: Resources) -> Resources:
+        """What of `requests` is counted by flavors, on the nodes of one."""
+        return self._shares.standing.pooled.count(flavor.nodes, requests)
+
+    def instead(self, flavor: Flavor | None) -> Mapping[str, str]:
+        """By resource, as what it is counted on the nodes of a flavor, if it is."""
+        pool = self._snapshot.pools.by_nodes.get(flavor.nodes) if flavor is not None else None
+        return {name: in_flavor(name, pool.name) for name in pool.resources} if pool is not None else {}
+
+    def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
+        """Why a queue, or one above it, may not hold so much more of flavors; None if it may."""
+        if not (above := self._shares.above_ceiling(queue, asked)):
+            return None
+        never = self._shares.is_never_below_ceiling(queue, asked)
+        return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), above
+
+    def in_turn(
+        self, queue: str, flavors: Sequence[Flavor], taken: Resources, asked: Resources
+    ) -> Sequence[Flavor]:
+        """In which order flavors are tried for what is `asked`, next to what is `taken` already: those of
+        which the nearest queue lends, first what the queue is given itself; else in theirs."""
+
+        def steps(flavor: Flavor) -> int:
+            more = total([taken, self.counted(flavor, asked)])
+            return self._shares.steps_to_lender(queue, more)
+
+        return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
+
+    def is_above_share(self, queue: str, asked: Resources) -> bool:
+        """Whether a queue would hold more of flavors than it deserves."""
+        return self._shares.is_above_share(queue, asked)
 
     def as_many_as(
         self,
@@ -74,27 +104,18 @@ class FlavorAmounts:
         asked: dict[str, int],
         is_lent: bool,
     ) -> list[PodRecord]:
-        """The first of `pods` that keep the queue within a flavor's capability and, unless room is lent,
-        within what it deserves there. `asked`: what others ask of the flavor; these are added."""
-        limits = [flavor.capability] if is_lent else [flavor.capability, flavor.deserved or {}]
-        names = {name for most in limits for name in most}
-        limit = {name: min(most[name] for most in limits if name in most) for name in names}
-        held, admitted = self.held(queue, flavor), []
+        """The first of `pods` that keep the queue within what it may hold of a flavor and, unless room is
+        lent, within what it deserves there. `asked`: what others ask of flavors; these are added."""
+        admitted: list[PodRecord] = []
         for pod in pods:
-            more = total([asked, pod.shape.requests])
-            if exceeded(_named(more, limit), held, limit):
+            more = total([asked, self.counted(flavor, pod.shape.requests)])
+            if self._shares.above_ceiling(queue, more):
+                break
+            if not is_lent and self._shares.is_above_share(queue, more):
                 break
             asked.update(more)
             admitted.append(pod)
         return admitted
-
-    def held(self, queue: str, flavor: Flavor) -> Resources:
-        self._journal.reads.note((FlavorAmounts, queue))
-        return self.amounts.get((queue, flavor.name), {})
-
-
-def _named(asked: Resources, limit: Resources) -> Resources:
-    return {name: amount for name, amount in asked.items() if name in limit}
 
 
 # Equal for groups that miss as many members of the same shapes, and of the same roles where these count.
@@ -132,7 +153,7 @@ def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
     return [replace(pod, shape=pod.shape.within(flavor.nodes)) for pod in pods]
 
 
-def flavors_in_use(amounts: FlavorAmounts, group: GroupView, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
+def flavors_in_use(amounts: Flavors, group: GroupView, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
     """By role, the flavor of its members that are on nodes, or in `plan`."""
     if not amounts.of(group.queue):
         return {}
@@ -145,7 +166,6 @@ def flavors_in_use(amounts: FlavorAmounts, group: GroupView, plan: Mapping[Uid, 
     return used
 
 
-Why = tuple[Reason, str]
 LacksRoom = Callable[[Missing], Why | None]  # why members find no room next to each other; None if they do
 
 # Of several flavors the reason is that which is nearest to a start.
@@ -170,12 +190,12 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`wanted`: the members with a flavor, each bound to its nodes. `flavors`: by role. `asked`: by flavor,
-    what these members ask for. `tried`: why `role` has none; empty if all have one."""
+    """`wanted`: the members with a flavor, each bound to its nodes. `flavors`: by role. `asked`: what these
+    members ask for of flavors. `tried`: why `role` has none; empty if all have one."""
 
     wanted: Missing
     flavors: dict[str, str]
-    asked: dict[str, Resources]
+    asked: Resources
     role: str = ""
     tried: tuple[Tried, ...] = ()
     is_above_share: bool = False  # whether another choice may be there once room is lent
@@ -198,7 +218,7 @@ _NOTHING = Choice(Missing(()), {}, {})
 
 
 def choose(
-    amounts: FlavorAmounts,
+    amounts: Flavors,
     group: GroupView,
     members: Sequence[PodRecord],
     plan: Mapping[Uid, str],
@@ -218,9 +238,7 @@ def choose(
     return filled or replace(search.dead_end, is_above_share=search.is_above_share)
 
 
-def flavored(
-    amounts: FlavorAmounts, group: GroupView, wanted: Missing, flavors: Mapping[str, str]
-) -> Missing:
+def flavored(amounts: Flavors, group: GroupView, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
     """The same members, bound to the nodes of the flavors that a decision names by role."""
     by_name = {flavor.name: flavor for flavor in amounts.of(group.queue)}
     members: list[PodRecord] = []
@@ -238,7 +256,7 @@ class _Search(msgspec.Struct, eq=False):
     the earlier ones left. Others are looked at where that ends in nothing, as far as the number of attempts
     allows."""
 
-    amounts: FlavorAmounts
+    amounts: Flavors
     queue: str
     is_lent: bool
     lacks_room: LacksRoom
@@ -252,8 +270,8 @@ class _Search(msgspec.Struct, eq=False):
             return chosen
         (role, pods, flavors), *later = roles
         asked, tried = total(pod.shape.requests for pod in pods), []
-        for flavor in flavors:
-            more = total([chosen.asked.get(flavor.name, {}), asked])
+        for flavor in self.amounts.in_turn(self.queue, flavors, chosen.asked, asked):
+            more = total([chosen.asked, self.amounts.counted(flavor, asked)])
             wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
             if (why := self._above(flavor, more)) is None:
                 self.attempts_left -= 1
@@ -263,8 +281,8 @@ class _Search(msgspec.Struct, eq=False):
             if why is not None:
                 tried.append(why)
                 continue
-            names, sums = chosen.flavors | {role: flavor.name}, chosen.asked | {flavor.name: more}
-            if (found := self.fill(later, Choice(wanted, names, sums))) is not None:
+            names = chosen.flavors | {role: flavor.name}
+            if (found := self.fill(later, Choice(wanted, names, more))) is not None:
                 return found
         if len(tried) == len(flavors) and not self.dead_end.tried:  # every one was refused for a reason
             lacking = [flavor.flavor for flavor in tried if flavor.reason in LACKS_ROOM]
@@ -273,12 +291,9 @@ class _Search(msgspec.Struct, eq=False):
         return None
 
     def _above(self, flavor: Flavor, asked: Resources) -> Tried | None:
-        held, limited = self.amounts.held(self.queue, flavor), _named(asked, flavor.capability)
-        if above := excess(limited, held, flavor.capability):
-            never = exceeded(limited, {}, flavor.capability)
-            reason = Reason.NEVER_FITS if never else Reason.QUEUE_CEILING
-            return Tried(flavor.name, reason, above, is_amount=True)
-        if flavor.deserved is not None and not self.is_lent:
-            above = excess(_named(asked, flavor.deserved), held, flavor.deserved)
-        self.is_above_share |= bool(above)
-        return Tried(flavor.name, Reason.QUEUE_SHARE, above, is_amount=True) if above else None
+        if (why := self.amounts.ceiling_on(self.queue, asked)) is not None:
+            return Tried(flavor.name, *why, is_amount=True)
+        if self.is_lent or not self.amounts.is_above_share(self.queue, asked):
+            return None
+        self.is_above_share = True
+        return Tried(flavor.name, Reason.QUEUE_SHARE, "", is_amount=True)

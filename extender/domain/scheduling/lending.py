@@ -10,6 +10,7 @@ guarantee.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
@@ -17,6 +18,8 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
+from extender.domain.placement.units import Taking
+from extender.domain.queues.flavors import Flavor
 from extender.domain.queues.guarantees_and_ceilings import EPSILON
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
@@ -108,16 +111,30 @@ class Lending:
 class VictimShares:
     """The round's shares, as a search for victims for `group` sees them. `scarce`: the resources that it
     lacks; where none is but in pieces, what a queue holds too much of counts: one that has all the GPUs may
-    be short of memory. `from_others`: other queues lose room, so its own stays within what that deserves."""
+    be short of memory. `flavor`: that of the nodes that it is to have; what is counted there is compared and
+    not what is held of the same on all nodes. `from_others`: other queues lose room, so its own stays within
+    what that deserves."""
 
     def __init__(
-        self, round_: Round, group: GroupView, wanted: Missing, scarce: frozenset[str], from_others: bool
+        self,
+        round_: Round,
+        group: GroupView,
+        wanted: Missing,
+        flavor: Flavor | None,
+        scarce: Iterable[str],
+        from_others: bool,
     ) -> None:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
-        self._own, self._asked, self._scarce = group.queue, wanted.requests, scarce
+        self._flavors = round_.budget.flavors
+        self._own, self._asked = group.queue, self._flavors.asked(flavor, wanted.requests)
+        self._instead = self._flavors.instead(flavor)
+        self._scarce = {self._instead.get(name, name) for name in scarce}
         self._from_others, self._total = from_others, self._shares.standing.division.total
         self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
+
+    def loss(self, taking: Taking) -> Resources:
+        return self._flavors.requests(((pod, pod.node) for pod in taking.pods), taking.requests)
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Whether a queue, and each one above it that is not above the group's own, keeps what is kept for it
@@ -131,6 +148,7 @@ class VictimShares:
         asked = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
         for held, due, kept in self._shares.levels(queue, self._own):
             above = {name for name in asked if held.get(name, 0) > due.get(name, 0.0) + EPSILON}
+            above -= self._instead.keys()
             if not (above & self._scarce if self._scarce & asked.keys() else above):
                 return False
             if any(held.get(name, 0) - asked[name] < kept[name] for name in asked if name in kept):

@@ -15,7 +15,6 @@ from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Kind, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Sums
-from extender.domain.scheduling.flavors import Amounts
 from extender.domain.scheduling.gangs import may_choose
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.order import Strategies, lets_all_pass
@@ -81,7 +80,6 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
 
     totals: Totals
     shares: Standing
-    flavors: Amounts
     running: Sums
     in_force: InForce  # the reservations
     history: RunHistory  # by which it is known who passes them
@@ -90,8 +88,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     def of(cls, round_: Round, in_force: InForce, totals: Totals) -> "Grounds":
         """`totals`: of the room that is left."""
         budget, history = round_.budget, round_.snapshot.history
-        amounts, sums = budget.flavors.amounts, budget.running.sums
-        return cls(totals, budget.shares.standing, amounts, sums, in_force, history)
+        return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):

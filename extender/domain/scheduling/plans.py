@@ -17,7 +17,7 @@ import msgspec
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.placement.planner import Holding
-from extender.domain.queues.spec import Flavor
+from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
 from extender.domain.scheduling.round import Guard, Round

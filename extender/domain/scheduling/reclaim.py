@@ -17,7 +17,8 @@ from extender.api.texts import listed
 from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.resources import Resources
+from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.units import Unit
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.scheduling.backoff import fail
@@ -82,16 +83,22 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
         return True
     # Others lose room for it: its queue stays within its share, once all that is leaving it is gone.
     shares, queue = round_.budget.shares, group.queue
-    going: Counter[Shape] = Counter()
+    going: list[PlannedPod] = []
     for other in round_.snapshot.groups.values():
         if other.queue == queue:
             promised = (pod for pod in other.placed if pod.uid in round_.promised and pod.holds_room)
-            going.update(pod.shape for pod in (*other.departing, *promised))
-    leaving = requests_of(going)
+            going += ((pod, pod.node) for pod in (*other.departing, *promised))
+    leaving = round_.budget.flavors.requests(going)
     shares.take(queue, leaving, -1)
-    is_above = shares.is_above_share(queue, wanted.requests)
+    is_above = shares.is_above_share(queue, _asked(round_, wanted, reclaim))
     shares.take(queue, leaving)
     return not is_above
+
+
+def _asked(round_: Round, wanted: Missing, reclaim: Reclaim) -> Resources:
+    """What members ask for on the nodes that were decided on."""
+    places = ((pod, reclaim.plan[pod.uid]) for pod in wanted.members)
+    return round_.budget.flavors.requests(places, wanted.requests)
 
 
 def _go_on(round_: Round, group: GroupView) -> GroupDecision:
@@ -120,7 +127,8 @@ def _go_on(round_: Round, group: GroupView) -> GroupDecision:
 def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] | None:
     """The nodes that were decided on or, where all members fit elsewhere by now, others."""
     budget, wanted = round_.budget, missing(group)
-    if budget.shares.above_ceiling(group.queue, wanted.requests) or is_limited(round_, group):
+    asked = _asked(round_, wanted, reclaim)
+    if budget.shares.above_ceiling(group.queue, asked) or is_limited(round_, group):
         return None  # its own queue has to give way first
     planned: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # each as it was planned: bound to the nodes of its flavor
@@ -278,20 +286,16 @@ class _Searches:
     def _search(
         self, units: Sequence[Unit], group: GroupView, wanted: Missing, from_others: bool
     ) -> Found | None:
-        """Where the queue has flavors, all members go to the nodes of one of them that its amounts allow."""
-        journal, flavors, ways = self._round.budget.journal, self._round.budget.flavors, [wanted]
-        if of_queue := flavors.of(group.queue):
-            ways = []
-            for flavor in of_queue:
-                pods = on_nodes_of(flavor, wanted.members)
-                if len(flavors.as_many_as(group.queue, flavor, pods, {}, is_lent=False)) == len(pods):
-                    ways.append(Missing(tuple(pods)))
-        for way in ways:
+        """Where the queue has flavors, all members go to the nodes of one of them."""
+        journal, flavors = self._round.budget.journal, self._round.budget.flavors
+        for flavor in flavors.of(group.queue) or (None,):
+            pods = wanted.members if flavor is None else on_nodes_of(flavor, wanted.members)
+            way = wanted if flavor is None else Missing(tuple(pods))
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.kept_for(group))
             there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
-            scarce = frozenset(name for name, n in way.requests.items() if n > there.get(name, 0))
-            shares = VictimShares(self._round, group, way, scarce, from_others)
+            scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
+            shares = VictimShares(self._round, group, way, flavor, scarce, from_others)
             mark = journal.mark()
             found = Search(planner, shares, units, self._candidates.disruptions.clone()).find(way)
             journal.roll_back(mark)
@@ -300,10 +304,11 @@ class _Searches:
         return None
 
     def _count_off(self, pods: Iterable[PodRecord]) -> None:
-        groups = self._round.snapshot.groups
+        groups, budget = self._round.snapshot.groups, self._round.budget
         for pod in pods:
             if pod.group in groups:
-                self._round.budget.shares.take(groups[pod.group].queue, pod.shape.requests, -1)
+                held = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
+                budget.shares.take(groups[pod.group].queue, held, -1)
 
     def _begin(self, group: GroupView, found: Found) -> None:
         round_, base = self._round, self._base
@@ -315,7 +320,9 @@ class _Searches:
         base.give_back(missing(group).members, self._lending.kept_for(group))
         base.hold((pod, found.plan[pod.uid]) for pod in missing(group).members)
         self._count_off(pods)
-        round_.budget.shares.take(group.queue, missing(group).requests)
+        places = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        asked = round_.budget.flavors.requests(places, missing(group).requests)
+        round_.budget.shares.take(group.queue, asked)
         since, until = round_.snapshot.now, round_.snapshot.now + round_.limits.reclaim_deadline
         deadline = round_.snapshot.timestamp(until)
         detail = f"the room of pods that are being deleted is kept for it until {deadline}"
@@ -334,7 +341,9 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     """Whose turn it is to give, one after the other. Others give only what brings the queue up to what it
     deserves. Its own groups make way beyond that; where it takes their going to bring it so far down, others
     give as well. At a ceiling, which may be that of a queue above, only what counts for it helps."""
-    if round_.budget.shares.is_above_share(group.queue, wanted.requests):
+    shares, flavors = round_.budget.shares, round_.budget.flavors
+    ways = (flavors.asked(flavor, wanted.requests) for flavor in flavors.of(group.queue) or (None,))
+    if all(shares.is_above_share(group.queue, asked) for asked in ways):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
     else:

@@ -9,14 +9,24 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.model.resources import in_flavor, of_flavor, on_all_nodes
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.states import wish
+from extender.domain.queues.tree import QueueView
 from extender.domain.scheduling.memory import Judged, Notes
 from extender.domain.scheduling.round import NOBODY, Round, broken
+from extender.domain.scheduling.shares import QueueShares
 from extender.domain.scheduling.sleepers import Sleepers
-from extender.domain.snapshot.decisions import NOT_WORKED_OUT, Decisions, GroupDecision, QueueDecision
+from extender.domain.snapshot.decisions import (
+    NOT_WORKED_OUT,
+    Decisions,
+    FlavorShare,
+    GroupDecision,
+    QueueDecision,
+)
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.phases import Life, Phase, life_of
+from extender.domain.snapshot.snapshot import Snapshot
 
 # ---- How the groups of a queue are counted in its status: each in one column, and for all queues above
 # as well.
@@ -247,7 +257,8 @@ def _same(before: T | None, now: T) -> T:
 def _queues(
     sleepers: Sleepers, round_: Round, counts: Mapping[Place, int], positions: Positions
 ) -> Mapping[str, QueueDecision]:
-    queues, shares, before = round_.snapshot.queues, round_.budget.shares, sleepers.before.queues
+    snapshot, shares, before = round_.snapshot, round_.budget.shares, sleepers.before.queues
+    queues = snapshot.queues
     reserved = {made.queue: made.reservation for made in round_.decided.values() if made.reservation}
     then, notes = sleepers.then, sleepers.notes
     is_any_reserved = reserved or any(made.reservation for made in before.values())
@@ -258,6 +269,7 @@ def _queues(
             return before
     columns = columns_by_queue(counts, queues, shares.tree.ancestry)
     requested = summed_up(shares.tree, {name: queue.requested for name, queue in queues.items()})
+    flavors = _Flavors(snapshot, shares)
     decided: dict[str, QueueDecision] = {}
     for name, queue in queues.items():
         node = shares.tree.node[name]
@@ -266,14 +278,13 @@ def _queues(
             state=queue.state,
             weight=queue.record.weight,
             parent=shares.tree.parent_of(name),
-            allocated=shares.at_first.holdings.held(node),
+            allocated=on_all_nodes(shares.at_first.holdings.held(node)),
             requested=requested[node],
-            deserved=shares.standing.deserved_at(node),
-            ceiling=shares.standing.ceiling_at(node),
+            deserved=on_all_nodes(shares.standing.deserved_at(node)),
+            ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
             share=shares.of_node(node),
-            borrowed=shares.borrowed(node),
-            unmet=shares.at_first.unmet.get(name, {}),
-            flavors={flavor.name: queue.by_flavor.get(flavor.name, {}) for flavor in queue.record.flavors},
+            borrowed=on_all_nodes(shares.borrowed(node)),
+            flavors=flavors.of(queue, node),
             counts=columns[name],
             uid=queue.record.uid,
             wish=wish(queue.record),
@@ -285,3 +296,34 @@ def _queues(
         )
         decided[name] = _same(before.get(name), decision)
     return decided
+
+
+class _Flavors:
+    """What queues hold and deserve of flavors: of those that they may use, and of others that they hold too
+    much of."""
+
+    def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
+        self._shares, self._pools = shares, snapshot.pools
+        views = snapshot.queues.items() if self._pools.all else ()
+        own = {
+            name: {
+                in_flavor(what, pool): n for pool, held in view.by_pool.items() for what, n in held.items()
+            }
+            for name, view in views
+        }
+        self._held = summed_up(shares.tree, own)
+
+    def of(self, queue: QueueView, node: int) -> Mapping[str, FlavorShare]:
+        if not self._pools.all:
+            return {}
+        deserved, over = self._shares.standing.deserved_at(node), self._shares.borrowed(node)
+        names = {flavor.nodes: flavor.name for flavor in queue.flavors}
+        shares = {
+            pool.name: FlavorShare(
+                of_flavor(self._held[node], pool.name), of_flavor(deserved, pool.name), borrowed
+            )
+            for pool in self._pools.all
+            if (borrowed := of_flavor(over, pool.name)) or pool.nodes in names
+        }
+        own = {pool.name: names[pool.nodes] for pool in self._pools.all if pool.nodes in names}
+        return {own.get(name, name): share for name, share in shares.items()}

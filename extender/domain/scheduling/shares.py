@@ -3,16 +3,17 @@
 Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
 group is judged by its share, and on the whole way up to root by ceilings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.resources import PODS, Resources, show
+from extender.domain.model.resources import PODS, Resources, add, resource_of, show
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Division, Holdings
+from extender.domain.queues.flavors import Pool, PoolRows
 from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions, exceeded, share
 from extender.domain.queues.share_tree import TOP, QueueDemand
 from extender.domain.queues.tree import QueueView
@@ -28,8 +29,7 @@ class Standing(NamedTuple):
 
     division: Division
     holdings: Holdings
-    as_specified: Division  # the same, unless queues are guaranteed more than there is
-    unmet: Mapping[str, Resources]  # by queue what is kept for it of its guarantee, where that is not all
+    snapshot: Snapshot  # as which they were
 
     @classmethod
     def of(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
@@ -37,24 +37,32 @@ class Standing(NamedTuple):
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         demands = {name: _demand(queue, oversell) for name, queue in queues.items()}
         own = {name: queue.allocated for name, queue in queues.items()}
-        division = as_specified = Division.of(total, demands, None if before is None else before.as_specified)
-        if unmet := as_specified.unmet():
-            less = {name: _keeping(demands[name], met) for name, met in unmet.items()}
-            division = Division.of(total, demands | less, as_specified)
+        if snapshot.pools.all:
+            pooled = snapshot.nodes.pooled(snapshot.pools)
+            known: Mapping[str, QueueView] = {}
+            if before is not None and before.pooled is pooled and before.snapshot.limits == snapshot.limits:
+                known = before.snapshot.queues
+            for name, queue in queues.items():
+                if before is not None and known.get(name) == queue:
+                    demands[name], own[name] = before.division.demands[name], before.holdings.own[name]
+                else:
+                    demands[name] = _with_flavors(demands[name], queue, pooled)
+                    own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
+        division = Division.of(total, demands, None if before is None else before.division)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
-        return cls(division, holdings, as_specified, unmet)
+        return cls(division, holdings, snapshot)
+
+    @property
+    def pooled(self) -> PoolRows:
+        return self.snapshot.nodes.pooled(self.snapshot.pools)
 
     def queues_unlike(self, before: "Standing") -> Iterable[str]:
         """The queues that deserve, may hold or hold something else than `before`, or below others that do."""
         tree, division = self.division.tree, self.division
-        if not division.is_comparable_with(before.division) or self.short() != before.short():
+        if not division.is_comparable_with(before.division):
             return tree.seat
         unlike = division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
         return [queue for queue in tree.seat if not unlike.isdisjoint(tree.path(queue))] if unlike else ()
-
-    def short(self) -> Set[str]:
-        """The resources of which queues are guaranteed more than there is."""
-        return {name for met in self.unmet.values() for name in met}
 
     def deserved_at(self, node: int) -> Portions:
         """Never less than what is kept for the queue."""
@@ -75,8 +83,7 @@ class QueueShares:
         self.at_first = Standing.of(snapshot, before)
         self._division, self._holdings = self.at_first.division, self.at_first.holdings.copy()
         self.tree = self._division.tree
-        self.standing = self.at_first._replace(holdings=self._holdings)
-        self._short = self.at_first.short()
+        self.standing = Standing(self._division, self._holdings, snapshot)
         self._ceilings: dict[int, Portions] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
         self._slacks: dict[str, dict[str, float]] = {}
@@ -129,6 +136,18 @@ class QueueShares:
         )
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
 
+    @read
+    def steps_to_lender(self, queue: str, asked: Resources) -> int:
+        """How many steps above the groups of a queue the nearest queue is that has `asked` of what it is
+        given by name, or those below it; the way up to root where there is none."""
+        path, names = self.tree.path(queue), self._division.names
+        columns = [(names.index(name), name, amount) for name, amount in asked.items() if name in names]
+        for steps, node in enumerate(path if columns else ()):
+            held, given = self._holdings.held(node), self._division.given[node]
+            if all(held.get(name, 0) + amount <= given[column] + EPSILON for column, name, amount in columns):
+                return steps
+        return len(path)
+
     # ---- ceilings, all the way up
 
     @read
@@ -149,13 +168,9 @@ class QueueShares:
 
     @read
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
-        """Whether `asked` is above the ceiling even if no queue held anything. What is only kept for others,
-        who are guaranteed more than there is, may become free: by further nodes, or by a lower guarantee."""
+        """Whether `asked` is above the ceiling even if no queue held anything."""
         seat = self.tree.seat[queue]
         potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
-        for name in self._short:
-            own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
-            potential[name] = min(self._division.total.get(name, 0), *own)
         return bool(exceeded(self._there(asked), {}, potential))
 
     @read
@@ -213,9 +228,8 @@ class QueueShares:
     def _excess(self, node: int, name: str, more: int, kept: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
         kept_text = f" + {show(name, kept)} kept for other queues" if kept > 0 else ""
-        text = f"{name}: {show(name, held)} held{kept_text} + {show(name, more)} asked > {show(name, most)}"
-        if name in self._short and most < self._division.own_limits(node).get(name, inf):
-            return f"{text} (queues are guaranteed more than nodes offer)"
+        asked = f"{show(name, more)} asked > {show(name, most)}"
+        text = f"{resource_of(name)}: {show(name, held)} held{kept_text} + {asked}"
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
             return text
@@ -256,15 +270,13 @@ class QueueShares:
 
 
 def total_of(snapshot: Snapshot) -> Resources:
-    """What all nodes offer together."""
+    """What all nodes offer together, and those of each flavor."""
     capacity = snapshot.allocatable.sum(axis=0)
-    return {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
-
-
-def _keeping(demand: QueueDemand, met: Resources) -> QueueDemand:
-    """With as much kept for it as can be, of some resources."""
-    lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
-    return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
+    total = {name: int(capacity[column]) for column, name in enumerate(snapshot.dimensions)}
+    if snapshot.pools.all:
+        pooled = snapshot.nodes.pooled(snapshot.pools)
+        total |= pooled.totals(snapshot.dimensions, snapshot.allocatable)
+    return total
 
 
 def _demand(queue: QueueView, oversell: float) -> QueueDemand:
@@ -282,4 +294,29 @@ def _demand(queue: QueueView, oversell: float) -> QueueDemand:
         borrowing_limit=record.borrowing_limit,
         lending_limit=record.lending_limit,
         oversell=oversell if record.oversell is None else record.oversell,
+    )
+
+
+def _with_flavors(demand: QueueDemand, queue: QueueView, pooled: PoolRows) -> QueueDemand:
+    """The same with what the queue names and asks of flavors. What waits is asked of each that it may use. Of
+    what a queue deserves, or is guaranteed, of flavors it has the sum where it names none itself."""
+    named: dict[str, dict[str, int]] = {}
+    sums: dict[str, dict[str, int]] = {}
+    for flavor in queue.record.flavors:
+        pool = pooled.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
+        for field, amounts in flavor.amounts.items():
+            named.setdefault(field, {}).update(pool.count(amounts))
+            add(sums.setdefault(field, {}), amounts)
+    asked = dict(pooled.pools.count(queue.by_pool))
+    waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
+    add(asked, pooled.asked(queue.flavors, waits))
+    deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
+    return replace(
+        demand,
+        request={**demand.request, **asked},
+        capability={**(demand.capability or {}), **named.get("capability", {})},
+        deserved={**deserved, **named.get("deserved", {})},
+        guarantee={**sums.get("guarantee", {}), **demand.guarantee, **named.get("guarantee", {})},
+        borrowing_limit={**(demand.borrowing_limit or {}), **named.get("borrowing_limit", {})},
+        lending_limit={**(demand.lending_limit or {}), **named.get("lending_limit", {})},
     )

@@ -19,7 +19,6 @@ from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Kind, Question, Topic
 from extender.domain.placement.totals import PLACES
 from extender.domain.scheduling.budget import Budget, RunningCounts
-from extender.domain.scheduling.flavors import FlavorAmounts
 from extender.domain.scheduling.memory import Grounds, Judged, Memory, Notes
 from extender.domain.scheduling.reservation import RESERVED, InForce
 from extender.domain.scheduling.round import Round
@@ -133,6 +132,7 @@ def cluster(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey] | None:
         before.now <= now.now
         and now.limits is before.limits
         and now.nodes is before.nodes
+        and now.pools == before.pools
         and now.dimensions == before.dimensions
         and now.refused == before.refused
         and now.queues.keys() == before.queues.keys()
@@ -181,12 +181,6 @@ def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """What runs of a queue that has limits on it."""
     queues = (scope.queue for scope in _unlike(then.running, now.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
-
-
-def flavors(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """What a queue holds of its flavors."""
-    queues = (queue for queue, _ in _unlike(then.flavors, now.flavors))
-    return [(FlavorAmounts, queue) for queue in dict.fromkeys(queues)]
 
 
 def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
@@ -239,5 +233,5 @@ def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupK
 
 
 BEFORE = (cluster, objects, moments)
-WITHIN = (room, reservations, shares, running, flavors)
+WITHIN = (room, reservations, shares, running)
 AFTER = (takings, decisions, turns, victims)

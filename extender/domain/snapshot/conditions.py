@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import msgspec
 
 from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
-from extender.api.texts import listed
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, refusal
 from extender.domain.model.records import PodRecord, Unscheduled
 from extender.domain.queues.states import QueueState
@@ -65,13 +64,13 @@ def spoken_reason(decision: GroupDecision) -> Reason | None:
 
 # ---- The conditions of a queue. Messages contain no counts, so that they stay the same.
 
-OPEN, VALID, GUARANTEE_UNMET = "Open", "Valid", "GuaranteeUnmet"
+OPEN, VALID = "Open", "Valid"
 
 
 class QueueCondition(msgspec.Struct, frozen=True):
     """A condition without the time of its last transition."""
 
-    type: str  # OPEN, VALID or GUARANTEE_UNMET
+    type: str  # OPEN or VALID
     holds: bool  # whether its status is True
     reason: str  # a code
     message: str  # for people
@@ -80,10 +79,6 @@ class QueueCondition(msgspec.Struct, frozen=True):
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_why(queue))
     yield QueueCondition(VALID, not queue.fault, "InvalidSpec" if queue.fault else "Valid", queue.fault)
-    short = listed(sorted(queue.unmet))
-    unmet = f"nodes offer less {short} than queues are guaranteed: each has the same part of its guarantee"
-    why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")
-    yield QueueCondition(GUARANTEE_UNMET, bool(queue.unmet), *why)
 
 
 def _why(queue: QueueDecision) -> tuple[str, str]:

@@ -49,6 +49,14 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
         return goes_on and self.reason is not Reason.GROUP_NOT_FOUND
 
 
+class FlavorShare(msgspec.Struct, frozen=True, gc=False):
+    """What of the amounts of a queue, and those below it, is on the nodes of a flavor."""
+
+    allocated: Resources = {}
+    deserved: Mapping[str, float] = {}  # of what any queue names of the flavor
+    borrowed: Resources = {}  # what is held above that
+
+
 class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     """What is decided for one queue. Amounts are by resource."""
 
@@ -62,8 +70,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     ceiling: Mapping[str, float]  # the most that it may ever hold; inf: no limit
     share: float  # the part of its deserved amounts that it holds, in its dominant resource
     borrowed: Mapping[str, int] = {}  # what it holds above what it deserves
-    flavors: Mapping[str, Resources] = {}  # what of `allocated` is on each of its flavors, by name
-    unmet: Resources = {}  # what is kept for it of its guarantee, where nodes offer less than all
+    flavors: Mapping[str, FlavorShare] = {}  # by the name of a flavor
     counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
     uid: str = ""  # empty while the API has no such queue
     wish: QueueState = QueueState.OPEN  # its state apart from its parents

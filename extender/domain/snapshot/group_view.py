@@ -158,7 +158,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     allocated: Resources  # what members on nodes and pinned members ask for together
     pending: Resources  # what waiting members ask for together
-    by_flavor: Mapping[str, Resources] = {}  # what of it is on each flavor of its queue, by node labels
+    by_pool: Mapping[str, Resources] = {}  # what of it is on the nodes of each pool
 
     @property
     def needs(self) -> Needs:

@@ -22,6 +22,7 @@ from extender.api.objects.pods import NodeSelectorTerm, Requirement
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels, NodePart, as_number
 from extender.domain.model.shapes import NodeTest, Shape
+from extender.domain.queues.flavors import PoolRows, Pools
 
 AmountRows = npt.NDArray[np.int64]  # amounts: one row per node, one column per resource
 Mask = npt.NDArray[np.bool_]  # one truth value per row
@@ -92,7 +93,7 @@ class NodeIndex:
         for key, value in test.labels:
             mask &= self._having(key, [value])
         if (part := test.part) is not None:
-            mask &= self._in_part(part)
+            mask &= self.part(part)
         if (terms := test.terms) is not None:
             mask &= reduce(np.logical_or, map(self._meeting, terms), np.zeros_like(mask))
         return mask
@@ -118,7 +119,8 @@ class NodeIndex:
             mask[np.concatenate(rows)] = True
         return mask
 
-    def _in_part(self, part: NodePart) -> Mask:
+    def part(self, part: NodePart) -> Mask:
+        """The rows of the nodes of a part; without labels, also those that are gone."""
         every = np.ones(self._size, np.bool_)
         own, *before = (
             reduce(np.logical_and, (self._having(key, [value]) for key, value in pairs), every)
@@ -188,6 +190,7 @@ class NodeTable:
         # How many pods of each shape all empty nodes hold, as far as known; callers add to it.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
         self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
+        self._pooled: PoolRows | None = None
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
         """The table of `nodes`, which differ from this table's only in `rows`."""
@@ -197,7 +200,7 @@ class NodeTable:
         was, now = self.nodes, table.nodes
         changed = [row for row in rows if not _suit_alike(was[row], now[row])]
         table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
-        table._index = self._index
+        table._index, table._pooled = self._index, None if changed else self._pooled
         if changed:
             table._age += 1
             table._changed = self._changed.copy()
@@ -232,6 +235,14 @@ class NodeTable:
         for oldest in tuple(islice(self._standing_alone, max(len(self._standing_alone) - _MOST_GANGS, 0))):
             del self._standing_alone[oldest]
         return self._standing_alone
+
+    def pooled(self, pools: Pools) -> PoolRows:
+        """Which rows each pool has; the same object until one of these changes."""
+        known = self._pooled
+        if known is None or known.pools is not pools:
+            self._index = self._index or (NodeIndex(self.nodes) if pools.all else None)
+            known = self._pooled = PoolRows(pools, (self._index or NodeIndex()).part)
+        return known
 
     def has(self, key: str, value: str) -> bool:
         """Whether any node has the label."""

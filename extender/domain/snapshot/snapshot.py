@@ -1,6 +1,6 @@
 """What decide() sees: the ledger, frozen at one version and one moment, and the limits of policy."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from datetime import UTC, datetime
 from math import inf
 
@@ -8,9 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.domain.model.evictions import BudgetsByNamespace
-from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
+from extender.domain.queues.flavors import Pools
 from extender.domain.queues.tree import Orphan, QueueView
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
@@ -137,6 +139,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     refused: Mapping[Shape, frozenset[int]]  # rows where the scheduler refuses a shape
     queues: Mapping[str, QueueView]  # all queues of the API, `default`, and those that groups name, by name
     groups: Mapping[GroupKey, GroupView]
+    pools: Pools = Pools()  # the flavors of all queues
     expires_at: float | None = None  # when the next refusal or unused answer in the ledger expires
     orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone for good
     touched: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
@@ -148,6 +151,12 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     freed: Freed = Freed()  # when something last became free
     changed_at: float = 0.0  # when the version last grew
     moments: Mapping[str, float] = {}  # by timestamp when it was: no step of the wall clock shifts it
+
+    def in_pools(self, pods: Iterable[tuple[PodRecord, str]]) -> dict[str, Resources]:
+        """What pods on these nodes hold of each pool, by its name."""
+        nodes = self.nodes
+        places = ((pod.shape, nodes.nodes[nodes.row[node]]) for pod, node in pods if node in nodes.row)
+        return self.pools.hold((shape, node.labels if node else None) for shape, node in places)
 
     def moment(self, timestamp: str) -> float:
         """An object's timestamp on the ledger's clock; now if unreadable or in the future."""

@@ -1,0 +1,178 @@
+"""Flavors: parts of the amounts of queues, on nodes with certain labels.
+
+A flavor is its nodes: queues that name the same labels mean the same one, whatever they call it. What is
+named of it anywhere in the tree is divided through the tree as a resource of its own, `RESOURCE of FLAVOR`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from extender.api.objects.base import Quantities
+from extender.api.objects.queues import QueueFlavor
+from extender.api.quantities import BadQuantity
+from extender.domain.model.resources import Resources, add, in_flavor, offered
+from extender.domain.model.selectors import Labels, NodePart, parts_of
+from extender.domain.model.shapes import Shape, requests_of
+
+MOST_FLAVORS = 16  # of a queue
+MOST_POOLS = 64  # in all queues together
+Mask = npt.NDArray[np.bool_]  # by row of a node
+
+
+class Flavor(msgspec.Struct, frozen=True):
+    """A part of a queue's amounts, on nodes with certain labels. What it does not name has no limit here."""
+
+    name: str
+    nodes: NodePart  # the nodes with its labels, without those of the flavors before it
+    amounts: Mapping[str, Resources] = {}  # by the field of `QueueDemand` that they belong to
+
+
+def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
+    """The flavor that a node with these labels belongs to: the first whose labels it has; None for none."""
+    return next((flavor for flavor in flavors if flavor.nodes.has(labels)), None)
+
+
+def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
+    """In their order, which is that in which they are tried. Raises BadQuantity."""
+    if len(written) > MOST_FLAVORS:
+        raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
+    names = [flavor.name for flavor in written]
+    for number, name in enumerate(names):
+        if not name or name in names[:number]:
+            wrong = "the name of an earlier flavor" if name else "no name"
+            raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {wrong}")
+    parts = parts_of([each.node_labels or {} for each in written])
+    return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
+
+
+def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
+    try:
+        amounts = {field: _amounts(amounts) for field, amounts in written.amounts().items()}
+    except BadQuantity as fault:
+        raise BadQuantity(f"flavor {written.name}: {fault}") from fault
+    return Flavor(written.name, nodes, amounts)
+
+
+def _amounts(written: Quantities) -> Resources:
+    return {name: max(amount, 0) for name, amount in offered(written).items()}
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """The nodes of a flavor, in all queues that name it."""
+
+    name: str  # what the oldest of them calls it, with that queue where the name has other nodes already
+    nodes: NodePart
+    resources: frozenset[str] = frozenset()  # of which any of them names an amount
+
+    def count(self, amounts: Resources) -> Resources:
+        """Amounts on its nodes, as the resources that are divided."""
+        return {in_flavor(name, self.name): n for name, n in amounts.items() if name in self.resources}
+
+
+class Pools(msgspec.Struct, frozen=True, dict=True):
+    all: tuple[Pool, ...] = ()
+
+    @classmethod
+    def of(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
+        """`queues`: by name what each names itself, the oldest first. Flavors beyond the first `MOST_POOLS`
+        have no pool."""
+        names: dict[NodePart, str] = {}
+        resources: dict[NodePart, set[str]] = {}
+        for queue, flavors in queues:
+            for flavor in flavors:
+                if flavor.nodes not in names and len(names) < MOST_POOLS:
+                    name, taken = flavor.name, set(names.values())
+                    while name in taken:
+                        name = f"{name} ({queue})"
+                    names[flavor.nodes] = name
+                resources.setdefault(flavor.nodes, set()).update(*flavor.amounts.values())
+        return cls(tuple(Pool(name, part, frozenset(resources[part])) for part, name in names.items()))
+
+    @cached_property
+    def by_nodes(self) -> Mapping[NodePart, Pool]:
+        return {pool.nodes: pool for pool in self.all}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Pool]:
+        return {pool.name: pool for pool in self.all}
+
+    @cached_property
+    def _keys(self) -> Sequence[str]:
+        parts = [pairs for pool in self.all for pairs in (pool.nodes.labels, *pool.nodes.before)]
+        return sorted({key for pairs in parts for key, _ in pairs})
+
+    @cached_property
+    def _known(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
+        return {}
+
+    def on(self, labels: Labels) -> tuple[Pool, ...]:
+        """Those that a node with these labels belongs to."""
+        values = tuple(map(labels.get, self._keys))
+        if values not in self._known:
+            self._known[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
+        return self._known[values]
+
+    def hold(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
+        """What pods hold of each, by its name. `pods`: the shape of each, and the labels of its node."""
+        shapes: dict[str, Counter[Shape]] = {}
+        for shape, labels in pods if self.all else ():
+            for pool in self.on(labels) if labels is not None else ():
+                shapes.setdefault(pool.name, Counter())[shape] += 1
+        return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
+
+    def count(self, by_pool: Mapping[str, Resources]) -> Resources:
+        """Amounts by the name of the pool, as the resources that are divided."""
+        known = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
+        return {name: n for pool, amounts in known for name, n in pool.count(amounts).items()}
+
+
+class PoolRows:
+    """Which nodes each pool has, in one table of nodes."""
+
+    def __init__(self, pools: Pools, rows_of: Callable[[NodePart], Mask]) -> None:
+        self.pools = pools
+        self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all}
+        self._around: dict[NodePart, tuple[Pool, ...]] = {}
+        self._within: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
+
+    def totals(self, dimensions: Sequence[str], offers: npt.NDArray[np.int64]) -> dict[str, int]:
+        """What the nodes of each offer. `offers`: a row for each node, a column for each dimension."""
+        totals: dict[str, int] = {}
+        for pool in self.pools.all if len(offers) else ():
+            sums = offers[self._rows[pool.nodes]].sum(axis=0).tolist()
+            totals |= pool.count(dict(zip(dimensions, sums, strict=True)))
+        return totals
+
+    def count(self, part: NodePart, amounts: Resources) -> Resources:
+        """Amounts on nodes of a part, in all pools that have all of these."""
+        if part not in self._around:
+            own = self._rows.get(part)
+            self._around[part] = tuple(
+                pool
+                for pool in self.pools.all
+                if pool.nodes == part
+                or (own is not None and own.any() and not (own & ~self._rows[pool.nodes]).any())
+            )
+        return {name: n for pool in self._around[part] for name, n in pool.count(amounts).items()}
+
+    def asked(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
+        """What may be asked of each pool by whoever may use these flavors, or all nodes without any."""
+        parts = tuple(flavor.nodes for flavor in flavors)
+        if parts not in self._within:
+            rows = [self._rows[part] for part in parts if part in self._rows]
+            self._within[parts] = tuple(
+                pool
+                for pool in self.pools.all
+                if not parts
+                or pool.nodes in parts
+                or any((own & self._rows[pool.nodes]).any() for own in rows)
+            )
+        asked: dict[str, int] = {}
+        for pool in self._within[parts]:
+            add(asked, pool.count(amounts))
+        return asked

@@ -1,0 +1,191 @@
+"""Flavors in the tree of queues: what is deserved, guaranteed, borrowed and bounded of each."""
+
+from typing import Any
+
+import pytest
+
+from extender.api.objects.cluster import Node
+from extender.api.objects.queues import QueueFlavor
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.queues.flavors import MOST_POOLS
+from tests.domain.builders import flavor, node, on_flavor, queue
+from tests.domain.world import World, gang
+
+GPU = "nvidia.com/gpu"
+STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
+
+
+def machines(kind: str, count: int, gpus: int = 8) -> list[Node]:
+    return [
+        node(f"{kind}-{n}", cpu="64", labels=on_flavor(kind), more={GPU: str(gpus)}) for n in range(count)
+    ]
+
+
+def gpus(kind: str, **amounts: int) -> QueueFlavor:
+    """A flavor with amounts of GPUs, by field."""
+    written: Any = {field: {GPU: str(n)} for field, n in amounts.items()}
+    return QueueFlavor(kind, on_flavor(kind), **written)
+
+
+def of(name: str, members: int, queue: str, each: int = 1, **more: Any) -> list[Any]:
+    """A gang whose members ask for so many GPUs each."""
+    return gang(name, members, queue=queue, more={GPU: str(each)}, **more)
+
+
+def starts(world: World, *names: str) -> list[bool]:
+    return [world.verdict(name) is STARTS for name in names]
+
+
+def victims(world: World) -> set[str]:
+    return {eviction.victim.group.partition("/")[2] for eviction in world.decisions.evictions.values()}
+
+
+# ---- reclaim
+
+
+@pytest.mark.parametrize("y_names_it", [True, False])
+def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> None:
+    """y holds all 16 H100, of which 8 are x's; there is more than enough of another kind, which x may not
+    use."""
+    world = World(*machines("h100", 2), *machines("a100", 4))
+    world.add(queue("x", flavors=[gpus("h100", deserved=8)]))
+    world.add(queue("y", flavors=[gpus("h100"), gpus("a100")] if y_names_it else ()))
+    for n in range(4):
+        world.add(of(f"y{n}", 4, "y", created=f"2026-01-0{n + 1}", selector=on_flavor("h100"))).start(f"y{n}")
+    world.add(of("x0", 8, "x", created="2026-02-01")).settle()
+    assert world.queue("y").flavors["h100"].borrowed == {GPU: 8}
+    assert world.reason("x0") is Reason.RECLAIMING
+    assert len(victims(world)) == 2
+    for group in victims(world):
+        world.finish(*(f"{group}-{n}" for n in range(4)), phase="Failed")
+    world.settle()
+    assert world.verdict("x0") is STARTS
+    assert not world.decisions.evictions
+
+
+def test_who_is_above_its_share_of_other_nodes_only_gives_nothing_of_a_flavor() -> None:
+    """y holds its 8 H100, and more than its half of all GPUs on other nodes."""
+    world = World(*machines("h100", 2), *machines("a100", 2))
+    x, y = (queue(name, flavors=[gpus("h100", deserved=8), gpus("a100")]) for name in "xy")
+    world.add(x, y)
+    world.add(of("y-h100", 8, "y", selector=on_flavor("h100"))).start("y-h100")
+    world.add(of("x-h100", 4, "x", selector=on_flavor("h100"))).start("x-h100")
+    world.add(of("y-a100", 8, "y", selector=on_flavor("a100"))).start("y-a100")
+    world.add(of("y-more", 8, "y", selector=on_flavor("a100"))).start("y-more")
+    world.add(of("x0", 8, "x", selector=on_flavor("h100"))).settle()
+    assert world.verdict("x0") is WAITS
+    assert not world.decisions.evictions
+    world.add(of("x1", 4, "x", selector=on_flavor("a100"), created="2027-01-01")).settle()
+    assert len(victims(world) & {"y-a100", "y-more"}) == len(victims(world)) == 1
+
+
+def test_a_guarantee_of_a_flavor_is_kept_from_others() -> None:
+    world = World(*machines("h100", 2))
+    world.add(queue("x", flavors=[gpus("h100", guarantee=8)]), queue("y", flavors=[gpus("h100")]))
+    world.add(of("y0", 9, "y"), of("y1", 8, "y")).settle()
+    assert starts(world, "y0", "y1") == [False, True]
+    assert world.reason("y0") is Reason.NEVER_FITS
+
+
+# ---- amounts of queues above
+
+
+def test_a_parents_flavor_binds_those_below() -> None:
+    """They would start 8; with 2 of the parent, they start 2."""
+    world = World(*machines("h100", 1))
+    world.add(queue("p", flavors=[gpus("h100", capability=2)]))
+    world.add(*(queue(name, parent="p", flavors=[gpus("h100")]) for name in ("a", "b")))
+    for n in range(4):
+        world.add(of(f"a{n}", 1, "a"), of(f"b{n}", 1, "b"))
+    world.settle()
+    names = [f"{queue}{n}" for queue in "ab" for n in range(4)]
+    assert sum(starts(world, *names)) == 2
+    waiting = next(name for name in names if world.verdict(name) is WAITS)
+    assert world.detail(waiting) == (
+        f"flavor h100: QueueCeiling (in queue p above it, {GPU}: 2 held + 1 asked > 2)"
+    )
+
+
+def test_a_queue_without_flavors_has_those_of_the_nearest_queue_above() -> None:
+    world = World(*machines("h100", 1), *machines("a100", 1))
+    world.add(queue("p", flavors=[gpus("h100", capability=2)]), queue("q", parent="p"))
+    world.add(
+        queue("leaf", parent="q"), of("a", 2, "leaf"), of("b", 1, "leaf", created="2027-01-01")
+    ).settle()
+    assert starts(world, "a", "b") == [True, False]
+    assert set(world.plan("a").values()) == {"h100-0"}
+    world.start("a")
+    for name in ("leaf", "q", "p"):
+        assert world.queue(name).flavors["h100"].allocated[GPU] == 2
+
+
+def test_a_wider_flavor_of_a_parent_binds_a_narrower_one() -> None:
+    """All nodes of the child's flavor are the parent's, by another name and fewer labels."""
+    world = World(
+        *(node(f"n{n}", labels={"gpu": "yes", "flavor": "h100"}, more={GPU: "8"}) for n in range(2))
+    )
+    wide = QueueFlavor("gpus", {"gpu": "yes"}, {GPU: "3"})
+    world.add(queue("p", flavors=[wide]), queue("q", parent="p", flavors=[gpus("h100")]))
+    world.add(of("a", 3, "q"), of("b", 1, "q", created="2027-01-01")).settle()
+    assert starts(world, "a", "b") == [True, False]
+
+
+def test_within_one_parent_a_flavor_is_lent_and_taken_back() -> None:
+    """b lends a what it deserves of the flavor; c, which is not below p, takes nothing of it."""
+    world = World(*machines("h100", 2))
+    world.add(queue("p", flavors=[gpus("h100", deserved=8)]))
+    world.add(*(queue(name, parent="p", flavors=[gpus("h100", deserved=4)]) for name in "ab"))
+    world.add(queue("c", flavors=[gpus("h100", deserved=8)]), of("c0", 8, "c")).start("c0")
+    world.add(of("a0", 4, "a"), of("a1", 4, "a", created="2026-02-01")).start("a0").start("a1")
+    world.add(of("b0", 4, "b", created="2026-03-01")).settle()
+    assert [world.queue(name).flavors["h100"].borrowed for name in "apc"] == [{GPU: 4}, {}, {}]
+    assert world.reason("b0") is Reason.RECLAIMING
+    assert victims(world) in ({"a0"}, {"a1"})
+
+
+def test_what_may_be_borrowed_and_lent_of_a_flavor_is_bounded() -> None:
+    world = World(*machines("h100", 2))
+    world.add(queue("x", flavors=[gpus("h100", deserved=8, lending_limit=4)]))
+    world.add(queue("y", flavors=[gpus("h100", deserved=8, borrowing_limit=2)]))
+    world.add(queue("z", flavors=[gpus("h100")]))
+    world.add(of("y0", 11, "y"), of("y1", 10, "y")).settle()
+    assert starts(world, "y0", "y1") == [False, True]
+    world.start("y1").add(of("z0", 3, "z"), of("z1", 2, "z")).settle()
+    assert starts(world, "z0", "z1") == [False, True]
+
+
+# ---- what a flavor is
+
+
+def test_the_same_labels_are_one_flavor_whatever_it_is_called() -> None:
+    world = World(*machines("h100", 1))
+    world.add(queue("x", flavors=[gpus("h100", deserved=4)]))
+    world.add(queue("y", flavors=[QueueFlavor("hopper", on_flavor("h100"))]))
+    world.add(of("y0", 8, "y")).start("y0")
+    world.add(of("x0", 4, "x", created="2027-01-01")).settle()
+    assert world.queue("y").flavors["hopper"].borrowed == {GPU: 4}
+
+
+def test_the_same_name_with_other_labels_is_another_flavor() -> None:
+    world = World(*machines("h100", 1), *machines("a100", 1))
+    world.add(queue("x", flavors=[QueueFlavor("fast", on_flavor("h100"), {GPU: "4"})], created="2025-01-01"))
+    world.add(queue("y", flavors=[QueueFlavor("fast", on_flavor("a100"), {GPU: "4"})], created="2026-01-01"))
+    world.add(of("x0", 4, "x"), of("y0", 4, "y")).start("x0").start("y0")
+    assert [pool.name for pool in world.ledger.snapshot().pools.all] == ["fast", "fast (y)"]
+    for name in "xy":
+        assert world.queue(name).flavors["fast"].allocated[GPU] == 4
+
+
+def test_of_too_many_flavors_those_of_the_newest_queues_are_refused() -> None:
+    world = World(*machines("h100", 1))
+    for n in range(MOST_POOLS // 16 + 1):
+        flavors = [flavor(f"f{n}-{m}") for m in range(15)] + [gpus("h100")]
+        world.add(queue(f"q{n}", flavors=flavors, created=f"2026-01-0{n + 1}"))
+        world.add(of(f"g{n}", 1, f"q{n}"))
+    world.settle()
+    last = MOST_POOLS // 16
+    assert world.reason(f"g{last}") is Reason.INVALID_SPEC
+    assert world.detail(f"g{last}") == (
+        f"queue q{last}: queues have more than {MOST_POOLS} different flavors together"
+    )
+    assert starts(world, "g0", "g1") == [True, True]
