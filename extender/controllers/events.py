@@ -143,13 +143,16 @@ def _identity(about: Reference) -> str:
     return about.uid or f"{about.kind}/{about.namespace}/{about.name}"
 
 
+_Basis = tuple[Reason | None, str, float]
+
+
 class StartChanges:
     """What would start each group that waits: worked out once, only for groups that are due to be written,
     and within `work`, counted as by `work_of`. On large clusters it is left to /debug/why."""
 
     def __init__(self, work: int = _WORK) -> None:
         self._work = work
-        self._known: dict[GroupKey, tuple[tuple[Reason | None, str], WhyGroup | None]] = {}
+        self._known: dict[GroupKey, tuple[_Basis, WhyGroup | None]] = {}
 
     def known(self, decision: GroupDecision) -> WhyGroup | None:
         """Why a group waits, with what would start it; None if it is not worked out yet."""
@@ -171,8 +174,8 @@ class StartChanges:
         self._known.pop(key, None)
 
 
-def _basis(decision: GroupDecision) -> tuple[Reason | None, str]:
-    return decision.reason, message_of(decision)
+def _basis(decision: GroupDecision) -> _Basis:
+    return decision.reason, message_of(decision), decision.retry_at
 
 
 class GroupEvents:

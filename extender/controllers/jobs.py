@@ -38,9 +38,6 @@ log = logger(__name__)
 _SHOWN = 5.0  # seconds within which the watch shows what was written
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
-_OF_ONE_POD = re.compile(
-    r'^(\(combined from similar events\): )?Error creating: (pods "[^"]*" is forbidden: )?'
-)
 _OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
 
 
@@ -238,7 +235,7 @@ class JobsController(RecordingController[GroupKey]):
             each for each in events if _REFUSAL.match(each.reason) and each.at[:_TO_THE_SECOND] >= began
         ]
         newest = max(refusals, key=lambda each: each.at, default=None)
-        self._ledger.note_refusal(job.group, _OF_ONE_POD.sub("", newest.message) if newest else "")
+        self._ledger.note_refusal(job.group, newest.message if newest else "")
         self._asked.pop(job.group, None)
         self._queue.add(job.group)
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from extender.api.keys import GPU, SCHEDULED
+from extender.domain.model.reasons import Reason
 from extender.sim.apiserver.discovery import GIT_VERSION
 from extender.sim.apiserver.kinds import NODES, POD_GROUPS, Json
 from extender.sim.apiserver.objects import find_stored_condition
@@ -81,8 +82,14 @@ class Embedded:
             return False
         if self.kubelets.busy or self.controllers.behind or self.scheduler is None or self.scheduler.busy:
             return False  # a group without a reason is one that Muster has not looked at yet
-        groups = (find_stored_condition(group, SCHEDULED) for group in self.store.all(POD_GROUPS))
-        return not any(str(scheduled.get("reason", "")) in ("", *UNSETTLED) for scheduled in groups)
+        return not any(map(self._goes_on, self.store.all(POD_GROUPS)))
+
+    def _goes_on(self, group: Json) -> bool:
+        reason, meta = find_stored_condition(group, SCHEDULED).get("reason", ""), group["metadata"]
+        if reason == Reason.BACKING_OFF:
+            owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
+            return not any(self.controllers.tries_in_vain(uid, meta["namespace"]) for uid in owners)
+        return reason in ("", *UNSETTLED)
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:

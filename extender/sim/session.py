@@ -61,7 +61,7 @@ class Session:
 
     def refused(self) -> list[tuple[Json, str]]:
         """Workloads and pods of which quotas refuse some or all, each with a sentence."""
-        of_workloads = ((each.workload, str(each)) for each in [*self._cluster.controllers.refused.values()])
+        of_workloads = ((each.workload, str(each)) for each in self._cluster.controllers.refusals())
         others = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
         return [*of_workloads, *others]
 

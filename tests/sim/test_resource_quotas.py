@@ -7,7 +7,7 @@ import pytest
 
 from extender.api.objects.pods import Pod
 from extender.sim.apiserver.errors import StatusError
-from extender.sim.apiserver.kinds import EVENTS, JOBS, PODS, RESOURCE_QUOTAS, Json
+from extender.sim.apiserver.kinds import BY_NAME, EVENTS, JOBS, PODS, RESOURCE_QUOTAS, Json
 from extender.sim.apiserver.objects import typed
 from extender.sim.apiserver.quotas import refusal, usage
 from extender.sim.apiserver.service import Service
@@ -212,6 +212,21 @@ def test_a_job_has_its_pods_when_the_quota_grows_or_goes(
     wait_for(lambda: status(service) == {"hard": {"pods": "2"}, "used": {"pods": "2"}})
     service.delete(RESOURCE_QUOTAS, "default", "q", {})
     wait_for(lambda: there(service) == ["large"] * 4 and not controllers.refused)
+
+
+def test_of_what_is_made_of_jobs_all_pods_are_counted(
+    controllers: WorkloadControllers, service: Service
+) -> None:
+    service.create(RESOURCE_QUOTAS, "", quota(hard={"pods": "2"}))
+    spec = job("a", namespace="default", parallelism=1, completions=1, cpu="1")["spec"]
+    replicated = [{"name": "workers", "replicas": 4, "template": {"spec": spec}}]
+    made = {"metadata": {"name": "set", "namespace": "default"}, "spec": {"replicatedJobs": replicated}}
+    service.create(BY_NAME["jobset.x-k8s.io/v1alpha2", "JobSet"], "", made)
+    wait_for(lambda: len(controllers.refused) == 2)
+    (refused,) = map(str, controllers.refusals())
+    assert refused.startswith(
+        'default/jobset/set: its controller has created 2 of 4 pods: pods "set-workers-'
+    )
 
 
 def test_a_job_that_is_suspended_or_gone_is_refused_nothing(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.sim.apiserver.kinds import JOBS, POD_GROUPS, PODS, Json
+from extender.sim.apiserver.kinds import JOBS, POD_GROUPS, PODS, RESOURCE_QUOTAS, Json
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
 from extender.sim.show.cluster_state import ShownObjects, observe
@@ -60,3 +60,17 @@ def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embe
     wait_for(lambda: reason(cluster, "large") in ("NoRoom", "NeverFits"))
     (gang,) = observe(ShownObjects.of(cluster.store), cluster.muster.look).gangs
     assert (gang.title, gang.state, gang.pods, gang.size) == ("default/job/large", "waits", 0, 5)
+
+
+def test_a_job_whose_pods_a_quota_refuses_makes_room_and_the_cluster_comes_to_rest(cluster: Embedded) -> None:
+    """It is refused again and again, until the quota or what counts for it changes."""
+    quota = {"metadata": {"name": "two", "namespace": "default"}, "spec": {"hard": {"pods": "2"}}}
+    cluster.service.create(RESOURCE_QUOTAS, "", quota)
+    submit(cluster, "cut", 3)
+    wait_for(lambda: len(pods(cluster, "cut")) == 2)
+    submit(cluster, "next", 2, **{RUN_SECONDS: "10"})
+    wait_for(lambda: found(cluster, "next").get("status", {}).get("succeeded") == 2)
+    wait_for(lambda: reason(cluster, "cut") == "BackingOff" and cluster.settled())
+    cluster.service.delete(RESOURCE_QUOTAS, "default", "two", {})
+    wait_for(lambda: not cluster.settled())
+    wait_for(lambda: len(pods(cluster, "cut")) == 3)

@@ -407,6 +407,35 @@ def test_pods_that_a_quota_never_takes_are_named(tmp_path: Path) -> None:
     )
 
 
+LIMITED_JOB = (
+    JOB.replace("NAME", "cut")
+    .replace("RUN", RUN)
+    .replace("      sched", "      activeDeadlineSeconds: 99\n      sched")
+)
+
+
+def limit(pods: int) -> str:
+    """For pods with a deadline."""
+    return quota(pods=str(pods)).replace("spec: {", "spec: {scopes: [Terminating], ")
+
+
+def test_a_job_whose_pods_a_quota_refuses_makes_room_for_the_next_after_a_moment(tmp_path: Path) -> None:
+    other = JOB.replace("NAME", "next").replace("RUN:", f'{ARRIVAL}: "1", {RUN}:')
+    result = run(loaded(tmp_path, limit(2), LIMITED_JOB, other))
+    assert (starts(result), result.report.makespan) == ({"job/next": 2.0, "job/cut": None}, 12.0)
+    (never,) = result.report.never_started
+    assert (never.group, never.reason) == ("default/job/cut", "BackingOff")
+    refusal = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
+    assert never.detail == f"its pods are refused: {refusal}"
+
+
+def test_a_job_whose_pods_a_quota_refuses_starts_once_others_have_ended(tmp_path: Path) -> None:
+    """Tried at 0, 7, 19 and 41 seconds: after a moment each time, and pauses of 5, 10 and 20 seconds."""
+    before = pod("first", cpu="1", run="30").replace("{sched", "{activeDeadlineSeconds: 99, sched")
+    result = run(loaded(tmp_path, limit(3), before, LIMITED_JOB))
+    assert (starts(result)["job/cut"], result.report.makespan) == (41.0, 51.0)
+
+
 def test_a_member_beyond_what_its_gang_needs_is_named_apart(tmp_path: Path) -> None:
     members = [pod(f"g-{number}", "g", cpu="1") for number in range(3)]
     (never,) = run(loaded(tmp_path, quota(cpu="2"), group("g", 2), *members)).report.never_started

@@ -10,8 +10,6 @@ One lock guards it, and nothing in here blocks. After a restart, the watches reb
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
-from msgspec.structs import replace
-
 from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
 from extender.domain.ledger.expected_members import ExpectedMembers
@@ -259,12 +257,12 @@ class Ledger:
             self._spared[uid] = self._clock() + self.limits.spared
             self._changes.mark()
 
-    def note_refusal(self, key: GroupKey, words: str) -> None:
-        """The API server was asked why pods of a job do not come. `words`: empty if it says nothing."""
+    def note_refusal(self, key: GroupKey, message: str) -> None:
+        """The API server was asked why pods of a job do not come. `message`: empty if it says nothing."""
         with self._lock:
             group = self.registry.groups.get(key)
             if group is not None and group.coming.there >= 0:
-                group.coming = replace(group.coming, asked_at=self._clock(), refusal=words)
+                group.coming = group.coming.after_answer(self._clock(), message)
                 self.registry.touch(key)
                 self._changes.mark()
 

@@ -1,11 +1,13 @@
 """Suspending and unsuspending jobs: what is to be done about a managed job, its PodGroup, and the patches."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Operation, OwnerReference, added, pointer
@@ -71,6 +73,11 @@ class JobStep(Enum):
     REMOVE_UNIT = auto()  # it finished a while ago, or admission has to see it anew
 
 
+_OF_ONE_POD = re.compile(
+    r'^(\(combined from similar events\): )?(Error creating: )?(pods "[^"]*" is forbidden: )?'
+)
+
+
 class ComingPods(msgspec.Struct, frozen=True):
     """The pods of a job that was let go, as they come."""
 
@@ -78,6 +85,10 @@ class ComingPods(msgspec.Struct, frozen=True):
     since: float = 0.0  # when that number changed last
     asked_at: float | None = None  # when the API server was last asked why no more come
     refusal: str = ""  # what it said of them, in its words; empty: nothing
+
+    def after_answer(self, now: float, message: str) -> "ComingPods":
+        """`message`: the refusal of one pod, as an Event has it; empty: none was found."""
+        return replace(self, asked_at=now, refusal=_OF_ONE_POD.sub("", message))
 
     @property
     def asks_at(self) -> float:

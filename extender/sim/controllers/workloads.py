@@ -5,13 +5,14 @@ workload whose status alone may have changed the pods are not compared again. Wh
 made once there is room: pods that have ended or gone are counted no more here.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
-from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.children import MALFORMED, count_pods, kind_of
 from extender.sim.apiserver import kinds
 from extender.sim.apiserver.errors import StatusError
 from extender.sim.apiserver.events import record
@@ -53,6 +54,33 @@ class WorkloadControllers(StoreFollower):
         self._endings = JobEndings(service.store)
         self._find = in_store(service.store)
         self.refused: dict[str, RefusedOffspring] = {}
+        self._refused_at: dict[str, float] = {}  # by UID, when pods of what has no owner were refused last
+        self._freed_at: dict[str, float] = {}  # by namespace, when what counts for its quotas became less
+
+    def refusals(self) -> list[RefusedOffspring]:
+        """One for each workload without an owner: for a JobSet, not for its Jobs."""
+        found: dict[str, RefusedOffspring] = {}
+        for each in [*self.refused.values()]:
+            top = self._top(each.workload)
+            if top is not each.workload and top["metadata"]["uid"] not in found:
+                pods = (self._top(pod) for pod in self._store.all(kinds.PODS))
+                made = sum(other["metadata"]["uid"] == top["metadata"]["uid"] for other in pods)
+                each = RefusedOffspring(top, made, count_pods(top), each.why)
+            found.setdefault(top["metadata"]["uid"], each)
+        return [*found.values()]
+
+    def tries_in_vain(self, uid: str, namespace: str) -> bool:
+        """Whether pods of a workload were refused since quotas of its namespace last had more room."""
+        return self._refused_at.get(uid, 0.0) > self._freed_at.get(namespace, 0.0)
+
+    def _top(self, obj: Json) -> Json:
+        """It, or what it was made for in the end."""
+        owner = next(
+            (own for own in obj["metadata"].get("ownerReferences") or () if own.get("controller")), None
+        )
+        kind = kinds.BY_NAME.get((owner["apiVersion"], owner["kind"])) if owner else None
+        above = self._store.get(kind, obj["metadata"]["namespace"], owner["name"]) if owner and kind else None
+        return self._top(above) if above else obj
 
     def _begin(self) -> int:
         version = self._store.version
@@ -69,6 +97,7 @@ class WorkloadControllers(StoreFollower):
                 if change.type == "DELETED":
                     gone.add(uid)
                     self.refused.pop(uid, None)
+                    self._refused_at.pop(uid, None)
                 elif change.kind in kinds.WORKLOAD_KINDS:  # with a new spec; a status changes with each pod
                     before = (change.before or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
@@ -81,7 +110,11 @@ class WorkloadControllers(StoreFollower):
 
     def _let_in(self, changes: Sequence[Change]) -> set[str]:
         """Count anew what is used of quotas; the UIDs of the workloads that may now make more."""
-        freed = {change.object["metadata"]["namespace"] for change in changes if _frees_quota(change)}
+        freeing = [change for change in changes if _frees_quota(change)]
+        freed = {change.object["metadata"]["namespace"] for change in freeing}
+        for change in freeing:  # a start that is taken back leaves as much room as it found
+            if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
+                self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:
             recount(self._store, namespace)
         waiting = self.refused.items()
@@ -135,6 +168,7 @@ class WorkloadControllers(StoreFollower):
     def _note_refusal(self, refused: RefusedOffspring) -> None:
         obj = refused.workload
         self.refused[obj["metadata"]["uid"]] = refused
+        self._refused_at[self._top(obj)["metadata"]["uid"]] = time.monotonic()
         message = f"Error creating: {refused.why}"
         record(self._service, obj, "Warning", "FailedCreate", "Creating", message, _SPEAKER)
 

@@ -18,7 +18,7 @@ from extender.domain.model.reasons import NOT_WAITING, Reason, Verdict
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue
 from extender.sim.apiserver.kinds import Json
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
-from extender.terminal.text import did_you_mean, names_in, near_miss, near_misses, pods_that_name
+from extender.terminal.text import did_you_mean, many, names_in, near_miss, near_misses, pods_that_name
 
 Written = dict[str, Quantity]
 
@@ -116,6 +116,13 @@ class Gang(msgspec.Struct, frozen=True):
     def size(self) -> int:
         """How many pods it has, or will have: those of a job come once it is let go."""
         return self.pods if self.pods or not self.is_job else self.summary.min_member
+
+    @property
+    def admitted(self) -> str:
+        """With how many pods it starts."""
+        if self.is_job and self.pods < self.summary.min_member:
+            return f"has room for {many(self.summary.min_member, 'pod')}; {self.pods} of them are created"
+        return f"admitted whole, with {many(self.size, 'pod')}"
 
     @property
     def starts_apart(self) -> bool:

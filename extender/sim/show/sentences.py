@@ -19,8 +19,7 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
         case "runs":
             return f"runs: {gang.running} of {many(gang.pods, 'pod')} on {listed(gang.nodes)}{left_out(gang)}"
         case "starts":
-            whole = f"admitted whole, with {many(gang.size, 'pod')}"
-            return f"starts: {'its pods start one by one' if gang.starts_apart else whole}"
+            return f"starts: {'its pods start one by one' if gang.starts_apart else gang.admitted}"
         case "pending":
             return "is pending. Muster has not decided about it yet."
     return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"

@@ -90,6 +90,23 @@ class VirtualCluster:
                 self.ledger.intake.set_group(replace(job.unit.group, spec=spec))
         return found
 
+    def job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
+        """What is to be done about a job that was let go, and when it is asked why its pods do not come."""
+        managed = self.ledger.managed_job(key) if key in self._started else None
+        return (next_step(managed, self._clock()), managed.asks_at) if managed else (JobStep.NOTHING, None)
+
+    def suspend(self, key: GroupKey) -> None:
+        """A job whose pods are refused waits again, and those that it has go."""
+        job, managed = self._started.pop(key), self.ledger.managed_job(key)
+        self.ledger.give_up_start(key, managed.failure if managed else "")
+        for uid in self._present.pop(key, ()):
+            self._charge(self._pods.pop(uid), -1)
+            self.ledger.pods.drop(uid)
+        del self._left[key]
+        self._jobs[key] = job
+        self.ledger.intake.set_group(job.unit.group)
+        self.ledger.intake.set_job(job.kind, job.waiting)
+
     def refusal(self, pod: Pod) -> str:
         """Why a quota does not take a new pod, in the API's words; empty if all do."""
         quotas = self._quotas.get(pod.metadata.namespace)

@@ -134,6 +134,7 @@ class Measurements(Observer):
         self._reserved: dict[GroupKey, float] = {}  # since when nodes are
         self._at_work = 0  # groups that are there and not over
         self._now = 0.0
+        self._waited: list[tuple[float, float, Decisions]] = []  # until when, for how long, and what held
 
     def queued(self, group: GroupKey, pods: int, now: float) -> None:
         self.pass_time(now)
@@ -206,7 +207,7 @@ class Measurements(Observer):
         return timeline
 
     def settled(self, decisions: Decisions, now: float) -> None:
-        self.pass_time(now)
+        self._wait(now)
         self.decisions = decisions
         holders: set[GroupKey] = set()  # of reservations that hold from now on; the others have ended
         if any(queue.reservation for queue in decisions.queues.values()):
@@ -221,19 +222,27 @@ class Measurements(Observer):
 
     def closed(self, end: float) -> None:
         """Nothing comes any more. A group that still has no pods is one that waits."""
-        self.pass_time(end)
+        self._waited = [waited for waited in self._waited if waited[0] <= end]
+        self.pass_time(self._now)
         for key, decision in self.decisions.groups.items():
             if key not in self.timelines and decision.verdict is Verdict.WAITING:
                 self.timelines[key] = GroupTimeline(key, str(key), self._needed.get(key, 1), decision.queue)
 
     def pass_time(self, now: float) -> None:
-        """What was decided last has held until now."""
+        """What was decided last has held until now, where something happens."""
+        self._wait(now)
+        for _, seconds, decisions in self._waited:
+            self.busy += seconds
+            for name, queue in decisions.queues.items():
+                self.sums[name].add(queue, seconds)
+            self.fairness.add(decisions.queues, seconds)
+        self._waited.clear()
+
+    def _wait(self, now: float) -> None:
+        """The same where it may be that nothing happens any more: what tries in vain does so endlessly."""
         seconds, self._now = now - self._now, now
         if self._at_work and seconds > 0:
-            self.busy += seconds
-            for name, queue in self.decisions.queues.items():
-                self.sums[name].add(queue, seconds)
-            self.fairness.add(self.decisions.queues, seconds)
+            self._waited.append((now, seconds, self.decisions))
 
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:

@@ -175,13 +175,16 @@ def _counts(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
 
 def _refused(measured: Measurements, refused: Sequence[RefusedPod]) -> Iterator[Unstarted]:
     left = Counter(key_of_group(pod.member.pod) for pod in refused)
-    first = {key_of_group(pod.member.pod): pod.why for pod in reversed(refused)}
+    first = {key_of_group(pod.member.pod): pod for pod in reversed(refused)}
     for key, number in left.items():
         name, total = measured.name_of(key), measured.members_of[key]
         timeline = measured.timelines.get(key)
         pods = number if timeline is not None and timeline.started is not None else 0
         queue = timeline.queue if timeline is not None else ""
-        detail = f"{total - number} of {many(total, 'pod')} created: {first[key]}"
+        created = f"{total - number} of {many(total, 'pod')}"
+        is_owned = bool(first[key].member.pod.metadata.owner_references)
+        said = f"its controller has created {created}" if is_owned else f"{created} created"
+        detail = f"{said}: {first[key].why}"
         yield Unstarted(name, queue, FAILED_CREATE, detail, pods=pods)
 
 

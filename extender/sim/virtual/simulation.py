@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from extender.api.objects.pods import PodStatus
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.job_suspension import JobStep
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.cluster import FAILED, SUCCEEDED, VirtualCluster
 from extender.sim.virtual.workload import JobArrival, PodArrival, VirtualWorkload, key_of_group, stamp
@@ -87,12 +88,7 @@ class Simulation:
                 last = moment
                 heapq.heappop(self._due)[-1]()
             self._settle()
-            while started := self.cluster.let_go():
-                for job, reduced_to in started:  # its controller makes its pods
-                    if reduced_to is not None:
-                        self._observer.queued(job.unit.key, reduced_to, self.now)
-                    for member in job.pods[:reduced_to]:
-                        self._come(member)
+            while self._let_go() or self._give_up():
                 self._settle()
             self._observer.settled(self.cluster.ledger.decisions, self.now)
             advance(self._started)
@@ -113,6 +109,34 @@ class Simulation:
             again = replace(member.pod, metadata=metadata, status=PodStatus())
             self._plan(self.now, partial(self._come, member._replace(pod=again), again=True))
 
+    def _let_go(self) -> bool:
+        """Whether jobs start; their controllers make their pods."""
+        started = self.cluster.let_go()
+        for job, reduced_to in started:
+            if reduced_to is not None:
+                self._observer.queued(job.unit.key, reduced_to, self.now)
+            for member in job.pods[:reduced_to]:
+                self._come(member)
+        return bool(started)
+
+    def _give_up(self) -> bool:
+        """Whether jobs whose pods are refused are suspended, or are about to be."""
+        done = False
+        for key, refused in self._refused_groups().items():
+            step, _ = self.cluster.job_step(key)
+            if step is JobStep.ASK:
+                self.cluster.ledger.note_refusal(key, refused.why)
+            elif step is JobStep.GIVE_UP:
+                self.refused = [each for each in self.refused if key_of_group(each.member.pod) != key]
+                self.cluster.suspend(key)
+                self._try_again()  # not planned: it changes nothing for good, and is no event of its own
+            done |= step in (JobStep.ASK, JobStep.GIVE_UP)
+        return done
+
+    def _refused_groups(self) -> dict[GroupKey, RefusedPod]:
+        """Of each the pod that was refused first."""
+        return {key_of_group(each.member.pod): each for each in reversed(self.refused)}
+
     def _queue(self, job: JobArrival) -> None:
         self.cluster.queue_job(job)
         self._observer.queued(job.unit.key, len(job.pods), self.now)
@@ -122,8 +146,9 @@ class Simulation:
 
     def _next(self, last: float) -> float | None:
         """The moment at which something happens next, or time alone changes a decision."""
-        wake_at = self.cluster.ledger.decisions.wake_at
-        woken = None if wake_at is None else max(wake_at, self.now + _TICK)
+        asks = (self.cluster.job_step(key)[1] for key in self._refused_groups())
+        moments = [at for at in (self.cluster.ledger.decisions.wake_at, *asks) if at is not None]
+        woken = max(min(moments), self.now + _TICK) if moments else None
         if self._due:
             first = self._due[0][0]
             return first if woken is None else min(first, woken)
