@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import INITIALLY_SCHEDULED, SCHEDULED, STOOD_WHOLE
+from extender.api.keys import INITIALLY_SCHEDULED, SCHEDULED, START_TIMEOUTS, STOOD_WHOLE
 from extender.api.objects.base import Condition, condition
 from extender.api.objects.queues import GroupHolder, PodGroup, Raise, WaitingStatus
 from extender.controllers.controller import ControllerContext, PacedController
@@ -52,12 +52,14 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
     queue_uid: str  # the queue that took it in; empty if none did
     admitted: bool  # its start was admitted and is not whole yet
+    start_timeouts: int  # how often in a row its start was undone
     waiting: WaitingStatus | None  # the same for programs, without since when; None: it does not wait
 
     @property
-    def course(self) -> tuple[str, str, int | None, str, bool]:
+    def course(self) -> tuple[object, ...]:
         """What is written at once when it changes."""
-        return (self.phase, self.reason, self.stood_with, self.queue_uid, self.admitted)
+        told = (self.phase, self.reason, self.stood_with)
+        return (*told, self.queue_uid, self.admitted, self.start_timeouts)
 
 
 def report_of(
@@ -66,6 +68,7 @@ def report_of(
     stood_with: int | None,
     queue_uid: str,
     admitted: bool,
+    undone: int | None,
     written: ReportedStatus,
 ) -> ReportedStatus:
     """What to write for a decision. `why`: as far as it is worked out. The UID of the queue that took the
@@ -81,6 +84,7 @@ def report_of(
         numbers=(life.running, life.succeeded, life.failed),
         queue_uid=queue_uid or written.queue_uid,
         admitted=admitted,
+        start_timeouts=written.start_timeouts if undone is None else undone,
         waiting=waiting_of(decision, why, change) if decision.reason is not None else None,
     )
 
@@ -117,6 +121,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         numbers=(status.running, status.succeeded, status.failed),
         queue_uid=noted_queue(group.metadata),
         admitted=marks.notes_admitted(group.metadata),
+        start_timeouts=marks.noted_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
     )
 
@@ -135,6 +140,8 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         notes.update(note(report.queue_uid, uid))
     if report.admitted is not marks.notes_admitted(group.metadata):
         notes.update(marks.admitted_note(uid, report.admitted))
+    if report.start_timeouts != marks.noted_timeouts(group.metadata):
+        notes[START_TIMEOUTS] = str(report.start_timeouts) if report.start_timeouts else None
     noted = {"annotations": notes} if notes else {}
     waiting: dict[str, Any] | None = None  # takes it away
     if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
@@ -292,12 +299,14 @@ class PodGroupStatusController(PacedController[GroupKey]):
         record = self._ledger.groups.record(key)
         if record is None or record.origin is Origin.VOLCANO:
             return
-        members, _, admitted = self._ledger.groups.history(key)
+        members, _, admitted, undone = self._ledger.groups.history(key)
         notes: dict[str, str | None] = {}
         if members is not None and members != record.stood_with:
             notes.update(marks.whole_note(record.uid, members))
         if admitted is not record.admitted:
             notes.update(marks.admitted_note(record.uid, admitted))
+        if undone is not None and undone != record.start_timeouts:
+            notes[START_TIMEOUTS] = str(undone) if undone else None
         if notes:
             kind, note = GROUP_KINDS[record.origin], self._cluster.note_on_group
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))

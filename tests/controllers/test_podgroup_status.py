@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from extender.api import keys
 from extender.api.keys import ADMITTED, QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects.base import Condition, Meta
 from extender.api.objects.queues import (
@@ -47,6 +48,7 @@ DETAIL_PACE = 15.0
 NUMBERS_A_SECOND = 3.0
 NUMBERS_AT_ONCE = 10
 SETTLING = 1.0
+PAUSE_AFTER_A_START = 300.0
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 
@@ -82,6 +84,20 @@ def test_a_job_that_starts_is_told_at_once() -> None:
         bench.show(unit_name("train"))
         (patch,) = bench.look()
         assert patch["status"]["phase"] == "Inqueue"
+
+
+def test_starts_that_were_undone_are_noted_until_one_stands() -> None:
+    with desk(node("n"), gang("g", 2)) as bench:
+        for noted in ("1", "2"):
+            bench.advance(PAUSE_AFTER_A_START).settle().scheduler_takes("g-0", "g-1").settle()
+            bench.finish("g-1", phase="Failed").settle()
+            bench.pass_time(31.0)
+            bench.look()
+            assert (bench.copies["g"].metadata.annotations or {})[keys.START_TIMEOUTS] == noted
+            bench.delete("g-0", "g-1").add(builders.pod("g-0", "g"), builders.pod("g-1", "g"))
+        bench.advance(PAUSE_AFTER_A_START).settle().start("g")
+        bench.look()
+        assert keys.START_TIMEOUTS not in (bench.copies["g"].metadata.annotations or {})
 
 
 # ---- what is said

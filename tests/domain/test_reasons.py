@@ -109,9 +109,9 @@ CASES = {
             node("n"), queue("q", namespace_selector=LabelSelector({"team": "ai"})), gang("g", 1, queue="q")
         ),
     ),
-    "a job that was started in vain too often": Case(
+    "a group that was started in vain too often": Case(
         Reason.START_TIMED_OUT,
-        "its pods did not all run in time 3 times in a row",
+        "its start was undone 3 times in a row",
         lambda: World(node("n"), gang("g", 1, notes={keys.START_TIMEOUTS: "3"})),
     ),
     "too few members": Case(

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from extender.api import keys
 from extender.api.objects.pods import PodSpec, Volume
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
@@ -96,6 +97,50 @@ def test_a_member_that_the_kubelet_refused_is_replaced_in_time_or_all_are_undone
     world.delete("g-2")
     world.pass_time(31.0)
     assert world.decision("g").undo == ("uid-g-0",)
+
+
+def undo(world: World, times: int) -> None:
+    """The node refuses a member of each start, and the others are evicted; all are made anew."""
+    for _ in range(times):
+        world.advance(LIMITS.backoff_max).settle().scheduler_takes("g-0", "g-1").settle()
+        world.finish("g-1", phase="Failed").settle()
+        world.pass_time(31.0)
+        assert world.decision("g").undo == ("uid-g-0",)
+        world.delete("g-0", "g-1").add(pod("g-0", "g"), pod("g-1", "g")).settle()
+
+
+def test_a_gang_that_was_undone_three_times_in_a_row_is_held_until_it_is_resumed() -> None:
+    world = World(node("n"), gang("g", 2)).settle()
+    undo(world, 2)
+    assert world.reason("g") is Reason.BACKING_OFF
+    undo(world, 1)
+    world.pass_time(10_000)
+    assert (world.reason("g"), world.detail("g")) == (
+        Reason.START_TIMED_OUT,
+        "its start was undone 3 times in a row",
+    )
+    assert world.ledger.groups.history(key("g"))[3] == 3
+    world.add(group("g", 2, annotations={keys.START_TIMEOUTS: "3"})).settle()
+    assert world.reason("g") is Reason.START_TIMED_OUT
+    assert world.add(group("g", 2)).settle().verdict("g") is STARTS
+
+
+def test_undone_starts_are_counted_over_restarts_and_from_zero_once_it_stands() -> None:
+    world = World(node("n"), group("g", 2, annotations={keys.START_TIMEOUTS: "2"}), pod("g-0", "g"))
+    world.add(pod("g-1", "g")).settle().scheduler_takes("g-0", "g-1").run("g-0", "g-1").settle()
+    assert (world.verdict("g"), world.ledger.groups.history(key("g"))[3]) == (RUNS, 0)
+    short = World(node("n"), group("g", 2, annotations={keys.START_TIMEOUTS: "2"}), pod("g-0", "g"))
+    undo(short.add(pod("g-1", "g")), 1)
+    assert short.reason("g") is Reason.START_TIMED_OUT
+
+
+def test_starts_that_end_before_a_member_is_bound_are_tried_without_end() -> None:
+    world = World(nodes("a"), gang("g", 2)).settle()
+    for _ in range(5):
+        for name in world.plan("g"):
+            world.refuse(name)
+        world.pass_time(LIMITS.backoff_max + 1.0)
+    assert world.reason("g") is not Reason.START_TIMED_OUT
 
 
 def test_the_deadline_grows_with_the_gang_up_to_the_limit() -> None:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import BUDGETS, EVENTS, NODES
+from tests.e2e.harness.resources import BUDGETS, EVENTS, NODES, POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
+NOTED = "kube-muster.io/start-timeouts"
 
 
 def test_a_gang_that_waits_and_runs_is_told_of(
@@ -57,6 +58,32 @@ def test_a_start_that_is_undone_is_told_of(stage: Stage, muster: Muster, schedul
     assert event["type"] == "Warning"
     assert event["message"].startswith("evicting 2 bound members: ")
     assert "Undone" not in _messages(stage, "Pod", "a-0")
+
+
+@pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
+def test_a_gang_that_is_undone_again_and_again_is_held_until_it_is_resumed(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(3, cpu="2")
+    stage.kubelet.refuse("a-1")
+    stage.group("a", 3)
+    for undone in ("1", "2", "3"):
+        stage.pods("a", 3, group="a", cpu="2", gated=True)
+        stage.wait_phase(["a-0", "a-2"], "Gone", timeout=60)
+        stage.delete_pods(["a-1"])
+        wait_for(partial(_notes, stage, undone), what=f"{undone} noted")
+    pods = stage.pods("a", 3, group="a", cpu="2", gated=True)
+    stage.wait_reason("a", "StartTimedOut")
+    muster.restart(hard=True)
+    stage.kubelet.relent()
+    stage.wait_reason("a", "StartTimedOut")
+    assert stage.bound(pods) == {}
+    stage.api.patch(POD_GROUPS, "a", {"metadata": {"annotations": {NOTED: None}}}, stage.namespace)
+    stage.wait_phase(pods)
+
+
+def _notes(stage: Stage, undone: str) -> bool:
+    return (stage.pod_group("a")["metadata"].get("annotations") or {}).get(NOTED) == undone
 
 
 @pytest.mark.gang_deadline(120)

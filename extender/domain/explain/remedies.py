@@ -22,8 +22,8 @@ NamespaceNotAllowed: Name another queue, or have the namespace labelled as the q
   `spec.namespaceSelector` asks.
 QueueStopped: Wait until the queue or LocalQueue is resumed (`spec.stopPolicy: None`), or name another.
 Held: Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.
-StartTimedOut: Look at why its pods did not run (images, volumes), then let it try again: `muster job resume
-  NAME`.
+StartTimedOut: Look at why its pods did not run (images, volumes), or why members were not bound, then let it
+  try again: `muster job resume NAME`, or `muster resume NAME` for a PodGroup.
 NotEnoughMembers: Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the
   same namespace and has the right `schedulerName`.
 NeverFits: Request less, loosen node selectors, add larger nodes, or raise the queue's capability.

@@ -154,7 +154,7 @@ class GroupViews:
                 outcome=made_by.outcome if made_by is not None else None,
                 least=group.least,
                 crowded_out=group.crowded_out,
-                start_timeouts=record.start_timeouts if record else 0,
+                start_timeouts=group.start_timeouts,
                 made=group.coming.there if group.coming.asked_at is not None else None,
             ),
             history=GroupHistory(

@@ -65,6 +65,9 @@ class Group(msgspec.Struct, eq=False):
         """The PodGroup that the API has from `version` on; None: it is gone."""
         if _terms(self.record) != _terms(record):
             self.known_since = version
+        had, has = ((each.start_timeouts if each else 0) for each in (self.record, record))
+        if had and not has and self.job is None:  # it may try again, at once
+            self.start = replace(self.start, undone=0, failures=0, retry_at=0.0)
         self.record = record
         self.last_record = record or (self.last_record if self.pods else None)
 
@@ -124,6 +127,14 @@ class Group(msgspec.Struct, eq=False):
             return min(members, self.reduced_to)
         is_partial = self.job is not None and self.job.least > 0 and self.job.is_let_go
         return min(members, self.job.declared) if self.job is not None and is_partial else members
+
+    @property
+    def start_timeouts(self) -> int:
+        """How often in a row its job did not get going in time or, without a job, its start was undone."""
+        noted = self.record.start_timeouts if self.record else 0
+        if self.job is not None:
+            return noted
+        return 0 if self.stood_whole else max(noted, self.start.undone)
 
     @property
     def stood_whole(self) -> bool:
@@ -188,8 +199,10 @@ class Group(msgspec.Struct, eq=False):
             places_since = now if start.places_since is None else start.places_since
         idle = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
         if decision.failed:
+            is_undone = bool(decision.undo) and start.admitted_at is not None and self.job is None
             return Start(
                 failures=start.failures + 1,
+                undone=self.start_timeouts + 1 if is_undone else start.undone,
                 retry_at=decision.retry_at,
                 failure=decision.failed,
                 admitted=start.admitted and bool(decision.undo),

@@ -34,7 +34,7 @@ class Reason(StrEnum):
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed", "the queue takes no groups of this namespace"
     QUEUE_STOPPED = "QueueStopped", "the queue admits nothing until it is resumed"
     HELD = "Held", "its owner keeps the group back"
-    START_TIMED_OUT = "StartTimedOut", "the job did not get going in time, several times in a row"
+    START_TIMED_OUT = "StartTimedOut", "it did not get going in time, several times in a row"
     NOT_ENOUGH_MEMBERS = "NotEnoughMembers", "fewer pods exist than the group needs to start"
     NEVER_FITS = "NeverFits", "the group is too large for this cluster or its queue"
     QUEUE_CEILING = "QueueCeiling", "the queue has reached its capability, or a limit on what may run"

@@ -220,6 +220,12 @@ def native_condition(reason: str) -> dict[str, str]:
     }
 
 
+def noted_timeouts(meta: Meta) -> int:
+    """How often in a row its job did not get going in time, or its start was undone."""
+    written = (meta.annotations or {}).get(keys.START_TIMEOUTS, "")
+    return int(written) if written.isascii() and written.isdigit() and len(written) < 10 else 0
+
+
 def group_record(group: PodGroup) -> GroupRecord:
     """Faults of the specification are kept in `fault`: this group waits, and no other is affected."""
     meta, spec = group.metadata, group.spec
@@ -236,8 +242,6 @@ def group_record(group: PodGroup) -> GroupRecord:
     run_time = None
     with suppress(ValueError):  # where it cannot be read, it is as if nothing had been declared
         run_time = as_seconds(annotations.get(keys.RUN_TIME, ""))
-    timeouts = annotations.get(keys.START_TIMEOUTS, "")
-    is_number = timeouts.isascii() and timeouts.isdigit() and len(timeouts) < 10
     # What it came from is its controller, whose name says more than that of the group.
     owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
@@ -261,7 +265,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         owner=owner.uid if owner is not None else "",
         held=annotations.get(keys.HOLD) == "true",
         run_time=run_time,
-        start_timeouts=int(timeouts) if is_number else 0,
+        start_timeouts=noted_timeouts(meta),
         submitter=annotations.get(keys.SUBMITTER, ""),
         preemptable=_allows_preemption(meta),
         queue_uid=noted_queue(meta),

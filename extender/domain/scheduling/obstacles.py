@@ -74,8 +74,9 @@ def _kept_out(round_: Round, group: GroupView, queue: QueueView) -> GroupDecisio
         text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
         return waits(group, Reason.BEHIND_OTHERS, text)
     if group.job.start_timeouts >= round_.limits.start_timeouts:
-        times = f"{group.job.start_timeouts} times in a row"
-        return waits(group, Reason.START_TIMED_OUT, f"its pods did not all run in time {times}")
+        what = "its pods did not all run in time" if group.job.managed else "its start was undone"
+        text = f"{what} {group.job.start_timeouts} times in a row"
+        return waits(group, Reason.START_TIMED_OUT, text)
     return None
 
 

@@ -69,6 +69,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
     admitted_at: float | None = None  # when the start under way was admitted; None: no start is under way
     failures: int = 0  # the number of starts that failed in a row
+    undone: int = 0  # how many of these had members on nodes, which were undone
     retry_at: float = 0.0  # the group is not tried again before this moment
     failure: str = ""  # why the last start failed, for people
     released_at: float | None = None  # when the scheduler could first begin with a member; None: not yet
@@ -103,7 +104,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
     least: int  # with how few members its job may start, where not all find room; 0: only with all
     crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one
-    start_timeouts: int  # how often its job did not get going in time
+    start_timeouts: int  # how often in a row its job did not get going in time, or its start was undone
     made: int | None  # how many pods its controller has created, if no more have come for a moment
 
 
