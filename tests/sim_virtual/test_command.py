@@ -33,8 +33,9 @@ def test_the_example_as_a_table() -> None:
     result = muster("--trace", EXAMPLES / "trace.csv", "--nodes", "4", "--node-cpu", "8")
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert lines[0].startswith("51 pods, 8 gangs, 3 queues, 4 nodes, ")
-    assert "started      8 of 8 gangs, 8 done" in lines
+    assert lines[0].startswith("51 pods, 6 gangs, 2 other groups, 3 queues, 4 nodes, ")
+    assert "started      6 of 6 gangs, 6 done" in lines
+    assert "one by one   2 of 2 groups started, 2 done" in lines
     assert max(map(len, lines)) <= 80
 
 
@@ -44,6 +45,20 @@ def test_json_and_yaml_say_the_same() -> None:
     report = json.loads(in_json.output)
     assert report == yaml.safe_load(in_yaml.output)
     assert (report["makespan"], report["waits"]["max"], report["neverStarted"]) == (60.0, 40.0, [])
+
+
+def test_pods_that_start_one_by_one_are_no_gang(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec:\n  parallelism: 4\n  template:\n"
+        "    spec: {schedulerName: muster, restartPolicy: Never, containers: [{name: c, image: x}]}\n"
+    )
+    printed = muster("-f", path).output.splitlines()
+    assert printed[0].startswith("4 pods, 1 other group, 1 queue, ")
+    assert "one by one   1 of 1 group started, 0 done" in printed
+    assert not any(line.startswith("started") for line in printed)
+    counts = {"groups": 1, "started": 1, "done": 0}
+    assert json.loads(muster("-f", path, "-o", "json").output)["oneByOne"] == counts
 
 
 def test_the_chart_is_written(tmp_path: Path) -> None:
@@ -123,7 +138,8 @@ def test_what_never_started_is_told_by_the_status_and_with_the_name_that_was_mea
     )
     result = muster("-f", path)
     assert result.exit_code == 3
-    assert "started      0 of 3 gangs, 0 done\nutilisation  nothing ran\n" in result.output
+    started = "started      0 of 1 gang, 0 done\none by one   0 of 2 groups started, 0 done\n"
+    assert f"{started}utilisation  nothing ran\n" in result.output
     assert {line.strip() for line in result.output.partition("never started:\n")[2].splitlines()} == {
         "default/train: NotEnoughMembers: 0 of 2 members exist",
         "default/trian: GroupNotFound: PodGroup default/trian does not exist;"
@@ -229,7 +245,7 @@ def test_names_are_whole_and_every_column_has_its_heading(tmp_path: Path) -> Non
     queue = "research-of-the-vision-team-in-the-north"
     path.write_text(f"arrival,group,queue,gpu,seconds\n0,a,{queue},1,5\n")
     lines = muster("--trace", path, "--node-gpu", "2").output.splitlines()
-    for title in ("time that gangs waited", "shares of nvidia.com/gpu, on average"):
+    for title in ("time that groups waited", "shares of nvidia.com/gpu, on average"):
         head, row = lines[lines.index(title) + 1 :][:2]
         assert (head.split()[0], row.split()[0]) == ("queue", queue)
         assert len(head.split()) == len(row.split())

@@ -45,6 +45,12 @@ class SizeReport(Part, frozen=True):
     waits: Waits | None
 
 
+class GroupCounts(Part, frozen=True):
+    groups: int
+    started: int
+    done: int
+
+
 class LevelReport(Part, frozen=True):
     """`jain`: Jain's index of held/deserved among siblings that want more, averaged over time; `level` 1:
     the queues directly below root."""
@@ -86,6 +92,7 @@ class SimulationReport(Part, frozen=True):
     groups: int
     started: int  # groups of which the members that they need have run
     done: int  # groups of which all have ended
+    one_by_one: GroupCounts  # those of these whose pods need not start together
     decisions: int
     outsiders: int
     waits: Waits | None
@@ -122,6 +129,7 @@ def report(
         decisions=decisions,
         outsiders=measured.outsiders,
         **_counts(timelines),
+        one_by_one=GroupCounts(**_numbers([each for each in timelines if each.needed <= 1])),
         utilisation=_parts(measured, *top),
         fairness=[LevelReport(level, _rounded(mean)) for level, mean in measured.fairness.means().items()],
         evictions=sum(timeline.reclaimed.total() for timeline in timelines),
@@ -165,11 +173,16 @@ def _parts(measured: Measurements, *held: Mapping[str, float]) -> dict[str, floa
 def _counts(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
     waits = sorted(timeline.wait for timeline in timelines if timeline.wait is not None)
     p95 = waits[math.ceil(0.95 * len(waits)) - 1] if waits else 0.0
+    return _numbers(timelines) | {
+        "waits": Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1]))) if waits else None,
+    }
+
+
+def _numbers(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
     return {
         "groups": len(timelines),
         "started": sum(timeline.started is not None for timeline in timelines),
         "done": sum(timeline.over is not None for timeline in timelines),
-        "waits": Waits(*map(_rounded, (mean(waits), median(waits), p95, waits[-1]))) if waits else None,
     }
 
 

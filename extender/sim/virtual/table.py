@@ -51,13 +51,21 @@ _MOST_UNSTARTED = 10
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     """`width`: the columns of the terminal; 0: no limit."""
-    counts = {"pod": report.pods, "gang": report.groups, "queue": len(report.queues), "node": report.nodes}
-    yield ", ".join(many(count, noun) for noun, count in [*counts.items(), ("decision", report.decisions)])
+    apart = report.one_by_one
+    gangs = report.groups - apart.groups
+    counts = {"pod": report.pods, "gang": gangs, "other group": apart.groups}
+    counts |= {"queue": len(report.queues), "node": report.nodes, "decision": report.decisions}
+    yield ", ".join(many(n, noun) for noun, n in counts.items() if n or noun not in ("gang", "other group"))
     if report.outsiders:
         yield f"{many(report.outsiders, 'pod')} of other schedulers left alone"
     yield ""
     yield f"makespan     {two_units(report.makespan)}"
-    yield f"started      {report.started:,} of {many(report.groups, 'gang')}, {report.done:,} done"
+    if gangs or not apart.groups:
+        started, done = report.started - apart.started, report.done - apart.done
+        yield f"started      {started:,} of {many(gangs, 'gang')}, {done:,} done"
+    if apart.groups:
+        of = many(apart.groups, "group")
+        yield f"one by one   {apart.started:,} of {of} started, {apart.done:,} done"
     used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
     if not used:  # what ran requested nothing, or began at the last moment of the simulation, without end
         held = "no resources were held for any time" if report.makespan else "no time passed"
@@ -69,7 +77,7 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
     if report.evictions:
         yield f"evicted      {many(report.evictions, 'pod')}, which came again"
     if report.reservations:
-        yield f"reserved     nodes for {many(report.reservations, 'gang')}"
+        yield f"reserved     nodes for {many(report.reservations, 'group')}"
     yield from _waits(report, width)
     yield from _sizes(report, width)
     yield from _shares(report, width)
@@ -84,11 +92,11 @@ def _waits(report: SimulationReport, width: int) -> list[str]:
     if not report.groups:
         none_came = any(each.reason == FAILED_CREATE for each in report.never_started)
         return [] if none_came else ["", "nothing in there is for Muster to start"]
-    head = ("queue", "weight", "gangs", "started", "done", "mean", "median", "p95", "max")
+    head = ("queue", "weight", "groups", "started", "done", "mean", "median", "p95", "max")
     rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
     if len(rows) > 1:
         rows.append(_wait("all", "", report))
-    return ["", "time that gangs waited", *fitting(head, rows, width)]
+    return ["", "time that groups waited", *fitting(head, rows, width)]
 
 
 def _wait(name: str, weight: int | str, of: QueueReport | SizeReport | SimulationReport) -> Cells:
@@ -101,9 +109,9 @@ def _wait(name: str, weight: int | str, of: QueueReport | SizeReport | Simulatio
 def _sizes(report: SimulationReport, width: int) -> list[str]:
     if len(report.sizes) < 2:
         return []
-    head = ("pods", "gangs", "started", "done", "mean", "median", "p95", "max")
+    head = ("pods", "groups", "started", "done", "mean", "median", "p95", "max")
     rows = [(size.pods, *_wait("", "", size)[2:]) for size in report.sizes]
-    return ["", "time that gangs waited, by size", *fitting(head, rows, width)]
+    return ["", "time that groups waited, by size", *fitting(head, rows, width)]
 
 
 def _shares(report: SimulationReport, width: int) -> list[str]:
@@ -122,10 +130,10 @@ def _shares(report: SimulationReport, width: int) -> list[str]:
 
 def _never_started(report: SimulationReport) -> Iterator[str]:
     yield "never started:"
-    for gang in report.never_started[:_MOST_UNSTARTED]:
-        reason = ": ".join(filter(None, (gang.reason, gang.detail))) or "no reason was given"
-        name = f"{many(gang.pods, 'pod')} of {gang.group}" if gang.pods else gang.group
-        yield f"  {name}: {reason}" + (f"; {gang.hint}" if gang.hint else "")
+    for group in report.never_started[:_MOST_UNSTARTED]:
+        reason = ": ".join(filter(None, (group.reason, group.detail))) or "no reason was given"
+        name = f"{many(group.pods, 'pod')} of {group.group}" if group.pods else group.group
+        yield f"  {name}: {reason}" + (f"; {group.hint}" if group.hint else "")
     more = len(report.never_started) - _MOST_UNSTARTED
     if more > 0:
         yield f"  and {more:,} more (-o json has them all)"
