@@ -18,11 +18,12 @@ _INDENT = " " * 9
 def check(output: str, namespace: str | None, **flags: Any) -> None:
     """Look whether Muster is installed and at work: a line for each thing, with what to do where it is not.
 
-    -n is the namespace that Muster runs in, kube-muster without it. Ends with 1 when something is wrong.
+    -n is the namespace that Muster runs in, kube-muster without it. Ends with 1 when something is wrong, else
+    with 3 when you may not look at something.
     """
     with opened(Flags(namespace=namespace or "kube-muster", **flags)) as place:
         from extender.cli.check.all_checks import all_findings
-        from extender.cli.check.findings import WRONG
+        from extender.cli.check.findings import UNSEEN, WRONG
         from extender.terminal.text import working
 
         with working("looking at the installation") as looking_at:
@@ -36,4 +37,5 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
                 echo(f"{_INDENT}-> " + folded(todo, f"{_INDENT}   ").lstrip())
     else:
         show_document([finding._asdict() for finding in found], output)
-    sys.exit(1 if any(finding.state == WRONG for finding in found) else 0)
+    states = {finding.state for finding in found}
+    sys.exit(1 if WRONG in states else 3 if UNSEEN in states else 0)

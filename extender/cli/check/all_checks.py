@@ -17,6 +17,7 @@ from extender.cli.check.findings import (
     APPLY,
     FAILED,
     UNKNOWN,
+    UNSEEN,
     Finding,
     Installation,
     OutOfReach,
@@ -30,7 +31,7 @@ from extender.cli.check.findings import (
 from extender.cli.check.manifests import jobs, kinds, policies, rights, webhooks
 from extender.cli.check.queues import local_queues, quotas
 from extender.cli.check.view import view
-from extender.kube.errors import ApiError
+from extender.kube.errors import ApiError, Forbidden
 from extender.kube.resources import LEASES
 
 _SKEW = 5.0  # seconds that clocks may differ
@@ -69,8 +70,12 @@ def all_findings(
         looking_at(f"looking at {subject}")
         try:
             yield from check(site)
-        except ApiError as fault:
+        except Forbidden as fault:
             todo = "Use the kubeconfig of a user who may, usually an administrator of the cluster."
+            message = api_error_message(fault).removeprefix("not allowed: ")
+            yield Finding(subject, UNSEEN, f"not allowed to look: {message}", todo)
+        except ApiError as fault:
+            todo = "Mend the connection to the API server, and run the command again."
             yield wrong(subject, f"could not be looked at: {api_error_message(fault)}", todo)
 
 

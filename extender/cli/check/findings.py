@@ -15,6 +15,7 @@ from extender.kube.resources import ACCESS_REVIEWS, DAEMON_SETS, DEPLOYMENTS, PO
 
 T = TypeVar("T")
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
+UNSEEN = "unseen"  # the user may not look at it
 
 OURS = "app.kubernetes.io/part-of=kube-muster"
 ACCOUNT = "muster"
