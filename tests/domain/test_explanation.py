@@ -95,6 +95,17 @@ def test_a_node_more_where_nobody_could_leave() -> None:
     assert world.verdict("b") is STARTS
 
 
+def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs() -> None:
+    world = World(*nodes("n", "m", cpu="4"), queue("q", preemption=NEVER))
+    world.add(one("b", "3", members=4)).settle()
+    assert change(world, "b") == StartChange("with 2 more nodes like n (cpu 4)")
+    world.add(stranger("s", on="n", cpu="3"), stranger("t", on="m", cpu="3")).settle()
+    assert world.reason("b") is Reason.NEVER_FITS
+    assert change(world, "b") == StartChange("with 2 more nodes like n (cpu 4)", then="NoRoom")
+    world.add(node("n2", cpu="4"), node("n3", cpu="4")).settle()
+    assert world.reason("b") is Reason.NO_ROOM
+
+
 def test_a_request_that_would_fit() -> None:
     world = small().add(one("b", "9")).settle()
     assert change(world, "b").text == "with requests of at most cpu 4 per member instead of 9"
@@ -208,7 +219,9 @@ def test_members_of_which_none_is_there_yet() -> None:
 def test_members_by_the_billion_are_not_tried_out() -> None:
     """One number of a tenant's would take all memory, and every decision of others with it."""
     world = small().add(gang("b", 1, 2**31 - 1, queue="q")).settle()
-    assert change(world, "b") == StartChange("with 2147483646 more members", then="TooLargeForWindow")
+    assert change(world, "b") == StartChange("if it needs no more than the 1 member that it has")
+    world = small().add(group("b", 2**31 - 1, queue="q")).settle()
+    assert why(world, "b").change is None
 
 
 def test_hold_and_resume() -> None:

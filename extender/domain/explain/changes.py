@@ -1,5 +1,6 @@
 """The smallest change that would start a group, by the reason for which it waits. Each is tried out."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Uid
 from extender.domain.model.resources import Resources, show
 from extender.domain.model.shapes import Shape
+from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import Limit
 from extender.domain.scheduling.no_room import amounts_text
@@ -47,10 +49,34 @@ def time(case: WaitingCase) -> StartChange:
 
 
 def nodes(case: WaitingCase) -> StartChange | None:
-    """Like the suitable node that holds most of its members when empty; among these, the smallest."""
-    snapshot, wanted = case.snapshot, missing(case.group)
+    if (row := _best_node(case)) is None:
+        return None
+    most = min(len(missing(case.group).members), _MOST_NODES)
+    count = case.trial.least(most, lambda n: with_nodes(case.snapshot, row, n))
+    return StartChange(_more_nodes(case, row, count)) if count is not None else None
+
+
+def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
+    """Of a group that all nodes together cannot hold: the number does not depend on what runs now."""
+    row, wanted = _best_node(case), missing(case.group)
+
+    def fits(n: int) -> bool:
+        larger = with_nodes(case.snapshot, row or 0, n)
+        empty = Planner.empty(larger, Planner.of(larger).affinity)
+        return empty.could_place(wanted.members, wanted.shapes)
+
+    most = min(len(wanted.members), _MOST_NODES)
+    if row is None or not fits(most):
+        return None
+    count = 1 + bisect_left(range(1, most), True, key=fits)
+    return case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
+
+
+def _best_node(case: WaitingCase) -> int | None:
+    """The row of the suitable node that holds most of its members when empty; among these, the smallest."""
+    snapshot = case.snapshot
     fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
-    for shape in wanted.shapes:
+    for shape in missing(case.group).shapes:
         suits = snapshot.nodes.suitable(shape).astype(np.int64)
         for column, name in enumerate(snapshot.dimensions):
             if asked := shape.requests.get(name, 0):
@@ -60,13 +86,14 @@ def nodes(case: WaitingCase) -> StartChange | None:
         return None
     best = np.flatnonzero(fits == fits.max())
     row = int(best[np.argmin(snapshot.allocatable[best].sum(axis=1))])
-    count = case.trial.least(min(len(wanted.members), _MOST_NODES), lambda n: with_nodes(snapshot, row, n))
-    like = snapshot.nodes.nodes[row]
-    if count is None or like is None:
-        return None
-    size = amounts_text({name: like.allocatable.get(name, 0) for name in wanted.requests})
-    more = f"{count} more node{'s' * (count > 1)}"
-    return StartChange(f"with {more} like {like.name}{f' ({size})' * bool(size)}")
+    return row if snapshot.nodes.nodes[row] is not None else None
+
+
+def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
+    like = case.snapshot.nodes.nodes[row]
+    assert like is not None, "it is suitable"
+    size = amounts_text({name: like.allocatable.get(name, 0) for name in missing(case.group).requests})
+    return f"with {count} more node{'s' * (count > 1)} like {like.name}{f' ({size})' * bool(size)}"
 
 
 # ---- what the group itself would have to say or to have
@@ -79,9 +106,12 @@ def members(case: WaitingCase) -> StartChange | None:
         return None
     text = f"with {more} more member{'s' * (more > 1)}"
     if not there:
-        return StartChange(f"{text}, if they find room")
+        likely = more <= case.snapshot.limits.window
+        return StartChange(f"{text}, if they find room") if likely else None
     if more > case.snapshot.limits.window:  # one number of a tenant's: so many are never made up
-        return StartChange(text, then=Reason.TOO_LARGE_FOR_WINDOW)
+        fewer = replace(case.group, min_member=len(there))
+        text = f"if it needs no more than the {len(there)} member{'s' * (len(there) > 1)} that it has"
+        return case.start_change(text, with_group(case.snapshot, fewer))
     like = replace(there[0], node="", phase="Pending")
     numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(more))
     copies = (replace(like, uid=Uid(uid), name=name) for uid, name in numbered)
@@ -311,7 +341,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.RECLAIMING: (victims_gone,),
     Reason.WINDOW_FULL: (window_clears,),
     Reason.TOO_LARGE_FOR_WINDOW: (window_grows,),
-    Reason.NEVER_FITS: (limit, capability, requests, nodes),
+    Reason.NEVER_FITS: (limit, capability, requests, nodes_to_stand_alone),
     Reason.BACKING_OFF: (time,),
     Reason.NOT_ENOUGH_MEMBERS: (members,),
     Reason.HELD: (resumed,),

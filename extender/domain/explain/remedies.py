@@ -26,7 +26,8 @@ StartTimedOut: Look at why its pods did not run (images, volumes), or why member
   try again: `muster job resume NAME`, or `muster resume NAME` for a PodGroup.
 NotEnoughMembers: Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the
   same namespace and has the right `schedulerName`.
-NeverFits: Request less, loosen node selectors, add larger nodes, or raise the queue's capability.
+NeverFits: Request less, loosen node selectors, raise the queue's capability, or add nodes: larger ones if no
+  node holds one member.
 QueueCeiling: Wait for other groups of the queue to end, or raise its `spec.capability` or, if the message
   counts groups or pods, its `spec.limits`. Guarantees of other queues lower the ceiling, too.
 QueueShare: Wait: room that other queues do not claim is lent. A higher `spec.weight` gives a larger share.
