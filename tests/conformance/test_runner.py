@@ -119,6 +119,29 @@ def test_what_was_granted_holds_its_room_before_it_runs(tmp_path: Path) -> None:
     assert judge(loaded) == Result(Outcome.PASSED)
 
 
+def test_who_waits_for_a_flush_is_active_after_it(tmp_path: Path) -> None:
+    """One that was taken out before the flush waits for nothing when it is put back."""
+    ops = [
+        {"op": "push", "id": "w1"},
+        {"op": "pop", "want": "w1"},
+        {"op": "return_inadmissible", "id": "w2"},
+        {"op": "check_active", "want": []},
+        {"op": "flush_inadmissible"},
+        {"op": "return_inadmissible", "id": "w1"},
+    ]
+    expect = {"active": ["w1", "w2"], "pending_total": 2, "moved_by_flush": 1}
+    case = {"id": "x", "family": "queue_ops", "workloads": [], "ops": ops, "expect": expect}
+    (loaded,) = load(Path(families_file(tmp_path / "f.json", case)))
+    assert judge(loaded) == Result(Outcome.PASSED)
+
+
+def test_the_head_of_a_strict_queue_is_not_tried_without_need(tmp_path: Path) -> None:
+    case = {"id": "x", "family": "requeue_rule", "strategy": "StrictFIFO", "reason": "NoFit"}
+    active, parked = ({**case, "expect": {"placement": each}} for each in ("active", "inadmissible"))
+    cases = load(Path(families_file(tmp_path / "f.json", active, parked)))
+    assert [judge(case).outcome for case in cases] == [Outcome.SKIPPED, Outcome.PASSED]
+
+
 def test_amounts_of_any_size_stay_exact(tmp_path: Path) -> None:
     beyond = 2**63 + 1
     (case,) = load(Path(families_file(tmp_path / "f.json", backoff("big", 1, amount=beyond))))

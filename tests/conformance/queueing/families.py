@@ -2,9 +2,19 @@
 
 from collections.abc import Mapping
 
-from tests.conformance.queueing import cycles, flavors, orders, policies, preemption, quotas, retries, victims
+from tests.conformance.queueing import (
+    cycles,
+    flavors,
+    orders,
+    policies,
+    preemption,
+    quotas,
+    requeueing,
+    retries,
+    victims,
+)
 from tests.conformance.verdicts import Check, Skip
 
-_THEMES = (orders, retries, quotas, policies, flavors, cycles, preemption, victims)
+_THEMES = (orders, retries, requeueing, quotas, policies, flavors, cycles, preemption, victims)
 CHECKS: Mapping[str, Check] = {family: check for theme in _THEMES for family, check in theme.CHECKS.items()}
 SKIPS: tuple[Skip, ...] = tuple(skip for theme in _THEMES for skip in theme.SKIPS)

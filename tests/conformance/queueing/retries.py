@@ -73,8 +73,4 @@ SKIPS: tuple[Skip, ...] = (
         "the pause after a failed start doubles, by no other factor",
         in_family("backoff", where=_grows_otherwise),
     ),
-    Skip(
-        "nothing is taken out of a queue and put back: a round judges all that wait, and nothing is parked",
-        in_family("requeue_rule", "queue_ops"),
-    ),
 )

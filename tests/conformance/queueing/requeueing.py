@@ -1,0 +1,279 @@
+"""What becomes of workloads that could not start: families requeue_rule and queue_ops.
+
+Kueue takes a head out of its queue and puts it back: among the active ones, which are tried again by
+themselves, or among the inadmissible ones, which wait for an event. Here nothing is taken out, so what is
+judged is what users see of it: who starts once there is room, who only waits for a change of the cluster, and
+for whom room is kept before others.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace
+from extender.api.objects.pods import LabelSelector, Requirement
+from extender.api.objects.queues import QueueFlavor
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.scheduling.decide import decide
+from extender.domain.scheduling.order import in_lines
+from extender.domain.snapshot.decisions import Decisions, GroupDecision
+from extender.domain.snapshot.group_view import Start
+from extender.domain.snapshot.snapshot import Snapshot
+from tests.conformance.amounts import unequal
+from tests.conformance.cases import Case
+from tests.conformance.queueing.needs import in_family
+from tests.conformance.queueing.waiting import QUEUE, moment
+from tests.conformance.verdicts import Check, NoCounterpart, Skip
+from tests.conformance.volcano.objects import group, pod, priority_class
+from tests.domain import builders
+from tests.domain.world import LIMITS, World, gang
+from tests.domain.world import key as world_key
+
+Given = Mapping[str, Any]
+_STRATEGIES = {"BestEffortFIFO": "", "StrictFIFO": "fifo"}
+
+# ---- scripts
+
+
+def check_script(case: Case) -> Iterator[str]:
+    script = _Script(case.input)
+    for number, step in enumerate(case.input["ops"]):
+        if step["op"] == "pop":
+            yield from unequal(f"step {number}, pop", step.get("want"), script.pop())
+        elif step["op"] == "check_active":
+            wanted = sorted(step.get("want") or ())
+            yield from unequal(f"step {number}, active", wanted, sorted(script.active()))
+        else:
+            script.do(step)
+    expect = case.expect
+    yield from unequal("active", sorted(expect["active"]), sorted(script.active()))
+    yield from unequal("pending", expect["pending_total"], len(script.decided))
+    if "moved_by_flush" in expect:
+        yield from unequal("moved", expect["moved_by_flush"], script.moved)
+
+
+class _Script:
+    """Active is who starts where there is room for all. What was put back as inadmissible asks for a resource
+    that no node has, until a flush: then a node comes that has what was asked for so far."""
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        named = [each["id"] for each in given["ops"] if "id" in each]
+        self._known: dict[str, Given] = {name: {"id": name, "priority": 0, "created": 0} for name in named}
+        self._known |= {each["id"]: each for each in given["workloads"]}
+        self._pending: dict[str, Given] = {}  # that push and updates have made
+        self._parked: dict[str, int] = {}  # how many flushes there had been
+        self._popped_at: dict[str, int] = {}
+        self._flushes = 0
+        self.moved = 0
+        self._decisions: Decisions | None = None
+        queue = builders.queue(
+            QUEUE,
+            strategy=_STRATEGIES[given.get("strategy", "BestEffortFIFO")],
+            namespace_selector=_selector(given["queue"].get("namespace_selector")),
+        )
+        names = (Namespace(Meta(name=name, labels=labels)) for name, labels in given["namespaces"].items())
+        self._world = World(queue, *names, builders.node("n", cpu="1000"))
+
+    def do(self, step: Given) -> None:
+        name, is_for_all = step.get("id", ""), step["op"] == "flush_inadmissible"
+        match step["op"]:
+            case op if not (name or is_for_all):
+                raise NoCounterpart(f"operation {op} of no workload")
+            case "push" | "return_immediate":
+                self._put({**self._known[name], **step})
+            case "update":
+                if step.get("spec_changed"):
+                    self._parked.pop(name, None)
+                self._put(self._known[name])
+            case "return_inadmissible":
+                self._parked.setdefault(name, self._popped_at.pop(name, self._flushes))
+                self._put(self._known[name])
+            case "delete":
+                self._parked.pop(name, None)
+                self._drop(name)
+            case "flush_inadmissible":
+                waiting = {*self._pending} - {*self.active()}
+                self._flushes += 1
+                more = {_scarce(number): "1000" for number in range(self._flushes)}
+                self._world.add(builders.node("more", cpu="1000", more=more))
+                self.moved = len(waiting & {*self.active()})
+            case _:
+                raise NoCounterpart(f"operation {step['op']}")
+
+    def pop(self) -> str | None:
+        """The first that starts; it is taken out."""
+        seen = self._seen()
+        lines = in_lines(seen.groups.values(), lambda view: view).get(QUEUE, ())
+        active = {*self.active()}
+        first = next((name for view in lines if (name := view.key.partition("/")[2]) in active), None)
+        if first is not None:
+            self._popped_at[first] = self._flushes
+            self._drop(first)
+        return first
+
+    @property
+    def decided(self) -> Mapping[GroupKey, GroupDecision]:
+        """Next to what was decided before: so events have to wake who waits for them."""
+        self._decisions = decide(self._seen(), self._decisions)
+        return self._decisions.groups
+
+    def active(self) -> list[str]:
+        return [name for name in self._pending if self.decided[self._key(name)].verdict is Verdict.STARTING]
+
+    def _put(self, given: Given) -> None:
+        name = given["id"]
+        self._pending[name] = given
+        about = {"name": name, "namespace": given.get("namespace", "default")}
+        scarce = {_scarce(self._parked[name]): "1"} if name in self._parked else {}
+        self._world.add(
+            priority_class({"name": f"p{given['priority']}", "value": given["priority"]}),
+            group(
+                {**about, "queue": QUEUE, "minMember": 1, "priorityClassName": f"p{given['priority']}"},
+                created=moment(given["created"]),
+            ),
+            pod({**about, "name": f"{name}-0", "podgroup": name, "requests": {"cpu": "1m", **scarce}}),
+        )
+
+    def _drop(self, name: str) -> None:
+        if self._pending.pop(name, None) is not None:
+            self._world.delete(f"{name}-0")
+            self._world.ledger.intake.drop_group(self._key(name))
+
+    def _key(self, name: str) -> GroupKey:
+        return GroupKey(f"{self._known[name].get('namespace', 'default')}/{name}")
+
+    def _seen(self) -> Snapshot:
+        """With those whose start has failed, and that back off."""
+        seen, now = self._world.ledger.snapshot(), self._given["now"]
+        tried = {
+            self._key(name): Start(
+                failures=given.get("requeue_count", 0), retry_at=seen.now + given["requeue_at"] - now
+            )
+            for name, given in self._pending.items()
+            if "requeue_at" in given
+        }
+        back = {key: replace(seen.groups[key], start=start) for key, start in tried.items()}
+        return replace(seen, groups={**seen.groups, **back})
+
+
+def _scarce(number: int) -> str:
+    return f"x.io/scarce-{number}"
+
+
+def _selector(given: Given | None) -> LabelSelector | None:
+    """None: none of its own."""
+    if given is None:
+        return None
+    wishes = [Requirement(each["key"], each["op"], each["values"]) for each in given.get("match", ())]
+    return LabelSelector(match_expressions=wishes)
+
+
+# ---- rules
+
+_HEAD = GroupKey("ns/head")
+_ALL = 4  # cpus of a node
+
+
+def check_rule(case: Case) -> Iterator[str]:
+    """Active is who starts, for whom room is being taken back, or who is tried again after some time."""
+    world, reason = _world(case), _reason(case)
+    decided = decide(_left(world, reason), None)
+    head = decided.groups[_HEAD]
+    by_itself = head.verdict is Verdict.STARTING or head.reason is Reason.RECLAIMING
+    placement = "active" if by_itself or decided.wake_at is not None else "inadmissible"
+    yield from unequal("placement", case.expect["placement"], placement)
+    if "second_insert_accepted" in case.expect:
+        before = len(world.ledger.snapshot().groups)
+        more = len(world.add(*_head(reason)).ledger.snapshot().groups) > before
+        yield from unequal("second insert", case.expect["second_insert_accepted"], more)
+    if "sticky_head" in case.expect:
+        yield from unequal("sticky head", case.expect["sticky_head"], _is_kept_for_it(world, reason))
+
+
+def _reason(case: Case) -> str:
+    reason = str(case.input["reason"])
+    return "FlavorsLeft" if case.input["flavors_left"] else reason
+
+
+def _world(case: Case) -> World:
+    """One where a head is put back for this reason."""
+    reason, strategy = _reason(case), _STRATEGIES[case.input["strategy"]]
+    spec: dict[str, Any] = {"strategy": strategy}
+    nodes = [builders.node("n", cpu=str(_ALL), labels={"flavor": "n"})]
+    holder: list[Any] = []
+    match reason:
+        case "FailedAfterNomination" | "nominated" | "NoFit" | "not-nominated":
+            pass
+        case "NamespaceMismatch":
+            spec["namespace_selector"] = LabelSelector({"may": "yes"})
+        case "Generic" | "PendingPreemption" | "PreemptionFailed" | "FlavorsLeft":
+            low = 0 if "Preemption" in reason else 1
+            holder = gang(
+                "holder", 1, queue=QUEUE, cpu=str(_ALL), priority_class=f"p{low}", priority=low, on="n"
+            )
+        case _:
+            raise NoCounterpart(f"a head that is put back as {reason}")
+    if reason == "FlavorsLeft":
+        nodes.append(builders.node("m", cpu=str(_ALL), labels={"flavor": "m"}))
+        spec["flavors"] = [QueueFlavor(name, {"flavor": name}) for name in ("n", "m")]
+    levels = (priority_class({"name": f"p{value}", "value": value}) for value in (0, 1, 2))
+    allowed = Namespace(Meta(name=builders.NAMESPACE, labels={"may": "yes"}))
+    world = World(
+        allowed, *levels, *nodes, builders.queue(QUEUE, **spec), limits=replace(LIMITS, reservations=0)
+    )
+    world.add(holder, *_head(reason))
+    if "Preemption" in reason:
+        world.settle()
+    if reason == "PreemptionFailed":
+        world.ledger.spare(Uid(world.pods["holder-0"].metadata.uid))
+        world.settle()
+    return world
+
+
+def _head(reason: str) -> Iterator[Any]:
+    about = {"namespace": "ns", "queue": QUEUE, "minMember": 1, "priorityClassName": "p1"}
+    yield group({**about, "name": "head"}, created=moment(-10))
+    scarce = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
+    asked = {"cpu": str(_ALL), **scarce}
+    yield pod({"namespace": "ns", "name": "head-0", "podgroup": "head", "requests": asked, "priority": 1})
+
+
+def _left(world: World, reason: str) -> Snapshot:
+    """With the failed start of one that was put back after it."""
+    seen = world.ledger.snapshot()
+    if reason not in ("FailedAfterNomination", "nominated"):
+        return seen
+    failed = Start(failures=1, retry_at=seen.now + world.ledger.limits.retry_after(0))
+    return replace(seen, groups={**seen.groups, _HEAD: replace(seen.groups[_HEAD], start=failed)})
+
+
+def _is_kept_for_it(world: World, reason: str) -> bool:
+    """Whether a newcomer of a higher priority does not get the room that the head waits for."""
+    more = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
+    world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=more, priority_class="p2", priority=2))
+    if more:
+        world.add(builders.node("n", cpu=str(_ALL), more=more))
+    if "holder-0" in world.pods:
+        world.delete("holder-0")
+    decided = decide(_left(world, reason), None).groups
+    return decided[world_key("newcomer")].verdict is not Verdict.STARTING
+
+
+def _is_tried_without_need(case: Case) -> bool:
+    """Whether a head is tried again and again although neither an event nor time would let it start."""
+    return case.expect["placement"] == "active" and any(
+        each.startswith("placement") for each in check_rule(case)
+    )
+
+
+CHECKS: dict[str, Check] = {"queue_ops": check_script, "requeue_rule": check_rule}
+SKIPS: tuple[Skip, ...] = (
+    Skip(
+        "a group that lacks room sleeps until something changes, also the head of a fifo queue",
+        in_family("requeue_rule", where=_is_tried_without_need),
+    ),
+)
