@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from extender.api.keys import CLOSED_BY_PARENT
-from extender.api.objects.base import Condition
+from extender.api.objects.base import Condition, condition
 from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReservation
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
@@ -24,7 +24,7 @@ from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import quantities
 from extender.domain.queues.states import Mark, QueueState
-from extender.domain.snapshot.conditions import conditions_of
+from extender.domain.snapshot.conditions import GUARANTEE_UNMET, conditions_of
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
@@ -60,7 +60,12 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         **decision.counts,
         "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
     }
-    conditions = (Condition(it.type, str(it.holds), it.reason, it.message) for it in conditions_of(decision))
+    known = {condition.type for condition in before.conditions or ()}
+    conditions = (
+        Condition(it.type, str(it.holds), it.reason, it.message)
+        for it in conditions_of(decision)
+        if it.holds or it.type != GUARANTEE_UNMET or it.type in known
+    )
     return changes_from(before, status, conditions, numbers)
 
 
@@ -195,6 +200,14 @@ class QueueStatusController(QueueController[QueueCopy]):
                 self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
         if changes:
             self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
+            self._tell_unmet(queue, decision)
+
+    def _tell_unmet(self, queue: Queue, decision: QueueDecision) -> None:
+        before = condition(queue.status.conditions, GUARANTEE_UNMET)
+        now = next(it for it in conditions_of(decision) if it.type == GUARANTEE_UNMET)
+        if now.holds and (before is None or before.status != "True"):
+            reference = of_queue(queue.metadata.name, queue.metadata.uid)
+            self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, now.message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
         """Whether anything (but `numbers`) has to be written; nothing if the queue is another one now."""
@@ -206,4 +219,5 @@ class QueueStatusController(QueueController[QueueCopy]):
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
     """Everything of a decision but its numbers."""
-    return (decision.uid, decision.state, decision.mark, decision.closed_above, decision.fault)
+    about = (decision.uid, decision.state, decision.mark, decision.closed_above, decision.fault)
+    return (*about, *decision.unmet)

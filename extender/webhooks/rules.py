@@ -35,7 +35,12 @@ from extender.domain.admission.access import (
     subject,
 )
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.admission.queues import judge_deletion, judge_queue, queue_defaults
+from extender.domain.admission.queues import (
+    guaranteed_too_much,
+    judge_deletion,
+    judge_queue,
+    queue_defaults,
+)
 from extender.domain.admission.submission import (
     Destination,
     QueueLookup,
@@ -173,7 +178,8 @@ class AdmissionRules:
         if faults and queue.spec.parent:
             newest = self._latest().with_ancestry(tree, queue.spec.parent)
             faults = judge_queue(queue, before, newest, self._max_depth)
-        return ReviewOutcome(faults)
+        unmet = guaranteed_too_much(queue, before, tree, self._ledger.offered()) if not faults else ()
+        return ReviewOutcome(faults, warnings=list(unmet))
 
     def judge_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Whoever leads a namespace into a restricted queue must be allowed to use that queue: what is in the

@@ -199,11 +199,11 @@ class Desk:
         for number in range(size):
             self.pod(f"{name}-{number}", name, node=node, gates=() if node else (GATE,))
 
-    def event(self, pod: str, reason: str, message: str, minutes: float) -> None:
-        """One on a pod of namespace team, so many minutes ago."""
-        about = {"kind": "Pod", "name": pod, "namespace": "team"}
+    def event(self, name: str, reason: str, message: str, minutes: float, kind: str = "Pod") -> None:
+        """One on a pod, or what else is meant, of namespace team, so many minutes ago."""
+        about = {"kind": kind, "name": name, "namespace": "team"}
         event = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
-        meta = {"name": f"{pod}.{reason}", "namespace": "team"}
+        meta = {"name": f"{name}.{reason}", "namespace": "team"}
         self._put(EVENTS, meta, {"involvedObject": about, **event})
 
     def namespace(self, name: str, queue: str = "") -> None:

@@ -15,7 +15,15 @@ from typing import Any
 from tests.cli.desk import Desk, ago, kubeconfig
 
 Json = dict[str, Any]
-_OWN_GROUPS = ("batch", "apps", "jobset.x-k8s.io", "kubeflow.org", "scheduling.x-k8s.io", "example.com")
+_OWN_GROUPS = (
+    "batch",
+    "apps",
+    "jobset.x-k8s.io",
+    "kubeflow.org",
+    "scheduling.x-k8s.io",
+    "scheduling.k8s.io",
+    "example.com",
+)
 
 
 class Front:
@@ -35,6 +43,7 @@ class Front:
         name: str,
         owner: Json | None = None,
         labels: Json | None = None,
+        annotations: Json | None = None,
         **parts: Any,
     ) -> Json:
         """Makes one of namespace team, and returns the reference that what belongs to it bears."""
@@ -45,6 +54,7 @@ class Front:
             "uid": f"uid-{kind}-{name}",
             "creationTimestamp": ago(days=1),
             "labels": labels or {},
+            "annotations": annotations or {},
         }
         path = f"/apis/{api_version}/namespaces/team/{kind.lower()}s"
         self._collections.setdefault(path, []).append({"metadata": meta | owners, **parts})

@@ -395,6 +395,12 @@ def local_queues_astray(site: Installation) -> None:
     site.objects["/apis/kube-muster.io/v1alpha1/localqueues"] = found
 
 
+def queue_guaranteed_too_much(site: Installation) -> None:
+    unmet = {"type": "GuaranteeUnmet", "status": "True", "reason": "TooFewNodes", "message": ""}
+    found = {"metadata": {"name": "greedy"}, "status": {"conditions": [unmet]}}
+    site.objects.setdefault("/apis/scheduling.volcano.sh/v1beta1/queues", []).append(found)
+
+
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1/localqueues"
 OURS = "/apis/kube-muster.io/v1alpha1/localqueues"
 
@@ -602,6 +608,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (queue_of_a_quota_that_is_gone, "quotas", "not read: a (ElasticQuotaTree/kube-system/older)"),
         (local_queue_of_both, "Kueue", "team/door: LocalQueues of both, so both start and suspend the jobs"),
         (local_queue_of_nobody, "Kueue", "LocalQueues that nobody has: team/job/x (team/door)"),
+        (queue_guaranteed_too_much, "guarantees", "nodes offer less than queues are guaranteed: greedy"),
         (local_queues_astray, "LocalQueues", "1 of 2 let nothing in: team/door (QueueNotFound)"),
         (no_established, "podgroups.scheduling.volcano.sh", "is not established"),
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),

@@ -102,6 +102,14 @@ def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
     assert part(output, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
 
 
+def test_a_guarantee_that_is_not_met_in_full(town: Desk) -> None:
+    says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
+    unmet = {"type": "GuaranteeUnmet", "status": "True", "reason": "TooFewNodes", "message": says}
+    town.queue("kept", {"guarantee": {"resource": {"cpu": "99"}}}, state="Open", conditions=[unmet])
+    output = " ".join(town.output("queue", "describe", "kept").split())
+    assert f"Its guarantee is not met in full: {says}." in output
+
+
 def test_several_queues_by_one_command(town: Desk) -> None:
     output = town.output("q", "describe", "research", "reports")
     assert [line for line in output.splitlines() if line.startswith("queue/")] == [

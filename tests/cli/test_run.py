@@ -115,7 +115,7 @@ def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     output = " ".join(done.stdout.split())
-    assert "waits. NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed" in output
+    assert "waits. NoRoom: the suitable nodes do not have enough room now (cpu: 8 needed" in output
     assert "Ahead of it: default/report, default/train." in output
     assert "export KUBECONFIG=" in output
     assert "What happened" in output

@@ -53,7 +53,7 @@ def test_a_group_that_waits(town: Desk) -> None:
 podgroup/sweep in namespace team
 
 Waiting for 30m: NoRoom
-  The suitable nodes do not have room for the whole group.
+  The suitable nodes do not have enough room now.
   cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1
   in queue research; it starts once other/report (3 pods) ends
 
@@ -144,7 +144,7 @@ def test_each_reason_has_a_sentence_and_a_remedy(desk: Desk, reason: Reason) -> 
         (
             {"phase": "Running", "reason": "NoRoom", "message": "cpu: 2 needed"},
             "Running for 30m: NoRoom It runs. Further members wait: The suitable nodes do not have"
-            " room for the whole group. cpu: 2 needed",
+            " enough room now. cpu: 2 needed",
         ),
         ({"phase": "Completed", "reason": "Running"}, "Ended It has ended."),
         ({"reason": "tasks in gang are unready"}, "Waiting for 30m: tasks in gang are unready"),
@@ -248,8 +248,8 @@ def test_a_pod_waits_with_its_group(town: Desk) -> None:
     assert of_pod[0] == "pod/sweep-0 in namespace team, of podgroup/sweep"
     assert of_pod[1] == (
         "Waiting for 30m: NoRoom\n"
-        "  The pod waits with its whole group. The suitable nodes do not have room for\n"
-        "  the whole group.\n"
+        "  The pod waits with its whole group. The suitable nodes do not have enough room\n"
+        "  now.\n"
         "  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1\n"
         "  in queue research; it starts once other/report (3 pods) ends"
     )
@@ -314,6 +314,15 @@ def test_a_pod_without_a_group(desk: Desk, pod: Json, printed: str) -> None:
     assert verdict(desk.output("why", "p")) == printed
 
 
+def test_a_pod_of_those_that_start_one_by_one_waits_for_no_others(desk: Desk) -> None:
+    desk.group("g", min_member=1)
+    desk.pod("p", "g", gates=[GATE])
+    assert verdict(desk.output("why", "p")) == (
+        "Waiting for 30m: NoRoom The pod does not wait for others. The suitable nodes do not have enough room"
+        " now."
+    )
+
+
 def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> None:
     desk.pod("p", gates=[GATE])
     desk.event("p", "NeverFits", "the group is too large for this cluster: cpu: 9 of 8", minutes=20)
@@ -324,7 +333,7 @@ def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> No
     )
     assert verdict(desk.output("why", "p")) == (
         "Waiting for 20d: NoRoom The pod names no group, so it waits on its own. The suitable nodes do not"
-        " have room for the whole group. cpu: 8 needed"
+        " have enough room now. cpu: 8 needed"
     )
 
 
@@ -338,6 +347,55 @@ def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, fron
     desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
     assert verdict(desk.output("why", "p")).startswith(
         "Waiting for 20d: NoRoom The pod's group g is a PodGroup of"
+    )
+
+
+def test_a_pod_of_a_native_group_has_the_figures_of_its_group(desk: Desk, front: Front) -> None:
+    front.workload(
+        "scheduling.k8s.io/v1beta1",
+        "PodGroup",
+        "g",
+        spec={"schedulingPolicy": {"gang": {"minCount": 3}}},
+        status={
+            "conditions": [
+                {
+                    "type": "PodGroupInitiallyScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "NotEnoughMembers: fewer pods exist than the group needs to start",
+                }
+            ]
+        },
+        annotations={QUEUE: "research"},
+    )
+    desk.queue("research", {"weight": 2}, state="Open")
+    for number in range(2):
+        desk.pod(f"g-{number}", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
+    text = "fewer pods exist than the group needs to start: 2 of 3 members"
+    desk.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
+    answer = json.loads(desk.output("why", "pod/g-1", "-o", "json"))
+    assert (answer["reason"], answer["detail"]) == ("NotEnoughMembers", "2 of 3 members")
+    assert (answer["members"]["needed"], answer["members"]["there"]) == (3, 2)
+    assert answer["queue"]["name"] == "research"
+    (help,) = answer["remedies"]
+    assert help.startswith("Create the missing pods, or lower minCount.")
+    assert [command["line"] for command in answer["commands"]] == [
+        "kubectl -n team patch podgroup.scheduling.k8s.io g --type merge -p"
+        """ '{"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}'"""
+    ]
+
+
+def test_a_group_of_kubernetes_1_36_keeps_its_number(desk: Desk, front: Front) -> None:
+    gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    front.workload("scheduling.k8s.io/v1alpha2", "PodGroup", "g", spec=gang)
+    desk.pod("g-0", gates=[GATE], spec={"schedulingGroup": {"podGroupName": "g"}})
+    text = "fewer pods exist than the group needs to start: 1 of 3 members"
+    desk.event("g", "NotEnoughMembers", text, minutes=3, kind="PodGroup")
+    answer = json.loads(desk.output("why", "pod/g-0", "-o", "json"))
+    assert (answer["reason"], answer["members"]["needed"], answer.get("commands")) == (
+        "NotEnoughMembers",
+        3,
+        None,
     )
 
 

@@ -130,6 +130,22 @@ def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
     ]
 
 
+def test_a_guarantee_that_nodes_cannot_meet_is_told_once(desk: Desk) -> None:
+    """A queue of which nothing is unmet does not speak of it until something was."""
+    desk.rest()
+    assert "GuaranteeUnmet" not in desk.conditions()
+    desk.edit("q", guarantee={"resource": {"cpu": "1000"}}, deserved={"cpu": "1000"})
+    desk.rest()
+    assert desk.conditions()["GuaranteeUnmet"] == ("True", "TooFewNodes")
+    desk.edit("q", weight=2)
+    desk.rest()
+    says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
+    assert desk.events() == [("q", "GuaranteeUnmet", says)]
+    desk.edit("q", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
+    desk.rest()
+    assert desk.conditions()["GuaranteeUnmet"] == ("False", "Met")
+
+
 @pytest.mark.parametrize("fault", [Unreachable("down"), Forbidden(403, "Forbidden")])
 def test_a_write_that_failed_is_made_again(desk: Desk, fault: Any) -> None:
     desk.store.fail("status", fault)

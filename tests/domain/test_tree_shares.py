@@ -224,6 +224,51 @@ def test_a_guarantee_is_kept_from_all_others_together() -> None:
     assert world.verdicts(*(f"{name}{n}" for name in "bc" for n in range(4))).count(STARTS) == 4
 
 
+def test_guarantees_above_what_there_is_are_met_in_proportion() -> None:
+    """Of 8 cpus, 1,000 and 3,000 are guaranteed: 2 and 6. Who comes first has no more than its part."""
+    world = tree(queue("a", guarantee={"cpu": "1000"}), queue("b", guarantee={"cpu": "3000"}), cpu="8")
+    assert world.settle().queue("a").unmet == {"cpu": 2000}
+    world.add([gang(f"a{n}", 1, queue="a") for n in range(8)]).settle()
+    assert [world.verdict(f"a{n}") for n in range(8)].count(STARTS) == 2
+    world.add([gang(f"b{n}", 1, queue="b") for n in range(8)]).settle()
+    assert [world.verdict(f"b{n}") for n in range(8)].count(STARTS) == 6
+    assert (world.queue("a").deserved["cpu"], world.queue("b").unmet) == (2000, {"cpu": 6000})
+
+
+def test_a_guarantee_above_what_there_is_does_not_make_others_too_large() -> None:
+    """It may be lowered, or nodes come."""
+    world = tree(queue("a", guarantee={"cpu": "1000"}), queue("b"), cpu="8")
+    world.add(gang("g", 2, queue="b"), gang("huge", 9, queue="b")).settle()
+    assert (world.reason("g"), world.reason("huge")) == (Reason.QUEUE_CEILING, Reason.NEVER_FITS)
+    assert world.detail("g") == (
+        "queue b: cpu: 0 held + 2 asked > 0 (queues are guaranteed more than nodes offer)"
+    )
+    world.add(queue("a", guarantee={"cpu": "8"})).settle()
+    assert (world.reason("g"), world.queue("a").unmet) == (Reason.NEVER_FITS, {})
+    world.add(queue("a", guarantee={"cpu": "6"})).settle()
+    assert (world.verdict("g"), world.queue("a").unmet) == (STARTS, {})
+
+
+def test_guarantees_are_unmet_when_nodes_leave_and_met_when_they_come_back() -> None:
+    world = tree(queue("a", guarantee={"cpu": "6"}), queue("b"), cpu="4").add(node("m", cpu="8"))
+    assert world.settle().queue("a").unmet == {}
+    world.ledger.intake.drop_node("m")
+    assert world.settle().queue("a").unmet == {"cpu": 4000}
+    world.add(node("m", cpu="8"))
+    assert world.settle().queue("a").unmet == {}
+
+
+def test_what_is_not_lent_of_more_than_there_is_is_kept_in_proportion() -> None:
+    """Below a parent, too: p keeps 12 in all, and 8 are there."""
+    world = tree(
+        queue("p"),
+        queue("a", parent="p", deserved={"cpu": "8"}, lending_limit={"cpu": "0"}),
+        queue("b", parent="p", guarantee={"cpu": "4"}),
+        cpu="6",
+    ).settle()
+    assert [world.queue(name).unmet for name in "pab"] == [{}, {"cpu": 4000}, {"cpu": 2000}]
+
+
 def test_what_is_borrowed_is_told() -> None:
     world = tree(queue("a"), queue("b"), cpu="8")
     world.add([gang(f"g{n}", 1, queue="a") for n in range(8)]).start(*(f"g{n}" for n in range(8)))

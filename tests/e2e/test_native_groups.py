@@ -20,6 +20,7 @@ VERSION = f"scheduling.k8s.io/{VERSIONS.get(KUBERNETES, 'none')}"
 GROUPS = Resource(f"/apis/{VERSION}", "podgroups")
 GATE = "--feature-gates=GenericWorkload=true"
 STOOD_WHOLE = "kube-muster.io/stood-whole"
+HELD = "all suitable nodes together cannot hold 3 members"
 SAYS_SCHEDULED = KUBERNETES not in ("1.36",)  # whether its status has the condition that Muster writes
 
 pytestmark = pytest.mark.skipif(KUBERNETES not in VERSIONS, reason="before 1.36 there are none of this form")
@@ -86,10 +87,13 @@ def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
         waits = ("False", "Unschedulable", f"NeverFits: {Reason.NEVER_FITS.meaning}")
         wait_for(lambda: scheduled(stage, "a") == waits, what="its condition says why it waits")
     admin = Shell(stage.cluster, ADMIN, stage.namespace)
-    message = "The pod's group a is a PodGroup of Kubernetes itself"
-    wait_for(
-        lambda: message in " ".join(admin.output("why", "a-0").split()), what="why knows the native group"
-    )
+    whose, counted = "The pod's group a is a PodGroup of Kubernetes itself", "Members: 3 needed, 3 there"
+
+    def knows_the_group() -> bool:
+        answer = " ".join(admin.output("why", "a-0").split())
+        return all(part in answer for part in (whose, counted, HELD))
+
+    wait_for(knows_the_group, what="why knows the native group and its figures")
     stage.nodes(1, prefix="more")
     stage.wait_phase(gang)
 

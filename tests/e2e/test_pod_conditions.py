@@ -15,7 +15,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
-LACKS_ROOM = ("Unschedulable", "muster: NoRoom: the suitable nodes do not have room for the whole group")
+LACKS_ROOM = ("Unschedulable", "muster: NoRoom: the suitable nodes do not have enough room now")
 AS_CREATED = ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 
 

@@ -1,6 +1,6 @@
 """A tree of queues on a real kube-scheduler: what binds at every level, and who has what."""
 
-from tests.e2e.harness.resources import QUEUES
+from tests.e2e.harness.resources import EVENTS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -10,6 +10,22 @@ def held(stage: Stage, *queues: str) -> dict[str, str]:
     """The cpu that queues hold, as their status says."""
     found = {name: stage.api.get(QUEUES, name).get("status", {}) for name in queues}
     return {name: status.get("allocated", {}).get("cpu", "0") for name, status in found.items()}
+
+
+def unmet(stage: Stage) -> dict[str, str]:
+    """By queue that speaks of it, whether it has less than it is guaranteed."""
+    return {
+        queue["metadata"]["name"]: each["status"]
+        for queue in stage.api.items(QUEUES)
+        for each in queue.get("status", {}).get("conditions", [])
+        if each["type"] == "GuaranteeUnmet"
+    }
+
+
+def told(stage: Stage) -> set[str]:
+    """The queues with an event that they have less than they are guaranteed."""
+    events = stage.api.items(EVENTS, "default", fieldSelector="reason=GuaranteeUnmet,source=kube-muster")
+    return {event["involvedObject"]["name"] for event in events}
 
 
 def running(stage: Stage, names: list[str]) -> int:
@@ -67,6 +83,34 @@ def test_a_guarantee_is_kept_from_all_other_queues_together(stage: Stage, schedu
     mine = stage.gang("mine", 4, cpu="1", queue="kept", gated=True)
     stage.wait_phase(mine)
     wait_for(lambda: running(stage, pods) == 4, what="four of eight run, whatever b gave back to c")
+
+
+def test_a_guarantee_above_what_there_is_is_told_on_its_queue_alone(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
+    """Of 8 cpus, 1,000 are guaranteed to greedy and 1,000 to kept: each has 4 of them, and other waits until
+    they are guaranteed less."""
+    stage.nodes(2, cpu="4")
+    for name in ("greedy", "kept"):
+        stage.queue(name, guarantee={"resource": {"cpu": "1000"}}, deserved={"cpu": "1000"})
+    stage.queue("other")
+    early = stage.gang("early", 4, cpu="1", queue="greedy", gated=True)
+    stage.wait_phase(early)
+    more = stage.gang("more", 1, cpu="1", queue="greedy", gated=True)
+    alone = stage.gang("alone", 2, cpu="1", queue="other", gated=True)
+    for name in ("more", "alone"):
+        stage.wait_reason(name, "QueueCeiling")
+    wait_for(lambda: unmet(stage) == {"greedy": "True", "kept": "True"}, what="both say so")
+    wait_for(lambda: told(stage) == {"greedy", "kept"}, what="events on the queues that have too little")
+    late = stage.gang("late", 4, cpu="1", queue="kept", gated=True)
+    stage.wait_phase(late)
+    assert stage.bound([*more, *alone]) == {}
+    lower = {"guarantee": {"resource": {"cpu": "2"}}, "deserved": {"cpu": "2"}}
+    for name in ("greedy", "kept"):
+        stage.api.patch(QUEUES, name, {"spec": lower})
+    wait_for(lambda: unmet(stage) == {"greedy": "False", "kept": "False"}, what="neither says so any more")
+    stage.finish(early)
+    stage.wait_phase(alone)
 
 
 def test_a_queue_whose_parent_is_missing_waits_and_says_so(stage: Stage, scheduler: KubeScheduler) -> None:

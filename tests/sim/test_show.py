@@ -101,7 +101,7 @@ def test_a_frame_shows_the_time_the_position_the_reason_and_what_is_ahead(state:
     assert "research ████████████░░░░░░░░░░░░ 50% 4 of 8 cpu, weight 2" in text
     assert "default/train research runs 2/2 0s" in text
     assert "default/sweep research waits 0/4 2s 1 of 1 NoRoom" in text
-    assert "default/sweep: NoRoom: the suitable nodes do not have room for the whole group (cpu: 8" in text
+    assert "default/sweep: NoRoom: the suitable nodes do not have enough room now (cpu: 8" in text
     assert "room for 1 of 4 members). Ahead of it: default/train." in text
     assert "3 nodes, 4 of 12 cpu in use" in text
     assert "1.0 s default/sweep waits: NoRoom" in text

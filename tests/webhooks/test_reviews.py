@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from extender.webhooks.reviews import Malformed
+from tests.domain.builders import node, queue
 from tests.webhooks.desk import Desk, job, pod, pod_group
 
 Json = dict[str, Any]
@@ -117,3 +118,18 @@ def test_mutations_are_made_before_the_sync(desk: Desk) -> None:
     desk.synced = False
     assert desk.patch("/queues/mutate", {"metadata": {"name": "q"}})
     assert desk.patch("/pods/mutate", pod())
+
+
+def test_guarantees_above_what_nodes_offer_warn(desk: Desk) -> None:
+    """A cluster may grow, so they are allowed; what was there before is not told again."""
+    desk.ledger.intake.set_node(node("n", cpu="16"))
+    desk.ledger.intake.set_queue(queue("other", guarantee={"cpu": "10"}))
+    mine = {"guarantee": {"resource": {"cpu": "8"}}, "deserved": {"cpu": "8"}}
+    new = {"metadata": {"name": "mine"}, "spec": mine}
+    answer = desk.ask("/queues/validate", new)
+    says = "queues are guaranteed 18 together; nodes offer 16 now, so each has the same part of its guarantee"
+    assert (answer["allowed"], answer["warnings"]) == (True, [f"spec.guarantee.resource[cpu]: {says}"])
+    heavier = {**new, "spec": {**mine, "weight": 2}}
+    assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
+    desk.ledger.intake.set_node(node("m", cpu="4"))
+    assert "warnings" not in desk.ask("/queues/validate", new)

@@ -1,4 +1,4 @@
-"""Quotas from which queues are made, and LocalQueues that lead nowhere."""
+"""Guarantees that nodes cannot meet, LocalQueues that lead nowhere, and quotas from which queues are made."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -18,6 +18,21 @@ from extender.terminal.text import many
 
 _COMPONENT = "List manifests/quota under components: of your overlay (chart: quota.enabled), and apply it."
 _PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
+
+
+def guarantees(site: Installation) -> Iterator[Finding]:
+    queues, unmet = site.all_of(kube.QUEUES, Queue), []
+    for queue in queues:
+        short = condition(queue.status.conditions, "GuaranteeUnmet")
+        if short is not None and short.status == "True":
+            unmet.append(queue.metadata.name)
+    if unmet:
+        message = f"nodes offer less than queues are guaranteed: {listed(sorted(unmet))}"
+        todo = "Lower their spec.guarantee, or add nodes; muster queue describe says of which resource."
+        yield wrong("guarantees", message, todo)
+    else:
+        there = sum(bool(queue.spec.guarantee and queue.spec.guarantee.resource) for queue in queues)
+        yield fine("guarantees", f"{many(there, 'queue')} have theirs" if there else "there are none")
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:

@@ -3,13 +3,13 @@ What its user may not read is noted, and the rest is shown all the same."""
 
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Meta, condition
 from extender.api.objects.cluster import Event, Namespace
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue
+from extender.api.objects.queues import AlphaPodGroup, LocalQueue, NativePodGroup, PluginsPodGroup
 from extender.cli.access import ClusterAccess
 from extender.cli.check.findings import Installation
 from extender.cli.kinds import OwnerKind
@@ -24,6 +24,8 @@ from extender.domain.model.queue_of_group import (
     queue_entered,
 )
 from extender.domain.model.reasons import Reason
+from extender.domain.model.records import GroupRecord, Origin
+from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
 from extender.kube import resources as kube
 from extender.kube.errors import ApiError, Forbidden, NotFound
@@ -33,11 +35,27 @@ T = TypeVar("T")
 
 _OF_THE_CLUSTER = (kube.QUEUES, kube.API_GROUPS)
 _REASONS = frozenset(map(str, Reason))
-_OTHER_GROUPS = {
-    kube.PLUGINS_POD_GROUPS: "scheduler-plugins",
-    kube.NATIVE_POD_GROUPS: "Kubernetes itself",
-    kube.ALPHA_POD_GROUPS: "Kubernetes itself",
-}
+
+
+class OtherGroup(NamedTuple):
+    """A PodGroup of another API than Volcano's."""
+
+    project: str
+    resource: Resource
+    record: GroupRecord
+
+    @property
+    def number(self) -> tuple[str, ...]:
+        """The path in its spec of the number of pods that start together."""
+        is_plugins = self.record.origin is Origin.PLUGINS
+        return ("minMember",) if is_plugins else ("schedulingPolicy", "gang", "minCount")
+
+
+_OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]], ...] = (
+    ("scheduler-plugins", kube.PLUGINS_POD_GROUPS, PluginsPodGroup),
+    ("Kubernetes itself", kube.NATIVE_POD_GROUPS, NativePodGroup),
+    ("Kubernetes itself", kube.ALPHA_POD_GROUPS, AlphaPodGroup),
+)
 
 NO_QUEUES = (
     "Shares and limits of queues are not shown: you may not read queues. Queues belong to no namespace, so it"
@@ -92,10 +110,12 @@ class Evidence:
         found = self._everywhere(kube.POD_GROUPS, ObservedGroup, NO_OTHER_GROUPS)
         return sorted(found, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
-    def other_project(self, name: str) -> str:
-        """Whose kind of PodGroup has one of this name; empty where none but Volcano's may have."""
-        projects = _OTHER_GROUPS.items()
-        return next((whose for kind, whose in projects if self.find(kind, name, ListedObject)), "")
+    def other_group(self, name: str) -> OtherGroup | None:
+        """One of an API that is not Volcano's; None where none has the name, or it may not be read."""
+        for project, resource, kind in _OTHER_GROUPS:
+            if found := self.find(resource, name, kind):
+                return OtherGroup(project, resource, any_group_record(found))
+        return None
 
     @property
     def groups_here(self) -> list[ObservedGroup]:
@@ -143,10 +163,11 @@ class Evidence:
                 self.unread.append(resource.plural)
             return None
 
-    def reason_in_events(self, pod: Pod) -> tuple[str, str]:
-        """The reason for which a pod waits by its latest event, and the numbers; empty where none says."""
-        about = f"involvedObject.kind=Pod,involvedObject.name={pod.metadata.name}"
-        found = self._listed(kube.EVENTS, pod.metadata.namespace, Event, fields=about)
+    def reason_in_events(self, kind: str, name: str) -> tuple[str, str]:
+        """The reason for which a pod or a group waits by its latest event, and the numbers; empty where none
+        says."""
+        about = f"involvedObject.kind={kind},involvedObject.name={name}"
+        found = self._listed(kube.EVENTS, self.namespace, Event, fields=about)
         ours = [event for event in found or () if event.reason in _REASONS]
         latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")

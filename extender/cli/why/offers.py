@@ -16,9 +16,10 @@ from extender.cli.kinds import job_row
 from extender.cli.lookup import Right, right_to
 from extender.cli.observed import ObservedGroup
 from extender.cli.output import number
-from extender.cli.why.evidence import Evidence
+from extender.cli.why.evidence import Evidence, OtherGroup
 from extender.cli.why.explanation import OfferedCommand
 from extender.domain.model.reasons import Reason
+from extender.domain.model.records import Origin
 from extender.domain.model.resources import show
 from extender.kube import resources as kube
 from extender.kube.resources import resource_of
@@ -52,6 +53,7 @@ class Case(NamedTuple):
     pod: str = ""
     wanted: str = ""  # the group that a pod names although there is none
     there: int = 0  # how many pods are its members, or name `wanted`
+    other: OtherGroup | None = None  # its group, where that is not Volcano's
 
 
 def commands(reason: str, case: Case) -> list[OfferedCommand]:
@@ -149,9 +151,16 @@ def _job(case: Case) -> tuple[str, Right] | None:
 
 def _fewer_members(case: Case) -> Iterator[Offer]:
     """Where the number alone is what keeps it."""
-    group = case.group
+    group, other = case.group, case.other
+    pods = "the pod that is there" if case.there == 1 else f"the {case.there} pods that are there"
+    if other and 0 < case.there < other.record.min_member and other.record.origin is not Origin.ALPHA:
+        spec: object = case.there
+        for field in reversed(other.number):
+            spec = {field: spec}
+        what = f"podgroup.{other.resource.group} {other.record.name}"
+        line = f"kubectl -n {case.namespace} patch {what} --type merge -p '{json.dumps({'spec': spec})}'"
+        yield Offer(f"start with {pods}", line, right_to("patch", other.resource, case.namespace))
     if group and 0 < case.there < group.spec.min_member and not group.spec.min_task_member:
-        pods = "the pod that is there" if case.there == 1 else f"the {case.there} pods that are there"
         if job := _job(case):
             name, right = job
             annotate = f"annotate --overwrite {name} {MIN_MEMBER}={case.there}"

@@ -5,13 +5,14 @@ from msgspec.structs import replace
 from extender.api.keys import DEFAULT_SCHEDULER, ENDED_PHASES, GROUP_ANNOTATION
 from extender.api.objects.pods import Pod
 from extender.cli.observed import ObservedGroup
-from extender.cli.why.evidence import Evidence
+from extender.cli.why.evidence import Evidence, OtherGroup
 from extender.cli.why.explanation import (
     SCHEDULERS,
     Explanation,
     Stands,
     foreign_gates,
     is_gated,
+    member_counts,
     ours,
     reason_of,
     scheduled,
@@ -20,6 +21,7 @@ from extender.cli.why.groups import NOT_LOOKED_AT, explain_group, in_queue, misn
 from extender.cli.why.offers import Case, checking, commands, describing, offered
 from extender.domain.explain.remedies import remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name, maker_of
+from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import Reason
 from extender.terminal.text import did_you_mean, near_misses
 
@@ -50,9 +52,10 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
         return replace(_answer(pod, Stands.FOREIGN, message, advice), detail=scheduled(pod).message)
     if name and (group := evidence.group(name)):
         return _member(evidence, pod, group)
-    project = evidence.other_project(name) if name else ""
-    if not name or project or name == auto_name(pod):
-        return _alone(evidence, pod, project)
+    if name and (other := evidence.other_group(name)):
+        return _in_other_group(evidence, pod, other)
+    if not name or name == auto_name(pod):
+        return _alone(evidence, pod)
     return _without_group(evidence, pod, name)
 
 
@@ -101,7 +104,8 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     of_group = explain_group(evidence, group, pod.metadata.name)
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
     if of_group.verdict == Stands.WAITING:
-        return replace(named, sentence=f"The pod waits with its whole group. {of_group.sentence}")
+        stands = "waits with its whole group" if group.spec.min_member > 1 else "does not wait for others"
+        return replace(named, sentence=f"The pod {stands}. {of_group.sentence}")
     if of_group.verdict == Stands.RUNNING:
         # It is more than the group needs, or replaces a lost one.
         reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
@@ -139,31 +143,57 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     return _with_reason(_answer(pod, Stands.WAITING, message), Reason.GROUP_NOT_FOUND, case)
 
 
-def _alone(evidence: Evidence, pod: Pod, project: str) -> Explanation:
-    """`project`: whose kind its PodGroup is, where that is not Volcano's."""
+def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
+    """Of another project than Volcano: Muster writes on it no more than why it waits."""
+    record, meta = other.record, pod.metadata
+    counts = None
+    if evidence.pods is not None:
+        members = [each for each in evidence.pods if group_name(each) == record.name]
+        counts = member_counts(record.min_member, members)
+    queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
+    told = evidence.reason_in_events("PodGroup", record.name)
+    if not told[0]:
+        told = evidence.reason_in_events("Pod", meta.name)
+    there = counts.there if counts else 0
+    case = Case(evidence, meta.namespace, queue, pod=meta.name, there=there, other=other)
+    stands = f"The pod's group {record.name} is a PodGroup of {other.project}"
+    answer = _by_itself(evidence, pod, stands, told, case, "Its events will say what it waits for.")
+    fewer = [text.replace("minMember", other.number[-1]) for text in answer.remedies]
+    return replace(answer, members=counts, remedies=fewer)
+
+
+def _alone(evidence: Evidence, pod: Pod) -> Explanation:
     queue, name, maker = evidence.queue_of_pod(pod), group_name(pod), maker_of(pod)
-    figures = queue_figures(evidence, queue)
-    reason, detail = reason_of(pod)
-    if not reason:
-        reason, detail = evidence.refusal_of(queue)
-    if not reason:
-        reason, detail = evidence.reason_in_events(pod)
     stands = "The pod names no group, so it waits on its own"
-    if project:
-        stands = f"The pod's group {name} is a PodGroup of {project}"
-    elif maker:
+    if maker:
         stands = f"The pod is in the group of {maker.kind.lower()}/{maker.name}, which has no PodGroup"
     elif name:
         stands = "The pod's group, which is its own, has no PodGroup"
+    told = evidence.reason_in_events("Pod", pod.metadata.name)
+    case = Case(evidence, pod.metadata.namespace, queue, pod=pod.metadata.name)
+    return _by_itself(evidence, pod, stands, told, case, _NAME_A_GROUP)
+
+
+def _by_itself(
+    evidence: Evidence, pod: Pod, stands: str, told: tuple[str, str], case: Case, advice: str
+) -> Explanation:
+    """Where no PodGroup of Volcano's says how it stands. `told`: the reason and the numbers in events;
+    `advice`: what helps while there are none."""
+    figures = queue_figures(evidence, case.queue)
+    reason, detail = reason_of(pod)
+    if not reason:
+        reason, detail = evidence.refusal_of(case.queue)
+    if not reason or (reason == told[0] and not detail):
+        reason, detail = told
     if reason:
-        case = Case(evidence, pod.metadata.namespace, queue, detail, pod=pod.metadata.name)
-        answer = _with_reason(_answer(pod, Stands.WAITING, f"{stands}. {sentence(reason)}"), reason, case)
+        says = f"{stands}. {sentence(reason)}"
+        answer = _with_reason(_answer(pod, Stands.WAITING, says), reason, case._replace(detail=detail))
     elif is_gated(pod):
         message = f"{stands}. It is behind Muster's scheduling gate; what for, its events do not say yet."
-        answer = _answer(pod, Stands.WAITING, message, _NAME_A_GROUP)
+        answer = _answer(pod, Stands.WAITING, message, advice)
     else:
         message = f"{stands}. Nothing on it says yet what it waits for."
         offers = [offered(evidence, checking())]
         answer = replace(_answer(pod, Stands.UNSEEN, message, NOT_LOOKED_AT), commands=offers)
-    notes = [*misnamed(evidence, pod), *in_queue(queue, figures), *evidence.notes]
+    notes = [*misnamed(evidence, pod), *in_queue(case.queue, figures), *evidence.notes]
     return replace(answer, queue=figures, notes=notes)

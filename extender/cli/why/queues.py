@@ -36,6 +36,9 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         takes = f"It takes no new groups; {left} that came before are still in it, and go on."
     elif queue.state == "Closed":
         takes = "It is closed: it takes no new groups."
+    unmet = condition(queue.status.conditions, "GuaranteeUnmet")
+    if unmet is not None and unmet.status == "True":
+        takes = f"{takes} Its guarantee is not met in full: {unmet.message}."
     return Explanation(
         kind="Queue",
         name=queue.name,

@@ -113,6 +113,23 @@ def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, s
                 yield code, f"{field}[{name}]", show(name, amount), show(name, limit)
 
 
+def guaranteed_too_much(
+    queue: Queue, before: Queue | None, tree: QueueTree, there: Resources
+) -> Iterator[str]:
+    """Warnings where new guarantees directly below root, which include those below them, add up to more than
+    nodes offer: `there`. That is no fault, since nodes come and go."""
+    own, name = _amounts(queue).guarantee, queue.metadata.name
+    if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
+        return
+    others = [tree.queues[each] for above in ("", ROOT_QUEUE) for each in tree.children(above)]
+    made = total([own, *(record.guarantee for record in others if record.name not in (name, ROOT_QUEUE))])
+    for resource in own:
+        if made[resource] > (most := there.get(resource, 0)):
+            text = f"queues are guaranteed {show(resource, made[resource])} together; nodes offer"
+            text = f"{text} {show(resource, most)} now, so each has the same part of its guarantee"
+            yield f"spec.guarantee.resource[{resource}]: {text}"
+
+
 # ---- a queue judged by itself
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})

@@ -72,6 +72,6 @@ def sentence(reason: str) -> str:
 
 
 def with_numbers(reason: str, detail: str) -> str:
-    """`NoRoom: the suitable nodes do not have room for the whole group (cpu: 8 needed, 2 left).`"""
+    """`NoRoom: the suitable nodes do not have enough room now (cpu: 8 needed, 2 left).`"""
     text = f"{reason}: {Reason(reason).meaning}" if reason in REMEDIES else reason
     return f"{text} ({detail})." if detail else f"{text}."

@@ -342,6 +342,12 @@ class Ledger:
         with self._lock:
             return self.claims.capacity.suits(pod, node)
 
+    def offered(self) -> Resources:
+        """What all nodes offer together."""
+        with self._lock:
+            columns = self.claims.capacity.columns
+            return dict(zip(columns.names, columns.allocatable.sum(axis=0).tolist(), strict=True))
+
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
         """For each node its name, what it offers, what is idle net of all claims, and the claims."""
         with self._lock:

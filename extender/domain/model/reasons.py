@@ -43,8 +43,8 @@ class Reason(StrEnum):
         "the queue has used its deserved share, and other queues have a claim on the rest",
     )
     BEHIND_OTHERS = "BehindOthers", "the queue's order puts other groups first"
-    NO_ROOM = "NoRoom", "the suitable nodes do not have room for the whole group"
-    FRAGMENTED = "Fragmented", "total free capacity suffices, but no placement fits the whole group"
+    NO_ROOM = "NoRoom", "the suitable nodes do not have enough room now"
+    FRAGMENTED = "Fragmented", "total free capacity suffices, but no placement fits"
     RESERVED = "Reserved", "the room is reserved for another group"
     RECLAIMING = "Reclaiming", "room is being reclaimed for the group"
     BACKING_OFF = "BackingOff", "a start of the group failed; it is backing off"
@@ -67,6 +67,7 @@ class EventReason(StrEnum):
     QUEUE_CLOSING = "QueueClosing"
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_UNKNOWN = "QueueStateUnknown"
+    GUARANTEE_UNMET = "GuaranteeUnmet"
     GROUP_REFUSED = "PodGroupRefused"
     JOB_STARTED = "JobStarted"
     JOB_SUSPENDED = "JobSuspended"

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
-from extender.domain.queues.guarantees_and_ceilings import Specified
+from extender.domain.queues.guarantees_and_ceilings import EPSILON, Specified
 from extender.domain.queues.share_tree import (
     TOP,
     Mask,
@@ -105,6 +105,27 @@ class Division:
             below = sums_by_parent(given[rows], of, len(inner))
             given[inner] = np.where(given[inner] > 0, given[inner], below)
         return given
+
+    def unmet(self) -> dict[str, Resources]:
+        """By queue as much of what is kept for it as there is, where that is less than all: of each resource
+        the same part, at every level of the tree."""
+        met: PortionRows = self.kept.copy()
+        met[TOP] = np.minimum(self.kept[TOP], self.ceilings[TOP])
+        if np.array_equal(met, self.kept):
+            return {}
+        for level in self.tree.levels:
+            parents = np.array([n for n in level.tolist() if self.tree.has_children(n)], dtype=np.intp)
+            if not len(parents):
+                continue
+            rows, of = self.tree.children(parents)
+            sums = sums_by_parent(self.kept[rows], of, len(parents))
+            parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
+            met[rows] *= parts[of]
+        unmet: dict[str, Resources] = {}
+        for node in np.flatnonzero(np.any(self.specified.kept > met + EPSILON, axis=1)).tolist():
+            amounts = zip(self.names, self.specified.kept[node].tolist(), met[node].tolist(), strict=True)
+            unmet[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
+        return unmet
 
     def is_comparable_with(self, other: "Division") -> bool:
         """Whether both divide the same, in the same tree."""

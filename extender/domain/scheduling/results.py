@@ -284,6 +284,7 @@ def _queues(
             ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
             share=shares.of_node(node),
             borrowed=on_all_nodes(shares.borrowed(node)),
+            unmet=shares.at_first.unmet.get(name, {}),
             flavors=flavors.of(queue, node),
             counts=columns[name],
             uid=queue.record.uid,

@@ -3,7 +3,7 @@
 Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
 group is judged by its share, and on the whole way up to root by ceilings."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -30,6 +30,8 @@ class Standing(NamedTuple):
     division: Division
     holdings: Holdings
     snapshot: Snapshot  # as which they were
+    as_specified: Division  # the same, unless queues are guaranteed more than there is
+    unmet: Mapping[str, Resources]  # by queue what is kept for it of its guarantee, where that is not all
 
     @classmethod
     def of(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
@@ -44,13 +46,16 @@ class Standing(NamedTuple):
                 known = before.snapshot.queues
             for name, queue in queues.items():
                 if before is not None and known.get(name) == queue:
-                    demands[name], own[name] = before.division.demands[name], before.holdings.own[name]
+                    demands[name], own[name] = before.as_specified.demands[name], before.holdings.own[name]
                 else:
                     demands[name] = _with_flavors(demands[name], queue, pooled)
                     own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
-        division = Division.of(total, demands, None if before is None else before.division)
+        division = as_specified = Division.of(total, demands, None if before is None else before.as_specified)
+        if unmet := as_specified.unmet():
+            less = {name: _keeping(demands[name], met) for name, met in unmet.items()}
+            division = Division.of(total, demands | less, as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
-        return cls(division, holdings, snapshot)
+        return cls(division, holdings, snapshot, as_specified, unmet)
 
     @property
     def pooled(self) -> PoolRows:
@@ -59,10 +64,14 @@ class Standing(NamedTuple):
     def queues_unlike(self, before: "Standing") -> Iterable[str]:
         """The queues that deserve, may hold or hold something else than `before`, or below others that do."""
         tree, division = self.division.tree, self.division
-        if not division.is_comparable_with(before.division):
+        if not division.is_comparable_with(before.division) or self.short() != before.short():
             return tree.seat
         unlike = division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
         return [queue for queue in tree.seat if not unlike.isdisjoint(tree.path(queue))] if unlike else ()
+
+    def short(self) -> Set[str]:
+        """The resources of which queues are guaranteed more than there is."""
+        return {name for met in self.unmet.values() for name in met}
 
     def deserved_at(self, node: int) -> Portions:
         """Never less than what is kept for the queue."""
@@ -83,7 +92,8 @@ class QueueShares:
         self.at_first = Standing.of(snapshot, before)
         self._division, self._holdings = self.at_first.division, self.at_first.holdings.copy()
         self.tree = self._division.tree
-        self.standing = Standing(self._division, self._holdings, snapshot)
+        self.standing = self.at_first._replace(holdings=self._holdings)
+        self._short = self.at_first.short()
         self._ceilings: dict[int, Portions] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
         self._slacks: dict[str, dict[str, float]] = {}
@@ -168,9 +178,13 @@ class QueueShares:
 
     @read
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
-        """Whether `asked` is above the ceiling even if no queue held anything."""
+        """Whether `asked` is above the ceiling even if no queue held anything. What is only kept for others,
+        who are guaranteed more than there is, may become free: by further nodes, or by a lower guarantee."""
         seat = self.tree.seat[queue]
         potential = dict(zip(self._division.names, self._division.potential[seat].tolist(), strict=True))
+        for name in self._short:
+            own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
+            potential[name] = min(self._division.total.get(name, 0), *own)
         return bool(exceeded(self._there(asked), {}, potential))
 
     @read
@@ -230,6 +244,8 @@ class QueueShares:
         kept_text = f" + {show(name, kept)} kept for other queues" if kept > 0 else ""
         asked = f"{show(name, more)} asked > {show(name, most)}"
         text = f"{resource_of(name)}: {show(name, held)} held{kept_text} + {asked}"
+        if name in self._short and most < self._division.own_limits(node).get(name, inf):
+            return f"{text} (queues are guaranteed more than nodes offer)"
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
             return text
@@ -277,6 +293,12 @@ def total_of(snapshot: Snapshot) -> Resources:
         pooled = snapshot.nodes.pooled(snapshot.pools)
         total |= pooled.totals(snapshot.dimensions, snapshot.allocatable)
     return total
+
+
+def _keeping(demand: QueueDemand, met: Resources) -> QueueDemand:
+    """With as much kept for it as can be, of some resources."""
+    lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
+    return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
 
 
 def _demand(queue: QueueView, oversell: float) -> QueueDemand:

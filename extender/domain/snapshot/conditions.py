@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from extender.api.keys import SCHEDULING_GATED, UNSCHEDULABLE
+from extender.api.texts import listed
 from extender.domain.model.reasons import LACKS_ROOM, Reason, Verdict, refusal
 from extender.domain.model.records import PodRecord, Unscheduled
 from extender.domain.queues.states import QueueState
@@ -64,13 +65,13 @@ def spoken_reason(decision: GroupDecision) -> Reason | None:
 
 # ---- The conditions of a queue. Messages contain no counts, so that they stay the same.
 
-OPEN, VALID = "Open", "Valid"
+OPEN, VALID, GUARANTEE_UNMET = "Open", "Valid", "GuaranteeUnmet"
 
 
 class QueueCondition(msgspec.Struct, frozen=True):
     """A condition without the time of its last transition."""
 
-    type: str  # OPEN or VALID
+    type: str  # OPEN, VALID or GUARANTEE_UNMET
     holds: bool  # whether its status is True
     reason: str  # a code
     message: str  # for people
@@ -79,6 +80,10 @@ class QueueCondition(msgspec.Struct, frozen=True):
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     yield QueueCondition(OPEN, queue.state == QueueState.OPEN, *_why(queue))
     yield QueueCondition(VALID, not queue.fault, "InvalidSpec" if queue.fault else "Valid", queue.fault)
+    short = listed(sorted(queue.unmet))
+    unmet = f"nodes offer less {short} than queues are guaranteed: each has the same part of its guarantee"
+    why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")
+    yield QueueCondition(GUARANTEE_UNMET, bool(queue.unmet), *why)
 
 
 def _why(queue: QueueDecision) -> tuple[str, str]:

@@ -71,6 +71,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     share: float  # the part of its deserved amounts that it holds, in its dominant resource
     borrowed: Mapping[str, int] = {}  # what it holds above what it deserves
     flavors: Mapping[str, FlavorShare] = {}  # by the name of a flavor
+    unmet: Resources = {}  # what is kept for it of its guarantee, where nodes offer less than all
     counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
     uid: str = ""  # empty while the API has no such queue
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
