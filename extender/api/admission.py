@@ -125,6 +125,10 @@ class NewPodGroup(PodGroup, frozen=True):
     spec: NewPodGroupSpec = NewPodGroupSpec()
 
 
+class AnyObject(Wire, frozen=True):
+    metadata: Meta
+
+
 class NewOtherGroup(Wire, frozen=True):
     """A PodGroup of scheduler-plugins or of Kubernetes itself: its queue is an annotation or a label."""
 

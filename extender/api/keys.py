@@ -28,6 +28,8 @@ BIND_MARK = "kube-muster.io/bind"
 MARKS = frozenset({PLACE_MARK, BIND_MARK})
 ASK_MARK = "kube-muster.io/ask"  # a resource in the copy of a pod that a scheduler sees: it asks filter
 HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it back
+# Annotation of a PodGroup, a job or a pod: when its work was last saved, or how often it is.
+CHECKPOINT = "kube-muster.io/checkpoint"
 RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup: how long it will run, as a duration
 STARTED = "kube-muster.io/started"  # annotation of a job: Muster has let it go, and when
 PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: let go with "3/8" of its pods
@@ -38,6 +40,7 @@ STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPo
 SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: the user who made it, by its admission
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
 QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: the UIDs of its queue and of itself
+LOST_WORK = "kube-muster.io/lost-work"  # annotation of a PodGroup: seconds of its work that evictions cost
 STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where another controller has the status
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and if not, why

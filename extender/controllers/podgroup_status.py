@@ -54,6 +54,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     admitted: bool  # its start was admitted and is not whole yet
     start_timeouts: int  # how often in a row its start was undone
     waiting: WaitingStatus | None  # the same for programs, without since when; None: it does not wait
+    lost_work: int  # the seconds of its work that evictions have cost it
 
     @property
     def course(self) -> tuple[object, ...]:
@@ -69,10 +70,11 @@ def report_of(
     queue_uid: str,
     admitted: bool,
     undone: int | None,
+    lost_work: int,
     written: ReportedStatus,
 ) -> ReportedStatus:
     """What to write for a decision. `why`: as far as it is worked out. The UID of the queue that took the
-    group in stays noted after the queue is gone: that is how its groups are found."""
+    group in stays noted after the queue is gone: that is how its groups are found. Lost work stays lost."""
     life = decision.life
     change = why.change.sentence if why and why.change else ""
     return ReportedStatus(
@@ -86,6 +88,7 @@ def report_of(
         admitted=admitted,
         start_timeouts=written.start_timeouts if undone is None else undone,
         waiting=waiting_of(decision, why, change) if decision.reason is not None else None,
+        lost_work=max(lost_work, written.lost_work),
     )
 
 
@@ -123,6 +126,7 @@ def reported(group: PodGroup) -> ReportedStatus:
         admitted=marks.notes_admitted(group.metadata),
         start_timeouts=marks.noted_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
+        lost_work=marks.noted_lost(group.metadata),
     )
 
 
@@ -142,6 +146,8 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         notes.update(marks.admitted_note(uid, report.admitted))
     if report.start_timeouts != marks.noted_timeouts(group.metadata):
         notes[START_TIMEOUTS] = str(report.start_timeouts) if report.start_timeouts else None
+    if report.lost_work != marks.noted_lost(group.metadata):
+        notes.update(marks.lost_note(uid, report.lost_work))
     noted = {"annotations": notes} if notes else {}
     waiting: dict[str, Any] | None = None  # takes it away
     if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
@@ -299,7 +305,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         record = self._ledger.groups.record(key)
         if record is None or record.origin is Origin.VOLCANO:
             return
-        members, _, admitted, undone = self._ledger.groups.history(key)
+        members, _, admitted, undone, lost_work = self._ledger.groups.history(key)
         notes: dict[str, str | None] = {}
         if members is not None and members != record.stood_with:
             notes.update(marks.whole_note(record.uid, members))
@@ -307,6 +313,8 @@ class PodGroupStatusController(PacedController[GroupKey]):
             notes.update(marks.admitted_note(record.uid, admitted))
         if undone is not None and undone != record.start_timeouts:
             notes[START_TIMEOUTS] = str(undone) if undone else None
+        if lost_work > record.lost_work:
+            notes.update(marks.lost_note(record.uid, lost_work))
         if notes:
             kind, note = GROUP_KINDS[record.origin], self._cluster.note_on_group
             self.write(key, partial(note, kind, record.namespace, record.name, record.uid, notes))

@@ -16,6 +16,7 @@ from extender.api.admission import (
     DELETE,
     RESIZE,
     UPDATE,
+    AnyObject,
     Job,
     NewOtherGroup,
     NewPod,
@@ -56,6 +57,7 @@ from extender.domain.admission.submission import (
     judge_topologies,
     pod_defaults,
     queue_named_in,
+    unread_checkpoint,
 )
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.queue_of_group import local_queue_label
@@ -63,7 +65,7 @@ from extender.domain.model.records import GroupKey
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError
 from extender.webhooks.latest import Latest
-from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, read, read_if_there
+from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
 _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 _MOST = 4096  # answers kept
@@ -130,6 +132,17 @@ class EntryRules:
         return view is not None and view.record.restricted
 
 
+def warned(judge: Rule) -> Rule:
+    """The same, and a warning about an annotation that cannot be read and so counts as absent."""
+
+    def judged(request: ReviewRequest) -> ReviewOutcome:
+        outcome, meta = judge(request), read(request.object, AnyObject).metadata
+        wrong = unread_checkpoint(meta)
+        return outcome._replace(warnings=[*outcome.warnings, wrong]) if wrong else outcome
+
+    return judged
+
+
 class AdmissionRules:
     """The rules by path. `latest`: reads queues as they are now, for one review."""
 
@@ -153,11 +166,13 @@ class AdmissionRules:
             "/queues/validate": Path(self.judge_queue, (CREATE, UPDATE, DELETE)),
             "/localqueues/validate": Path(self.judge_local_queue, (CREATE, UPDATE)),
             "/podgroups/mutate": Path(self.fill_in_group, (CREATE,), needs_sync=False),
-            "/podgroups/validate": Path(self.judge_group, (CREATE, UPDATE)),
-            "/other-podgroups/validate": Path(self.judge_other_group, (CREATE, UPDATE), optional=True),
-            "/jobs/validate": Path(self.judge_job, (CREATE, UPDATE), optional=True),
+            "/podgroups/validate": Path(warned(self.judge_group), (CREATE, UPDATE)),
+            "/other-podgroups/validate": Path(
+                warned(self.judge_other_group), (CREATE, UPDATE), optional=True
+            ),
+            "/jobs/validate": Path(warned(self.judge_job), (CREATE, UPDATE), optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
-            "/pods/validate": Path(self.judge_pod, (CREATE, UPDATE), optional=True),
+            "/pods/validate": Path(warned(self.judge_pod), (CREATE, UPDATE), optional=True),
         }
 
     def _entry(self) -> EntryRules:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api import keys
-from extender.api.keys import ADMITTED, QUEUE_UID, SCHEDULED, STOOD_WHOLE
+from extender.api.keys import ADMITTED, LOST_WORK, QUEUE_UID, SCHEDULED, STOOD_WHOLE
 from extender.api.objects.base import Condition, Meta
 from extender.api.objects.queues import (
     AlphaPodGroup,
@@ -41,7 +41,7 @@ from tests.controllers.podgroup_desk import Desk, crowd, stir, versioned
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, node, queue, stranger
 from tests.domain.job_world import BATCH, job, unit_name
-from tests.domain.world import gang, key, names, nodes
+from tests.domain.world import gang, key, names, nodes, timestamp
 
 PACE = 5.0
 DETAIL_PACE = 15.0
@@ -153,6 +153,19 @@ def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() ->
         (patch,) = bench.look()
         assert status_of(patch)[1][SCHEDULED] == ("False", Reason.QUEUE_NOT_FOUND)
         assert bench.copies["g"].metadata.annotations == {QUEUE_UID: "uid-q/uid-g"}
+
+
+def test_what_evictions_have_cost_is_noted() -> None:
+    with desk(node("a", cpu="2"), queue("p"), queue("q"), gang("g", 2, queue="q")) as bench:
+        bench.start("g")
+        for name in names("g", 2):
+            pod = bench.pods[name]
+            bench.add(replace(pod, status=replace(pod.status, start_time=timestamp(bench.now))))
+        bench.advance(600.0).add(gang("x", 1, queue="p")).settle()
+        bench.delete("g-0").settle()
+        bench.delete("g-1").settle().advance(DETAIL_PACE)
+        bench.look()
+        assert (bench.copies["g"].metadata.annotations or {})[LOST_WORK] == "600/uid-g"
 
 
 def test_a_queue_that_is_not_open_is_not_noted() -> None:

@@ -196,8 +196,8 @@ def owner(
     return Workload(meta, WorkloadSpec(replicas, suspended))
 
 
-# Where a test says nothing else, room is taken back at once, also inside a queue.
-AT_ONCE = QueuePreemption(within_queue="LowerPriority", after="0s")
+# Where a test says nothing else, room is taken back at once, whatever that costs, also inside a queue.
+AT_ONCE = QueuePreemption(within_queue="LowerPriority", after="0s", at_most="0s")
 
 
 def preemption(**fields: str) -> QueuePreemption:

@@ -39,7 +39,7 @@ def test_the_same_seed_makes_the_same_trace(trace: str) -> None:
 
 def test_what_evictions_cost() -> None:
     """A gang of 4 of 8 cpus is evicted after 100 s, and runs again after those that took its room."""
-    at_once = QueuePreemption(after="0s")
+    at_once = QueuePreemption(after="0s", at_most="0s")
     queues = tuple(Queue(Meta(name), QueueSpec(preemption=at_once)) for name in ("rich", "poor"))
     rows = [row(name, 4, seconds=1000.0, queue="rich") for name in ("a", "b")]
     rows.append(row("due", 4, 100.0, 200.0, queue="poor"))

@@ -139,7 +139,7 @@ def test_priority_goes_before_age(priority: int, first: str) -> None:
 
 
 def taking_back_at_once(name: str, **more: str) -> Queue:
-    return Queue(Meta(name), QueueSpec(preemption=QueuePreemption(after="0s", **more)))
+    return Queue(Meta(name), QueueSpec(preemption=QueuePreemption(after="0s", at_most="0s", **more)))
 
 
 def evicted(result: Result) -> dict[str, list[float]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.api.keys import CHECKPOINT
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.domain.model.records import Uid
@@ -511,3 +512,24 @@ def test_the_queue_of_a_job_is_looked_at_on_the_job(desk: Desk, queue: str, warn
     warnings = answer.get("warnings", [])
     assert len(warnings) == len(warned)
     assert all(words in warning for words, warning in zip(warned, warnings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("written", "is_read"), [("10m", True), ("2026-01-31T08:00:00Z", True), ("soon", False)]
+)
+@pytest.mark.parametrize(
+    ("path", "thing", "more"),
+    [
+        ("/podgroups/validate", {"spec": {"minMember": 1}}, {}),
+        ("/jobs/validate", job(), {"kind": BATCH}),
+        ("/pods/validate", {"spec": {"containers": [{}]}}, {}),
+    ],
+    ids=["group", "job", "pod"],
+)
+def test_a_checkpoint_that_cannot_be_read_warns(
+    desk: Desk, path: str, thing: Json, more: Json, written: str, is_read: bool
+) -> None:
+    meta = {"name": "a", "namespace": "team", "annotations": {CHECKPOINT: written}}
+    answer = desk.ask(path, {**thing, "metadata": meta}, **more)
+    assert answer["allowed"]
+    assert [CHECKPOINT in warning for warning in answer.get("warnings", [])] == ([] if is_read else [True])

@@ -27,12 +27,14 @@ class QueueLimits(RunningLimit, frozen=True):
 
 
 class QueuePreemption(Wire, frozen=True):
-    """`Never` or `LowerPriority`, and how long a victim has run at least, as a duration."""
+    """`Never` or `LowerPriority`, durations, and a factor."""
 
     within_queue: str = ""
     unmanaged: str = ""
     min_runtime: str = ""
     after: str = ""
+    at_most: str = ""
+    patience: Quantity | None = None
 
 
 class QueueFlavor(Wire, frozen=True):

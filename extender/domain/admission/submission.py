@@ -21,7 +21,9 @@ from extender.api.quantities import BadQuantity
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
+from extender.domain.model.records import NEVER_SAVED
 from extender.domain.model.resources import Resources, pod_requests, show
+from extender.domain.model.wire_records import checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.tree import QueueTree, QueueView
 
@@ -183,6 +185,16 @@ def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
         text = f"got highestTierAllowed {topology.highest_tier_allowed} and highestTierName "
         text += f"{topology.highest_tier_name!r}; allowed is only one of the two"
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
+
+
+def unread_checkpoint(meta: Meta) -> str:
+    """What is wrong with its annotation, for people; empty if nothing is."""
+    written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
+    if not written or checkpoint_of(meta) != NEVER_SAVED:
+        return ""
+    text = f"metadata.annotations[{keys.CHECKPOINT}]: got {written[:60]!r}, which counts as absent; "
+    text += "allowed is when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as "
+    return text + "10m"
 
 
 # ---- In-place resizes of pods: growth is taken from a queue without a start, so it is judged here.

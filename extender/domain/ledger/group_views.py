@@ -1,7 +1,8 @@
 """The views of groups and queues that decide() sees, and what the groups of each queue hold together."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from functools import reduce
 
 import msgspec
 
@@ -10,7 +11,7 @@ from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import too_long
-from extender.domain.model.records import GroupKey, Needs
+from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, Needs
 from extender.domain.model.resources import Resources, tally
 from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import requests_of
@@ -163,6 +164,7 @@ class GroupViews:
                 stood_with=stood_with,
                 resumes=resumes,
                 took_from=dict(group.took_from),
+                lost_work=group.lost_work,
             ),
             start=group.start,
             placed=tuple(members.placed),
@@ -182,6 +184,7 @@ class GroupViews:
             allocated=requests_of(members.holding),
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
             by_pool=self._by_pool(group),
+            checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
@@ -211,6 +214,13 @@ class GroupViews:
         pinned = (claim for claim in claims if claim.pinned)
         return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
 
+    def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
+        """What is known of saved work by its PodGroup, its job, and its members on nodes."""
+        job = self._registry.jobs.get(group.key)
+        yield group.record.checkpoint if group.record is not None else NEVER_SAVED
+        yield job.checkpoint if job is not None else NEVER_SAVED
+        yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
+
     def _run_limit(self, group: Group) -> float | None:
         """That of its pods, if all have one; else that of their controller."""
         limits = [pod.run_limit for pod in group.pods.values()]
@@ -225,6 +235,8 @@ class GroupViews:
         again. After the first time, further needed members count as soon as they are on nodes."""
         if self._registry.was_taken_in(group) or self._registry.queues.is_open(queue):
             group.entitled_in = queue
+        if group.record is not None and self._registry.marks_count:
+            group.lost_work = max(group.lost_work, group.record.lost_work)
         roles = Counter(pod.role for pod in members.placed if pod.started or group.stood_whole)
         noted = group.record.stood_with if group.record and self._registry.marks_count else None
         if not members.placed:

@@ -49,10 +49,11 @@ class Group(msgspec.Struct, eq=False):
     reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
     waited: bool = False  # this process has let it wait
     took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
+    lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
     def forget_history(self) -> None:
         self.start, self.entitled_in, self.stood_with = Start(), "", None
-        self.reduced_to, self.waited, self.took_from = None, False, {}
+        self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
 
     def begin_anew(self) -> None:
         """It has another PodGroup: what was decided on the former one does not count, but members that stood

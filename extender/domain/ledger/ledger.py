@@ -177,6 +177,7 @@ class Ledger:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
             self._unpublished.difference_update(decisions.turned)
+            self._note_lost_work(before, decisions)
             for key in dict.fromkeys((*decisions.turned_since(before), *moved)):
                 was, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed.put(key, decision.reclaim if decision is not None else None)
@@ -191,6 +192,16 @@ class Ledger:
                 if key in moved or not (was is decision or is_idle):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
+
+    def _note_lost_work(self, before: Decisions, now: Decisions) -> None:
+        """Of groups whose pods were evicted: those that were to be, and are on their way out by now."""
+        for uid, eviction in before.evictions.items():
+            group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
+            has_gone = uid not in now.evictions and (pod is None or pod.deleting)
+            if group is not None and has_gone and eviction.victim.lost:
+                group.lost_work += eviction.victim.lost
+                self.registry.touch(group.key)
+                self._changes.mark()
 
     def _note_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
         """Remember how long a group ran that has just completed."""

@@ -80,16 +80,17 @@ class GroupQueries:
         """Whether a group has no members of ours, and may belong to a scheduler that pods are left to."""
         return bool(self._pods.left) and not self.has_members(key)
 
-    def history(self, key: GroupKey) -> tuple[int | None, str, bool, int | None]:
+    def history(self, key: GroupKey) -> tuple[int | None, str, bool, int | None, int]:
         """What has to survive a restart: how many members it needed when it stood whole, if it did; the UID
         of the queue that takes it in; whether its start was admitted and is not whole yet; how many starts
-        were undone in a row (None: its job counts them)."""
+        were undone in a row (None: its job counts them); the seconds of its work that evictions have cost."""
         group = self._registry.groups.get(key)
         view = group.view if group else None
         stood_with = group.stood_with.min_member if group and group.stood_with else None
         admitted = group is not None and group.start.admitted
         undone = group.start_timeouts if group and group.job is None else None
-        return stood_with, view.history.accepted_by if view else "", admitted, undone
+        lost_work = int(group.lost_work) if group is not None else 0
+        return stood_with, view.history.accepted_by if view else "", admitted, undone, lost_work
 
 
 class QueueQueries:

@@ -123,11 +123,14 @@ class Moments:
         for group in groups:
             if group.record is not None:
                 yield group.record.created
+                yield group.record.checkpoint.at
             if group.job is not None:
                 yield group.job.started_at
+                yield group.job.checkpoint.at
             for pod in group.pods.values():
                 yield pod.created
                 yield pod.running_since
+                yield pod.checkpoint.at
 
 
 class ClaimMoves:

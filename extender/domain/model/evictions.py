@@ -50,6 +50,7 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey  # empty: the pod is not Muster's
     queue: str  # of that group
     cause: EvictionCause
+    lost: float = 0.0  # the seconds of work, as a whole group, that its going costs that group
 
 
 class Reclaim(msgspec.Struct, frozen=True):

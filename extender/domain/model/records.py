@@ -1,6 +1,7 @@
 """What the ledger remembers of pods and groups: small frozen records."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple, NewType
 
@@ -27,6 +28,19 @@ class Needs(NamedTuple):
         return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})
 
 
+class Checkpoint(NamedTuple):
+    """What is known of saved work: what has been done since is lost by an eviction."""
+
+    at: str = ""  # when it was last saved, as a timestamp; empty: not known
+    every: float = 0.0  # how often it is, in seconds; 0: not known
+
+    def with_other(self, other: "Checkpoint") -> "Checkpoint":
+        """Both together: the later moment, and the shorter interval."""
+        at = max(filter(None, (self.at, other.at)), key=datetime.fromisoformat, default="")
+        return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
+
+
+NEVER_SAVED = Checkpoint()
 Uid = NewType("Uid", str)
 # "namespace/name" of a PodGroup, "namespace/pod:name" of a pod that is a group of its own.
 GroupKey = NewType("GroupKey", str)
@@ -75,6 +89,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
     preemptable: bool = True  # others may have its room, as far as the pod says
     never_preempts: bool = False  # its preemptionPolicy is Never
+    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     to_be: bool = False  # there is no such pod yet: a job will make it
 
     @property
@@ -149,6 +164,8 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     series: str = ""  # what it came from, which is the same for the runs of one job
     preemptable: bool = True  # its members may be evicted for others
     goes_whole: bool = False  # they are evicted all together, even those that it could spare
+    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
+    lost_work: int = 0  # seconds of its work that evictions have cost it, by its mark
     origin: Origin = Origin.VOLCANO
 
 

@@ -1,6 +1,7 @@
 """Records of pods and PodGroups, made from wire objects, and the marks that Muster leaves on a PodGroup."""
 
 from contextlib import suppress
+from datetime import datetime
 from sys import intern
 
 from msgspec.structs import replace
@@ -16,7 +17,16 @@ from extender.api.quantities import BadQuantity
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import local_queue_label, noted_queue
 from extender.domain.model.reasons import Reason
-from extender.domain.model.records import GroupKey, GroupRecord, Origin, PodRecord, Uid, Unscheduled
+from extender.domain.model.records import (
+    NEVER_SAVED,
+    Checkpoint,
+    GroupKey,
+    GroupRecord,
+    Origin,
+    PodRecord,
+    Uid,
+    Unscheduled,
+)
 from extender.domain.model.resources import asked, counted_spec
 from extender.domain.model.run_history import series_of
 from extender.domain.model.shapes import Shapes
@@ -41,7 +51,7 @@ def whole_members(condition: Condition, group_uid: str) -> int | None:
     """How many members the group needed when it stood whole; None unless the condition says that it did."""
     if condition.status != "True" or not condition.message.startswith(_MESSAGE):
         return None
-    return _members(condition.message.removeprefix(_MESSAGE), group_uid)
+    return _number(condition.message.removeprefix(_MESSAGE), group_uid)
 
 
 def whole_note(group_uid: str, members: int) -> dict[str, str]:
@@ -51,7 +61,7 @@ def whole_note(group_uid: str, members: int) -> dict[str, str]:
 
 def noted_members(group: Meta) -> int | None:
     """As `whole_members`, from the annotation of `whole_note`."""
-    return _members((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
+    return _number((group.annotations or {}).get(STOOD_WHOLE_NOTE, ""), group.uid)
 
 
 def admitted_note(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
@@ -64,14 +74,24 @@ def notes_admitted(group: Meta) -> bool:
     return bool(noted) and noted == group.uid
 
 
-def _note(group_uid: str, members: int) -> str:
-    return f"{members}/{group_uid}"
+def lost_note(group_uid: str, seconds: int) -> dict[str, str]:
+    """The annotation for the work that evictions have cost a group."""
+    return {keys.LOST_WORK: _note(group_uid, seconds)}
 
 
-def _members(noted: str, group_uid: str) -> int | None:
-    members, _, uid = noted.partition("/")
-    is_number = members.isascii() and members.isdigit() and len(members) <= _DIGITS
-    return int(members) if is_number and uid and uid == group_uid else None
+def noted_lost(group: Meta) -> int:
+    """The seconds of work that evictions have cost it, as its mark says."""
+    return _number((group.annotations or {}).get(keys.LOST_WORK, ""), group.uid) or 0
+
+
+def _note(group_uid: str, number: int) -> str:
+    return f"{number}/{group_uid}"
+
+
+def _number(noted: str, group_uid: str) -> int | None:
+    number, _, uid = noted.partition("/")
+    is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS
+    return int(number) if is_number and uid and uid == group_uid else None
 
 
 _BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
@@ -94,6 +114,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         nominated=intern(pod.status.nominated_node_name),
         priority=spec.priority or 0,
         preemptable=_is_preemptable(meta),
+        running_since=pod.status.start_time or "",
+        checkpoint=checkpoint_of(meta),
     )
 
 
@@ -138,7 +160,20 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         unscheduled=_unscheduled(pod),
         preemptable=_is_preemptable(meta),
         never_preempts=spec.preemption_policy == keys.NEVER,
+        checkpoint=checkpoint_of(meta),
     )
+
+
+def checkpoint_of(meta: Meta) -> Checkpoint:
+    """By its annotation; what cannot be read counts as absent."""
+    written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
+    if not written:
+        return NEVER_SAVED
+    with suppress(ValueError):
+        return Checkpoint(every=as_seconds(written))
+    with suppress(ValueError):
+        return Checkpoint(written) if datetime.fromisoformat(written).tzinfo is not None else NEVER_SAVED
+    return NEVER_SAVED
 
 
 def _is_preemptable(meta: Meta) -> bool:
@@ -268,6 +303,8 @@ def group_record(group: PodGroup) -> GroupRecord:
         start_timeouts=noted_timeouts(meta),
         submitter=annotations.get(keys.SUBMITTER, ""),
         preemptable=_allows_preemption(meta),
+        checkpoint=checkpoint_of(meta),
+        lost_work=noted_lost(meta),
         queue_uid=noted_queue(meta),
         series=series_of(meta.namespace, kind, source),
     )

@@ -15,13 +15,22 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, EvictionCause, ReclaimVictim
-from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import selects
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import binding_roles
+
+
+class Run(NamedTuple):
+    """What is known of the work that an eviction loses."""
+
+    since: str = ""  # when it began, as a timestamp; empty: not known
+    checkpoint: Checkpoint = NEVER_SAVED
+    lost: float = 0.0  # the seconds that earlier evictions have cost its group
+    members: int = 1  # how many pods of its group are on nodes
 
 
 class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -33,6 +42,7 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
     tier: int  # lower ones go first: surplus before whole groups, other queues before the own
     rank: str  # among equal costs the highest goes first: the least important, then what ran shortest
     group: GroupKey = GroupKey("")
+    run: Run = Run()
 
     @cached_property
     def last_first(self) -> tuple[int, ...]:
@@ -62,9 +72,10 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
         there = self.by_node[node]
         return requests_together(pod for pod in there if len(pods) == len(self.pods) or pod in pods)
 
-    def victims(self, pods: Iterable[PodRecord]) -> Iterator[ReclaimVictim]:
-        """Those of its pods, as victims."""
-        return (ReclaimVictim(p.uid, p.namespace, p.name, self.group, self.queue, self.cause) for p in pods)
+    def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
+        """Those of its pods, as victims. `seconds`: how long they have worked in vain if they go."""
+        whose, lost = (self.group, self.queue, self.cause), seconds / self.run.members
+        return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, lost) for pod in pods)
 
 
 _TIERS = {EvictionCause.RECLAIM: 0, EvictionCause.PREEMPT: 2, EvictionCause.UNMANAGED: 4}
@@ -81,10 +92,12 @@ def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
     tier = _TIERS[cause]
     # The least important, then what ran shortest, then the newest.
     rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"
-    units = [Unit((pod,), cause, group.queue, tier, rank, group.key) for pod in spare]
+    run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
+    of_spare = ((pod, run._replace(since=pod.running_since)) for pod in spare)
+    units = [Unit((pod,), cause, group.queue, tier, rank, group.key, its) for pod, its in of_spare]
     pods, on_the_way = group.once(standing), group.pinned or group.planned
     if pods and not on_the_way and all(pod.may_be_evicted for pod in pods):
-        units.append(Unit(pods, cause, group.queue, tier + 1, rank, group.key))
+        units.append(Unit(pods, cause, group.queue, tier + 1, rank, group.key, run))
     return units
 
 
@@ -95,7 +108,8 @@ _FOR_THE_QUEUE = partial(_units, cause=EvictionCause.PREEMPT)
 def unit_of(pod: PodRecord) -> Unit:
     """A pod that is not ours."""
     cause = EvictionCause.UNMANAGED
-    return Unit((pod,), cause, "", _TIERS[cause], _unimportance(pod.priority))
+    run = Run(pod.running_since, pod.checkpoint)
+    return Unit((pod,), cause, "", _TIERS[cause], _unimportance(pod.priority), run=run)
 
 
 def _unimportance(priority: int) -> str:

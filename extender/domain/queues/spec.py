@@ -21,7 +21,8 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     pods: int | None = None
 
 
-TAKE_AFTER = 600.0  # seconds
+TAKE_AFTER, TAKE_AT_MOST = 600.0, 3600.0  # seconds
+MOST_PATIENCE = 1000
 
 
 class RunningLimits(msgspec.Struct, frozen=True, gc=False):
@@ -35,6 +36,8 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     unmanaged: bool = True  # its groups may take room from pods of lower priority that are not Muster's
     min_runtime: float = 0.0  # seconds that its groups have run before others may take their room
     after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
+    at_most: float = TAKE_AT_MOST  # seconds after which that is done whatever work is lost
+    patience: float = 1.0  # before, so many times the work may be lost that a group has gone without
 
 
 # ---- Which namespaces a queue takes groups from.
@@ -129,7 +132,17 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
         unmanaged=rules.unmanaged != keys.NEVER,
         min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),
         after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
+        at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
+        patience=_patience(rules.patience),
     )
+
+
+def _patience(written: Quantity | None) -> float:
+    """To three decimals. Raises BadQuantity."""
+    patience = 1.0 if written is None else at_most(written, 1000) / 1000
+    if not 0.0 <= patience <= MOST_PATIENCE:
+        raise BadQuantity(f"spec.preemption.patience is {written}; allowed is 0 to {MOST_PATIENCE}")
+    return patience
 
 
 def _seconds(field: str, text: str, default: float = 0.0) -> float:

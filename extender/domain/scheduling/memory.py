@@ -173,7 +173,7 @@ def _may_sleep(judged: Judged, group: GroupView, decision: GroupDecision) -> boo
         return not decision.fault
     queue = judged.round_.snapshot.queues.get(group.queue)
     has_room = group.placed or group.pinned or group.planned or group.departing
-    was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared
+    was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     changes = decision.undo or decision.failed or decision.moved
     return (
         decision.verdict is Verdict.WAITING

@@ -9,6 +9,7 @@ start."""
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import inf
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waits
+from extender.domain.scheduling.price import Price
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.victims import Candidates, departing, is_any_in_part, left, would_be_split
 from extender.domain.snapshot.decisions import GroupDecision
@@ -228,6 +230,7 @@ class _Searches:
         self._round = round_
         self._lending = lending
         self._candidates = candidates
+        self._price = Price(round_)
         self._vain: set[object] = set()  # what was searched for in vain
         decided, reclaims = round_.decided, round_.reclaims.items()
         kept = [reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim]
@@ -258,9 +261,12 @@ class _Searches:
                 return
             if len(self._vain) > _SEARCHES:
                 # With each second others have their turn, until all have had one since anything changed.
-                now, changed_at = int(self._round.snapshot.now), int(self._round.snapshot.changed_at)
+                now, turns = int(self._round.snapshot.now), [self._price.turns(each) for each in kinds]
+                changed_at = int(max(self._round.snapshot.changed_at, *(turn.last_at for turn in turns)))
                 if (now - changed_at) * _IN_TURN < len(kinds) - _IN_TURN:
                     self._round.look_again_at(now + 1.0)
+                elif (next_at := min(turn.next_at for turn in turns)) < inf:
+                    self._round.look_again_at(next_at)
                 return
             with Guard(self._round, group):
                 places -= self._try(group)
@@ -275,9 +281,13 @@ class _Searches:
             units, from_others = self._candidates.of(group, causes), EvictionCause.RECLAIM in causes
             if not (units or (from_others and self._is_any_departing)):
                 break  # where its own queue gives nothing, others alone do not help either
-            if (found := self._search(units, group, wanted, from_others)) is not None:
+            found = self._search(units, group, wanted, from_others)
+            if found is not None and self._price.may_be_paid(group, wanted, found.takings):
                 self._begin(group, found)
                 return True
+            if found is not None:
+                text = self._price.text(group)
+                round_.settle(replace(round_.decided[group.key], price=text))
         self._vain.add(sought)
         if self._candidates.spared:
             round_.settle(replace(round_.decided[group.key], spared=self._candidates.spared))
@@ -313,7 +323,8 @@ class _Searches:
     def _begin(self, group: GroupView, found: Found) -> None:
         round_, base = self._round, self._base
         pods = [pod for taking in found.takings for pod in taking.pods]
-        victims = tuple(victim for taking in found.takings for victim in taking.unit.victims(taking.pods))
+        lost = [(taking, self._price.seconds(taking.unit.run)) for taking in found.takings]
+        victims = tuple(victim for each, seconds in lost for victim in each.unit.victims(each.pods, seconds))
         self._candidates.taken.update(pod.uid for pod in pods)
         self._candidates.disruptions.take(pods)
         base.free(pods)

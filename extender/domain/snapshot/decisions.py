@@ -38,6 +38,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     reservation: Reservation | None = None  # the nodes reserved for it
     reclaim: Reclaim | None = None  # the room that is being taken back for it
     spared: GroupKey = GroupKey("")  # what would be its victim if it had not been already; empty: none
+    price: str = ""  # until when the work of its victims keeps it waiting, for people; empty: it does not
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
     position: int = 0  # in its queue, from 1, coarse from 100 on: few starts change it; 0: not in line
     fault: str = ""  # the exception raised while the group was judged, and where; empty if there was none
@@ -109,7 +110,7 @@ class Decisions(msgspec.Struct, frozen=True):
 
 def message_of(decision: GroupDecision, change: str = "") -> str:
     """The numbers behind its reason, its place in line, and what would start it."""
-    return "; ".join(filter(None, (decision.detail, place(decision), change)))
+    return "; ".join(filter(None, (decision.detail, decision.price, place(decision), change)))
 
 
 def place(decision: GroupDecision) -> str:

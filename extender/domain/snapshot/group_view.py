@@ -11,7 +11,7 @@ from extender.api.keys import STOP_DRAIN
 from extender.api.texts import listed
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.reasons import Outcome
-from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
+from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunKind
 from extender.domain.model.shapes import requests_of
@@ -116,6 +116,7 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
     stood_with: Needs | None  # what it needed when it stood whole: lost ones are replaced; None: it never did
     resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
     took_from: Mapping[GroupKey, float]  # by group: when room was last taken from it for this one
+    lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
 
 class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -160,6 +161,7 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     allocated: Resources  # what members on nodes and pinned members ask for together
     pending: Resources  # what waiting members ask for together
     by_pool: Mapping[str, Resources] = {}  # what of it is on the nodes of each pool
+    checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
 
     @property
     def needs(self) -> Needs:

@@ -19,9 +19,9 @@ from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label
 from extender.domain.model.reasons import Outcome
-from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.records import NEVER_SAVED, Checkpoint, GroupKey, PodRecord
 from extender.domain.model.shapes import Shapes
-from extender.domain.model.wire_records import pod_record
+from extender.domain.model.wire_records import checkpoint_of, pod_record
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
@@ -61,6 +61,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     ours: bool = False  # its pods name one of our schedulers
     named_group: bool = False  # its pods name a PodGroup of somebody else's
     is_part: bool = False  # another job has made it, and is managed in its stead
+    checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
 
     @property
     def needed(self) -> int:
@@ -156,6 +157,7 @@ def job_record(
         started_at=(meta.annotations or {}).get(keys.STARTED, ""),
         outcome=_OUTCOMES[outcome_of(row, obj)],
         is_part=made_by is not None and made_by.manageable,
+        checkpoint=checkpoint_of(meta),
     )
     if record.outcome is not None:
         return record

@@ -43,7 +43,7 @@ class Policy(NamedTuple):
     strategy: str = ""
 
 
-_AT_ONCE = QueuePreemption(after="0s", within_queue="Never")
+_AT_ONCE = QueuePreemption(after="0s", at_most="0s", within_queue="Never")
 _ALSO_WITHIN = replace(_AT_ONCE, within_queue="LowerPriority")
 POLICIES = {
     "none": Policy(Limits(reclaims=0)),

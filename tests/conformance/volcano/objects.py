@@ -35,7 +35,7 @@ def node(given: Given) -> Node:
 def queue(given: Given) -> Queue:
     same = ("weight", "capability", "deserved", "reclaimable", "parent", "priority")
     spec = {name: given[name] for name in same if given.get(name) is not None}
-    spec["preemption"] = {"withinQueue": "LowerPriority", "after": "0s"}
+    spec["preemption"] = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
     if given.get("guarantee"):
         spec["guarantee"] = {"resource": given["guarantee"]}
     return _made(Queue, given, spec=spec, status={"state": given.get("state", "")})

@@ -105,7 +105,7 @@ def pod_group(
     }
 
 
-AT_ONCE = {"withinQueue": "LowerPriority", "after": "0s"}
+AT_ONCE = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
 
 
 def queue(name: str, *, weight: int = 1, **spec: Any) -> Json:

@@ -1,0 +1,84 @@
+"""The price of an eviction: whether what its victims lose is worth what a group has gone without.
+
+Both are parts of the cluster, of the resource of which that is the most, times seconds: what is lost counts
+from the start of a victim or its last checkpoint, and with what earlier evictions cost its group, so that it
+is not always the same one. Room is taken back once no more is lost than the group has gone without, times the
+patience of its queue, and after `atMost` of that queue in any case: the price orders and delays, and denies
+nothing. Work is looked at every ten seconds, so that it is known when it may be enough."""
+
+from collections.abc import Iterable
+from math import inf
+from typing import NamedTuple
+
+from extender.domain.model.resources import Resources
+from extender.domain.placement.units import Run, Taking, Unit
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.wholeness import Missing, ready_since
+
+_PERIOD = 10.0  # seconds from one look to the next
+
+
+class Turns(NamedTuple):
+    """When time alone changes whether evictions for a group can be paid."""
+
+    last_at: float
+    next_at: float  # inf: never, since whatever they cost no longer counts
+
+
+class Price:
+    """As of the last look, for one round."""
+
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self._total = round_.budget.shares.standing.division.total
+        self.looked_at = round_.snapshot.now // _PERIOD * _PERIOD
+
+    def part(self, amounts: Resources) -> float:
+        """The part that these are of all there is, of the resource of which that is the most."""
+        parts = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
+        return max(parts, default=0.0)
+
+    def seconds(self, run: Run) -> float:
+        """How long something has worked in vain if it goes now."""
+        moment, begun = self._round.snapshot.moment, self._round.snapshot.moment(run.since)
+        at, every = run.checkpoint
+        saved = max(begun, moment(at)) if at else begun
+        if every:
+            saved = max(saved, begun + (self.looked_at - begun) // every * every)
+        return max(self.looked_at - saved, 0.0)
+
+    def lost(self, unit: Unit, amounts: Resources) -> float:
+        """What is lost if that of a unit goes."""
+        return self.part(amounts) * (self.seconds(unit.run) + unit.run.lost)
+
+    def owed(self, group: GroupView, wanted: Missing) -> float:
+        """What a group has gone without, since all its members are there."""
+        waited = self.looked_at - self._round.snapshot.moment(ready_since(group))
+        return self.part(wanted.requests) * max(waited, 0.0)
+
+    def may_be_paid(self, group: GroupView, wanted: Missing, takings: Iterable[Taking]) -> bool:
+        """Whether these may go for a group. If not, it is looked at again when that may have changed."""
+        rules = self._round.snapshot.queues[group.queue].record.preemption
+        lost = sum(self.lost(taking.unit, taking.requests) for taking in takings)
+        turns = self.turns(group)
+        if lost <= rules.patience * self.owed(group, wanted) or turns.next_at == inf:
+            return True
+        self._round.look_again_at(turns.next_at)
+        return False
+
+    def latest(self, group: GroupView) -> float:
+        """When room is taken back for a group whatever that costs."""
+        rules, since = self._round.snapshot.queues[group.queue].record.preemption, ready_since(group)
+        return self._round.snapshot.moment(since) + max(rules.at_most, rules.after) if since else 0.0
+
+    def turns(self, group: GroupView) -> Turns:
+        latest = self.latest(group)
+        if latest <= self._round.snapshot.now:
+            return Turns(latest, inf)
+        return Turns(self.looked_at, min(latest, self.looked_at + _PERIOD))
+
+    def text(self, group: GroupView) -> str:
+        """Why nobody makes way for a group yet, for people."""
+        latest = self._round.snapshot.timestamp(self.latest(group))
+        return f"evictions for it would lose more work than it has waited for; they come by {latest}"

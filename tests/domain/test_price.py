@@ -1,0 +1,213 @@
+"""What evictions cost, and when that is paid."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api.keys import CHECKPOINT, LOST_WORK, PREEMPTABLE
+from extender.api.objects.base import Meta
+from extender.domain.admission.submission import unread_checkpoint
+from extender.domain.model.reasons import Verdict
+from extender.domain.queues.records import queue_record
+from extender.domain.snapshot.decisions import message_of
+from tests.domain.builders import group, node, pod, preemption, queue
+from tests.domain.world import World, gang, key, names, timestamp
+from tests.property_examples import examples
+
+PAID = preemption(at_most="1h")
+LOOKS = 10.0  # seconds from one look at what is lost to the next
+
+
+def evicted(world: World) -> list[str]:
+    return sorted(eviction.victim.name for eviction in world.decisions.evictions.values())
+
+
+def runs(world: World, *pods: str, since: float) -> None:
+    for name in pods:
+        before = world.pods[name]
+        world.add(replace(before, status=replace(before.status, start_time=timestamp(since))))
+
+
+def lent(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
+    """Queue b has lent room: its gang `long` of 2 cpu has run for so long, and `kept` stays. Now `x` of queue
+    a comes, which wants 2 cpu."""
+    world = World(node("n"), queue("a", preemption=rules), queue("b"))
+    world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
+    world.add(gang("long", 2, queue="b", notes=notes)).start("kept", "long").advance(ran)
+    runs(world, *names("long", 2), since=world.now - ran)
+    return world.add(gang("x", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
+
+
+def taken_after(world: World, most: float = 4000.0) -> float | None:
+    """After how many seconds the first eviction comes."""
+    begun = world.now
+    while not evicted(world) and world.now < begun + most and (wake_at := world.decisions.wake_at):
+        world.advance(max(wake_at - world.now, 0.001)).settle()
+    return world.now - begun if evicted(world) else None
+
+
+def test_it_waits_until_it_has_gone_without_as_much_as_is_lost() -> None:
+    """2 of 4 cpu for 2 t seconds are as much as 1 cpu that runs for t seconds already, and for t more."""
+    world = World(node("n"), queue("a", preemption=PAID), queue("b"))
+    for n in range(3):
+        world.add(gang(f"b{n}", 1, queue="b")).start(f"b{n}")
+    world.advance(200.0)
+    runs(world, "b0-0", "b1-0", "b2-0", since=world.now - 200.0)
+    world.add(gang("x", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
+    assert not evicted(world)
+    waited = taken_after(world)
+    assert waited is not None
+    assert 200.0 <= waited <= 200.0 + 2 * LOOKS
+    assert len(evicted(world)) == 1
+
+
+@pytest.mark.parametrize(("at_most", "after"), [("30m", 1800.0), ("", 3600.0), ("5s", 5.0), ("0s", 0.0)])
+def test_it_never_waits_for_longer_than_its_queue_says(at_most: str, after: float) -> None:
+    """A gang that has run for three days is worth more than any wait."""
+    world = lent(ran=3 * 86400.0, rules=preemption(at_most=at_most) if at_most else replace(PAID, at_most=""))
+    waited = taken_after(world)
+    assert waited is not None
+    assert after <= waited <= after + 1.0
+
+
+def test_until_then_it_says_so() -> None:
+    world = lent(ran=3 * 86400.0)
+    text = message_of(world.decision("x"))
+    assert f"more work than it has waited for; they come by {timestamp(world.now + 3600.0)}" in text
+    assert world.decisions.wake_at is not None
+    assert world.decisions.wake_at <= world.now + LOOKS
+
+
+@pytest.mark.parametrize(
+    ("patience", "is_enough"), [("0", False), ("0.5", False), ("10", True), ("1000", True)]
+)
+def test_how_much_is_lost_at_most_is_for_the_queue_to_say(patience: str, is_enough: bool) -> None:
+    world = lent(ran=100.0, rules=preemption(at_most="1h", patience=patience))
+    waited = taken_after(world, most=300.0)
+    assert (waited is not None) is is_enough
+    assert (waited or 0.0) <= 3 * LOOKS
+
+
+@pytest.mark.parametrize("patience", ["-1", "1001", "much"])
+def test_a_patience_that_makes_no_sense_is_a_fault_of_the_queue(patience: str) -> None:
+    assert queue_record(queue("q", preemption=preemption(patience=patience))).fault
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    ["30s", timestamp(1000.0 + 3 * 86400.0 - 20.0), timestamp(10_000_000.0)],
+    ids=["every 30 s", "20 s ago", "in the future: now"],
+)
+def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
+    world = lent(ran=3 * 86400.0, notes={CHECKPOINT: checkpoint}, rules=preemption(patience="4"))
+    waited = taken_after(world, most=300.0)
+    assert waited is not None
+    assert waited <= 60.0
+
+
+@pytest.mark.parametrize("text", ["soon", "2026-01-01T00:00:00", "-5m", "9" * 400 + "h", "0s"])
+def test_a_checkpoint_that_cannot_be_read_counts_as_absent(text: str) -> None:
+    assert taken_after(lent(ran=3 * 86400.0, notes={CHECKPOINT: text}), most=300.0) is None
+    assert "counts as absent" in unread_checkpoint(Meta(name="a", annotations={CHECKPOINT: text}))
+
+
+@pytest.mark.parametrize("text", ["", "10m", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"])
+def test_a_checkpoint_that_can_be_read_is_taken(text: str) -> None:
+    assert not unread_checkpoint(Meta(name="a", annotations={CHECKPOINT: text}))
+
+
+def test_a_member_may_say_it_for_its_gang() -> None:
+    world = lent(ran=3 * 86400.0, rules=preemption(patience="4"))
+    before = world.pods["long-0"]
+    notes = {**(before.metadata.annotations or {}), CHECKPOINT: timestamp(world.now)}
+    world.add(replace(before, metadata=replace(before.metadata, annotations=notes))).settle()
+    waited = taken_after(world, most=300.0)
+    assert waited is not None
+    assert waited <= 60.0
+
+
+# ---- what a group has lost
+
+
+def evicted_once() -> World:
+    """A gang of 2 that ran for 600 s and is evicted."""
+    world = World(node("n"), queue("a"), queue("b"))
+    world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
+    world.add(gang("g", 2, queue="b")).start("kept", "g")
+    world.advance(600.0)
+    runs(world, *names("g", 2), since=world.now - 600.0)
+    world.add(gang("x", 1, queue="a", cpu="2")).settle()
+    assert evicted(world) == [*names("g", 2)]
+    world.delete("g-0").settle()
+    return world.delete("g-1").settle()
+
+
+def test_what_an_eviction_cost_stays_with_the_group() -> None:
+    world = evicted_once()
+    assert world.ledger.groups.history(key("g"))[-1] == 600
+    world.add(pod("again-0", "g"), pod("again-1", "g")).settle()
+    view = world.ledger.snapshot().groups[key("g")]
+    assert view.history.lost_work == pytest.approx(600.0)
+
+
+def test_it_counts_for_the_next_eviction() -> None:
+    fresh, burnt = (
+        lent(ran=0.0, notes=notes, rules=preemption(at_most="1h", patience="8"))
+        for notes in ({}, {LOST_WORK: "2000/uid-long"})
+    )
+    first, later = taken_after(fresh), taken_after(burnt)
+    assert None not in (first, later)
+    assert (later or 0.0) >= 200.0 > 60.0 >= (first or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept", "seconds"),
+    [("2000/uid-long", True, 2000), ("2000/uid-long", False, 0), ("2000/another", True, 0), ("x", True, 0)],
+    ids=["of this object", "marks are not protected", "of another object", "unreadable"],
+)
+def test_it_survives_a_restart_as_a_mark(written: str, kept: bool, seconds: int) -> None:
+    world = (
+        World(queue("q"), marks_kept=kept)
+        .add(group("long", 1, "q", annotations={LOST_WORK: written}))
+        .settle()
+    )
+    assert world.ledger.groups.history(key("long"))[-1] == seconds
+
+
+def test_another_group_of_the_same_name_has_lost_nothing() -> None:
+    world = evicted_once().add(group("g", 2, "b", uid="another")).settle()
+    assert world.ledger.groups.history(key("g"))[-1] == 0
+
+
+# ---- whatever runs and waits
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    ran=st.lists(st.integers(0, 900), min_size=4, max_size=4),
+    asks=st.integers(1, 2),
+    patience=st.sampled_from(["0", "0.5", "1", "3"]),
+    at_most=st.integers(0, 900),
+)
+def test_nobody_goes_before_that_is_owed_or_the_time_is_up(
+    ran: list[int], asks: int, patience: str, at_most: int
+) -> None:
+    rules = preemption(patience=patience, at_most=f"{at_most}s")
+    world = World(node("n"), queue("a", preemption=rules), queue("b"))
+    for n in range(4):
+        world.add(gang(f"b{n}", 1, queue="b")).start(f"b{n}")
+    world.advance(900.0)
+    began = {f"b{n}-0": world.now - seconds for n, seconds in enumerate(ran)}
+    for name, since in began.items():
+        runs(world, name, since=since)
+    came = world.now
+    world.add(gang("x", 1, queue="a", cpu=str(asks), created=timestamp(came))).settle()
+    waited = taken_after(world, most=at_most + 1.0)
+    assert waited is not None
+    then = world.now // LOOKS * LOOKS
+    lost = sum(max(then - began[name], 0.0) for name in evicted(world))
+    assert waited >= at_most or lost <= float(patience) * asks * max(then - came, 0.0) + 1e-6
+    assert world.decision("x").verdict is Verdict.WAITING
