@@ -192,6 +192,8 @@ def _other_kinds() -> Iterator[Sent]:
     yield bad("queue with a bad parent", QUEUES, queue(parent="A_B"))
     yield bad("queue with a misspelt field", QUEUES, queue(wieght=1), STRICT)
     yield bad("queue with a list for its spec", QUEUES, {**queue(), "spec": []})
+    yield bad("group of too many members", GROUPS, group("many", minMember=2**31))
+    yield bad("group of too few members", GROUPS, group("few", minMember=-(2**31) - 1))
     yield bad("queue with two things wrong", QUEUES, queue(weight=0, priority=-1))
     yield bad("queue that deserves too much", QUEUES, queue(deserved={"cpu": 4}, capability={"cpu": 2}))
     yield bad(

@@ -59,9 +59,55 @@ def quota_errors(spec: Json, at: str) -> FieldErrors:
     for name, amount in sorted((spec.get("hard") or {}).items()):
         field = f"{at}.hard[{name}]"
         yield from (errors.wrong(field, name, message) for message in metadata.label_key(name))
-        if not ("/" in name or name in _OF_OTHERS or _is_standard(name.removeprefix("requests."))):
+        if not ("/" in name or _is_of_quotas(name)):
             yield errors.wrong(field, name, "must be a standard resource for quota")
         yield from amount_errors(name, amount, field)
+    scopes, standard = spec.get("scopes") or [], [*filter(_is_of_quotas, spec.get("hard") or {})]
+    yield from _scope_errors(scopes, standard, f"{at}.scopes", f"{at}.scopes")
+    selector = spec.get("scopeSelector") or {}
+    wanted, inside = selector.get("matchExpressions") or [], f"{at}.scopeSelector.matchExpressions"
+    named = [each.get("scopeName", "") for each in wanted]
+    yield from _scope_errors(named, standard, f"{inside}.scopeName", inside)
+    for each in wanted:
+        operator, values = each.get("operator", ""), each.get("values") or []
+        if each.get("scopeName") in _EXISTING and operator != "Exists":
+            said = ", ".join(f"ResourceQuotaScope{name}" for name in _EXISTING[:-1])
+            message = f"must be 'Exists' when scope is any of {said} or ResourceQuotaScope{_EXISTING[-1]}"
+            yield errors.wrong(f"{inside}.operator", operator, message)
+        if operator in ("In", "NotIn") and not values:
+            message = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            yield errors.required(f"{inside}.values", message)
+        if operator in ("Exists", "DoesNotExist") and values:
+            message = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            yield errors.wrong(f"{inside}.values", values, message)
+        if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            yield errors.wrong(f"{inside}.operator", operator, "not a valid selector operator")
+
+
+_COMPUTE = {"pods", *(f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory"))}
+_EXISTING = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity")
+# Which of the resources that every cluster has a scope is for.
+_SCOPES = {
+    **dict.fromkeys((*_EXISTING, "PriorityClass"), _COMPUTE),
+    "BestEffort": {"pods"},
+    "VolumeAttributesClass": {"persistentvolumeclaims", "requests.storage"},
+}
+
+
+def _is_of_quotas(name: str) -> bool:
+    return name in _OF_OTHERS or _is_standard(name.removeprefix("requests."))
+
+
+def _scope_errors(scopes: list[Any], standard: list[str], each: str, at: str) -> FieldErrors:
+    """`standard`: the resources that every cluster has. `each`: the field of an unknown scope."""
+    for scope in scopes:
+        if scope not in _SCOPES:
+            yield errors.wrong(each, scopes if each == at else scope, "unsupported scope")
+        for _ in [name for name in standard if name not in _SCOPES.get(scope, standard)]:
+            yield errors.wrong(at, scopes, "unsupported scope applied to resource")
+    for name in ("BestEffort", "Terminating"):
+        if {name, f"Not{name}"} <= {*scopes}:
+            yield errors.wrong(at, scopes, "conflicting scopes")
 
 
 def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:

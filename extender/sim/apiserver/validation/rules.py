@@ -21,7 +21,14 @@ from extender.sim.apiserver.field_schemas import KUBERNETES, FieldSchema
 from extender.sim.apiserver.kinds import Json
 from extender.sim.apiserver.validation.metadata import dns_label, label_key, labels_errors, subdomain
 
-_ELSEWHERE = ("ObjectMeta", "Taint", "ResourceRequirements", "NodeStatus")  # are judged apart
+# Are judged apart.
+_ELSEWHERE = (
+    "ObjectMeta",
+    "Taint",
+    "ResourceRequirements",
+    "NodeStatus",
+    "ScopedResourceSelectorRequirement",
+)
 _MAY_LACK = {  # what is published as required
     **dict.fromkeys(("DeploymentSpec", "StatefulSetSpec", "JobSpec"), "template"),
     "PodFailurePolicy": "rules",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from extender.api.quantities import BadQuantity, at_least
+from extender.api.workloads.shape import MOST
 from extender.sim.apiserver import errors
 from extender.sim.apiserver.field_schemas import FieldSchema, schema_of
 from extender.sim.apiserver.kinds import Json, ResourceKind
@@ -66,20 +67,26 @@ def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterato
             expression = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
             yield f"quantities must match the regular expression '{expression}'"
         return
-    wanted = schema.published.get("type")
-    if not _fits(value, wanted):
+    published, wanted = schema.published, schema.published.get("type")
+    is_beyond = _exceeds(value, published)
+    if is_beyond or not _fits(value, wanted):
         go_names = {dict: "object", list: "array", str: "string", bool: "bool", int: "number"}
-        shown = f"number {value}" if isinstance(value, float) else go_names.get(type(value), "value")
+        is_shown = is_beyond or isinstance(value, float)
+        shown = f"number {value}" if is_shown else go_names.get(type(value), "value")
         yield f"json: cannot unmarshal {shown} into Go struct field {owner}.{at} of type {go_type(schema)}"
     elif isinstance(value, dict):
         owner = schema.type_name or owner
         for name, part in value.items():
-            mapped = "additionalProperties" in schema.published
+            mapped = "additionalProperties" in published
             inside = at if mapped else f"{at}.{name}".lstrip(".")
             yield from _unreadable(part, schema.field(name), owner, inside)
     elif isinstance(value, list):
         for item in value:
             yield from _unreadable(item, schema.items, owner, at)
+
+
+def _exceeds(value: Any, published: Json) -> bool:
+    return published.get("format") == "int32" and isinstance(value, int) and not -MOST - 1 <= value <= MOST
 
 
 def _fits(value: Any, wanted: str | None) -> bool:
@@ -180,6 +187,10 @@ def _of_type(at: str, value: Any, wanted: str) -> Any:
 def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     if isinstance(value, int | float) and not isinstance(value, bool):
         least, most = published.get("minimum", value), published.get("maximum", value)
+        if _exceeds(value, published):
+            yield errors.wrong(
+                "<nil>", "", f"Checked value must be of type integer with format int32 in {at}"
+            )
         if value < least:
             yield errors.wrong(at, value, f"{at} in body should be greater than or equal to {least}")
         if value > most:
