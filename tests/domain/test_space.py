@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -236,7 +236,11 @@ required = st.lists(
 counted = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.booleans()), max_size=12)
 
 
+TWICE = [PodAffinityTerm(HOSTNAME, LabelSelector({"app": "x"}))] * 2
+
+
 @given(st.lists(st.tuples(selectors, required, required), min_size=8, max_size=8), counted)
+@example([({"app": "x"}, [], TWICE)] + 7 * [({"app": "x"}, [], [])], [(0, 0, False)])
 def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
     kinds: list[tuple[dict[str, str], list[PodAffinityTerm], list[PodAffinityTerm]]],
     changes: list[tuple[int, int, bool]],

@@ -255,7 +255,7 @@ class _TermsOfOthers:
 
     def add(self, pod: PodRecord) -> list[Term]:
         """Returns the terms that are followed from now on. What a pod has, it keeps."""
-        terms = tuple(dict.fromkeys(pod.shape.constraints.anti_affinity))
+        terms = pod.shape.constraints.anti_affinity
         if not terms or pod.uid in self._of:
             return []
         self._of[pod.uid] = terms

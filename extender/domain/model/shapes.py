@@ -311,8 +311,8 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
-    """A selector of namespaces is read as all: no fewer."""
-    return tuple(
+    """Each once. A selector of namespaces is read as all: no fewer."""
+    found = (
         Term(
             term.topology_key,
             None if term.namespace_selector is not None else frozenset(term.namespaces or [namespace]),
@@ -320,6 +320,7 @@ def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Te
         )
         for term in terms or ()
     )
+    return tuple(dict.fromkeys(found))
 
 
 def _kept_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
