@@ -149,6 +149,8 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     if queue.entering:
         yield "Namespaces", listed(queue.entering, _MOST)
     yield "Order", queue.spec.dequeue_strategy or "traverse"
+    if spec.get("placement"):
+        yield "Placement", spec["placement"]
     yield from ((title, spec[field]) for field, title in _TIMES.items() if spec.get(field))
     yield "Reclaimable", "no" if spec.get("reclaimable") is False else "yes"
     yield "Restricted", "yes" if spec.get("restricted") is True else "no"

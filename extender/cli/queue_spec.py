@@ -124,6 +124,7 @@ _WEIGHTS, _WHOLE = {"type": WholeNumber(1, _HEAVIEST)}, {"type": WholeNumber(0, 
 _INT = {"type": WholeNumber(-_INT32 - 1, _INT32)}
 _STATES = {"type": click.Choice(["Open", "Closed"])}
 _ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed"])}
+_PLACEMENTS = {"type": click.Choice(["Pack", "Spread"])}
 _STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
 
 
@@ -163,6 +164,9 @@ _FLAGS = (
         "--priority-threshold", _INT, "With the strategy mixed: from which priority on groups let none pass."
     ),
     _Flag("--ageing", _WHOLE, "The priority that its groups gain per hour of waiting."),
+    _Flag(
+        "--placement", _PLACEMENTS, "Whether its pods fill nodes one after the other, or spread over them."
+    ),
     _Flag("--stop-policy", _STOPS, "Whether it admits nothing new, and drains."),
     _Flag("--limits", _OF_COUNTS, "The most that it runs at once."),
     _Flag("--user-limits", _OF_COUNTS, "The most that it runs at once for each user.", "limits.perUser"),

@@ -14,7 +14,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Term
 from extender.domain.placement.planner import Planner
-from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, stranger, together
+from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, queue, stranger, together
 from tests.domain.world import World, gang, nodes
 
 
@@ -49,6 +49,48 @@ def test_who_has_little_choice_comes_before_who_is_large() -> None:
     )
     world.add(pod("large", cpu="4"))
     assert placed(world, "large", "picky") == {"large": "b", "picky": "a"}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "cpu", "expected"),
+    [
+        ({"a": "4", "b": "4", "c": "4"}, "1", {"a": 2, "b": 1, "c": 1}),
+        ({"a": "8", "b": "4", "c": "1"}, "1", {"a": 4}),
+        ({"a": "2", "b": "2", "c": "2"}, "2", {"a": 1, "b": 1, "c": 1}),
+        ({"a": "1", "b": "9"}, "1", {"b": 4}),
+    ],
+)
+def test_pods_are_spread_each_to_the_emptiest_node(
+    cpus: dict[str, str], cpu: str, expected: dict[str, int]
+) -> None:
+    size = sum(expected.values())
+    world = World(*(node(name, cpu=cpus[name], memory="1Ti") for name in cpus), gang("g", size, cpu=cpu))
+    pods = [record(world, f"g-{n}") for n in range(size)]
+    assert Counter((space(world).place(pods, apart=True) or {}).values()) == expected
+
+
+def test_a_gang_that_fits_only_packed_is_packed() -> None:
+    """Spread, the two small ones would leave no node for the large one."""
+    world = World(nodes("a", "b", cpu="4"), pod("l", cpu="4"), gang("g", 2, cpu="2"))
+    small, large = [record(world, f"g-{n}") for n in range(2)], record(world, "l")
+    assert len(set((space(world).place(small, apart=True) or {}).values())) == 2
+    assert space(world).place([*small, large], apart=True) == space(world).place([*small, large])
+
+
+@pytest.mark.parametrize(
+    ("placement", "nodes_", "answer"),
+    [("", 1, ["a", "b"]), ("Pack", 1, ["a"]), ("Spread", 2, ["b"])],
+)
+def test_a_queue_says_whether_its_pods_are_packed_or_spread(
+    placement: str, nodes_: int, answer: list[str]
+) -> None:
+    """Also for pods on their own, which the scheduler would put where it likes."""
+    queues = queue("q", placement=placement), queue("other")
+    world = World(nodes("a", "b", cpu="8"), *queues, pod("old", on="a", cpu="2", queue="other"))
+    world.add(pod("p", queue="q", cpu="500m")).settle()
+    assert world.answer("p") == answer
+    world.delete("p").add(gang("g", 4, queue="q")).settle()
+    assert len(set(world.plan("g").values())) == nodes_
 
 
 def test_the_number_of_pods_is_room_too() -> None:
@@ -212,13 +254,13 @@ def state(space_: Planner, pods: list[PodRecord]) -> list[object]:
     return [space_.capacity.left.tolist(), *where]
 
 
-@given(crowded(), st.booleans())
-def test_what_is_undone_leaves_no_trace(world: World, partly: bool) -> None:
+@given(crowded(), st.booleans(), st.booleans())
+def test_what_is_undone_leaves_no_trace(world: World, partly: bool, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     everybody = [record(world, name) for name in world.pods]
     space_ = space(world)
     before = state(space_, everybody)
-    plan = space_.place(pods, partly)
+    plan = space_.place(pods, partly, spread)
     if plan is not None:
         assert len(plan) == len(pods) or partly
         space_.give_back(pods, plan)
@@ -291,11 +333,12 @@ def may_go(world: World, pod_: PodRecord, name: str, others: list[tuple[PodRecor
     )
 
 
-@given(crowded())
-def test_what_is_placed_fits_and_keeps_apart(world: World) -> None:
+@given(crowded(), st.booleans())
+def test_what_is_placed_fits_and_keeps_apart(world: World, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
+    assert spread or space(world).place(pods) is None or space(world).place(pods, apart=True) is not None
     space_ = space(world)
-    plan = space_.place(pods, partly=True) or {}
+    plan = space_.place(pods, partly=True, apart=spread) or {}
     assert (space_.capacity.left >= np.minimum(space(world).capacity.left, 0)).all()
     on = {name: [each for each in pods if plan.get(each.uid) == name] for name in world.nodes}
     for name, there in on.items():

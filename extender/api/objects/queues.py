@@ -71,6 +71,7 @@ class QueueSpec(Wire, frozen=True):
     restricted: bool = False
     priority: int = 0
     dequeue_strategy: str = ""
+    placement: str = ""
     priority_threshold: int | None = None
     ageing: int = 0
     state: str = ""

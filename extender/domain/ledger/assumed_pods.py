@@ -111,7 +111,8 @@ class AssumedPods:
 
     def assume(self, uid: Uid, nodes: Sequence[str]) -> list[str] | Reason:
         """The offered `nodes` that a pod of ours may use; the claim moves with the answer. A member of a gang
-        gets its planned node, else any other that fits; a group of one gets every node that fits.
+        gets its planned node, else any other that fits; a group of one gets every node that fits, for the
+        scheduler to choose, unless its queue says how pods are placed.
         """
         with self._lock:
             pod = self._pods.get(uid)
@@ -124,7 +125,10 @@ class AssumedPods:
                 return [claim.node] if claim.node in nodes else Reason.NO_ROOM
             group = self._registry.group(pod.group)
             if group.needs_no_barrier:
-                return self._all_that_fit(pod, self._same_flavor(claim, nodes)) or Reason.NO_ROOM
+                fitting = self._all_that_fit(pod, self._same_flavor(claim, nodes))
+                queue = self._registry.queues.get(self._registry.routes.queue_of(group))
+                is_placed = queue is not None and queue.placement and claim.node in fitting
+                return ([claim.node] if is_placed else fitting) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
                 return self._pin(pod, claim.node)
             # The planned node is not offered: take any other where the pod fits, net of other claims.

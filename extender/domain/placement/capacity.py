@@ -5,6 +5,7 @@ what was decided on a group that waits rests on it."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping
 from functools import reduce
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 import numpy as np
@@ -199,6 +200,29 @@ class Capacity:
         """Best fit: rows with the least room left first; ties in the order of rows."""
         left = self.left[rows] @ self._scale
         return rows[np.argsort(left, kind="stable")]
+
+    def emptiest_first(self, shape: Shape, pods: int) -> Rows:
+        """A row for each of so many pods, as far as there is room: that with the most room left beside those
+        before it; ties in the order of rows."""
+        counts, part = (
+            self.counts(shape),
+            float(self._request(shape)[1] @ self._scale[self._request(shape)[0]]),
+        )
+        rows = np.flatnonzero(counts)
+        left = zip(
+            (self.left[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True
+        )
+        heap = [(-room, row, room, count) for room, row, count in left]
+        heapify(heap)
+        found: list[int] = []
+        while heap and len(found) < pods:
+            _, row, room, count = heap[0]
+            found.append(row)
+            if count == 1:
+                heappop(heap)
+            else:
+                heapreplace(heap, (part - room, row, room - part, count - 1))
+        return np.array(found, dtype=np.int64)
 
     # ---- taking
 

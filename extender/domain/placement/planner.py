@@ -203,13 +203,18 @@ class Planner:
 
     # ---- placing
 
-    def place(self, pods: Iterable[PodRecord], partly: bool = False) -> dict[Uid, str] | None:
+    def place(
+        self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False
+    ) -> dict[Uid, str] | None:
         """Nodes for all of `pods` at once, taken from the room; None (and nothing taken) if they do not all
         fit, unless `partly`, which places those that fit. Largest shapes first, on the tightest nodes; if
-        that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first."""
+        that leaves a pod out, shapes with the fewest nodes to choose from first, then the smallest first.
+        `apart`: each on the emptiest node, if all fit so."""
         pods = list(pods)
         batches = self.batches(pods)
         with self.affinity.gathering(pods):
+            if apart and (plan := self._place(batches, partly, apart)) is not None:
+                return plan
             plan = self._place(batches, partly)
             if plan is None and len(batches) > 1:
                 counts = self.capacity.counts
@@ -320,7 +325,9 @@ class Planner:
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
 
-    def _place(self, batches: list[list[PodRecord]], partly: bool) -> dict[Uid, str] | None:
+    def _place(
+        self, batches: list[list[PodRecord]], partly: bool, apart: bool = False
+    ) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
         for batch in batches:
             pod, capacity = batch[0], self.capacity
@@ -330,7 +337,10 @@ class Planner:
                 counts = capacity.counts(pod.shape)
                 if self.affinity.is_particular(pod):
                     order = capacity.tightest_first(np.flatnonzero((counts > 0) & self.affinity.admit(pod)))
+                    order = order[::-1] if apart else order
                     found = order[self.affinity.apart(pod, order, np.minimum(counts[order], len(part)))]
+                elif apart:
+                    found = capacity.emptiest_first(pod.shape, len(part))
                 else:  # each row is filled before the next is used
                     order = capacity.tightest_first(np.flatnonzero(counts))
                     found = np.repeat(order, np.minimum(counts[order], len(part)))

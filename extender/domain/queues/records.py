@@ -22,6 +22,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     guarantee: Resources = {}
     priority: int = 0  # queues with a higher one come first
     strategy: str = ""  # spec.dequeueStrategy
+    placement: str = ""  # Pack or Spread, on the nodes of most or least load; empty: Pack, for gangs alone
     spec_state: str = ""  # what its owner wants, as written; empty: nothing
     status_state: str = ""  # the state last published, as written
     parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
@@ -80,6 +81,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         min_member=annotations.get(keys.MIN_MEMBER, ""),
         priority=spec.priority,
         strategy=spec.dequeue_strategy,
+        placement=spec.placement,
         spec_state=spec.state,
         status_state=queue.status.state,
         parent=spec.parent,

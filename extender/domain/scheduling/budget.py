@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 
+from extender.api import keys
 from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
@@ -32,6 +33,8 @@ class Budget:
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
+        queues = snapshot.queues.items()
+        self._spread = {name for name, queue in queues if queue.record.placement == keys.SPREAD}
         self.takings = 0  # how often room was taken; while the number is unchanged, so is everything else
 
     def place(
@@ -39,7 +42,7 @@ class Budget:
     ) -> dict[Uid, str] | None:
         """Start `pods` of a group: room, share and places for all of them at once; None where the room does
         not suffice, unless `partly`, which takes for as many as it does. `places`: see `count`."""
-        plan = self.planner.place(pods, partly)
+        plan = self.planner.place(pods, partly, group.queue in self._spread)
         self.count(group, plan or {}, places=places)
         return plan
 
