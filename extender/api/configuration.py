@@ -58,6 +58,7 @@ webhook_names: self-signed: the host names or IP addresses by which the API serv
 webhook_lifetime: self-signed: how long a certificate is valid. It is renewed when a third of that is left.
 max_queue_depth: How many levels of queues the webhooks allow below root.
 oversell: How many times the capability of a queue may be admitted, unless its spec.oversell says otherwise.
+reservations: The part of the cluster that reservations keep at most; one may keep more. 0: there are none.
 quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
@@ -112,6 +113,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhook_lifetime: Annotated[float, allowed.duration("10s", "87600h")] = 90 * 24 * 3600.0
     max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0
+    reservations: Annotated[float, allowed.part()] = 0.1
     quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}
     )

@@ -141,6 +141,7 @@ class Host:
             Ownership(frozenset(configuration.scheduler_names), auto_groups),
             Limits(
                 oversell=configuration.oversell,
+                reservations=configuration.reservations,
                 window=configuration.window,
                 start_deadline=configuration.bind_deadline,
                 backoff=configuration.start_backoff,

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
@@ -24,6 +25,10 @@ def job(world: World, name: str, members: int = 1, **more: Any) -> World:
     """A gang that comes now."""
     now = timestamp(world.now)
     return world.add(gang(name, members, created=now, **{"cpu": "2", **more}))
+
+
+def set_limits(world: World, **limits: Any) -> None:
+    world.ledger.limits = replace(world.ledger.limits, **limits)
 
 
 def busy(run_time: str = HOUR, cluster: int = 2, **queues: Any) -> World:
@@ -137,16 +142,43 @@ def test_none_is_made_where_pods_of_others_stay() -> None:
     assert world.verdict("big") is STARTS
 
 
-def test_there_is_one_for_each_queue_and_eight_at_most() -> None:
+@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.05, 1), (0.1, 1), (0.25, 2), (0.8, 8), (1.0, 10)])
+def test_they_keep_a_part_of_the_cluster_and_there_is_one_for_each_queue(share: float, count: int) -> None:
+    """Each asks for a tenth of the cpus."""
     world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)])
+    set_limits(world, reservations=share)
     job(world, "runs", cpu="40", run_time=HOUR).start("runs")
     for n in range(10):
         job(world, f"a{n}", cpu="4", queue=f"q{n}")
         job(world, f"b{n}", cpu="4", queue=f"q{n}")
     world.pass_time(PATIENCE + 20.0)
     holders = [d for d in world.decisions.groups.values() if d.reservation is not None]
-    assert len(holders) == 8
-    assert len({holder.queue for holder in holders}) == 8
+    assert len(holders) == len({holder.queue for holder in holders}) == count
+
+
+def test_one_that_can_get_none_keeps_it_from_nobody() -> None:
+    """A stranger that stays on n2 leaves no room for three of 4 cpu; those that come later need two."""
+    world = busy(cluster=3).delete("big-0", "big-1")
+    world.add(stranger("s", on="n2", cpu="1")).settle()
+    job(world, "huge", 3, cpu="4")
+    world.pass_time(1.0)
+    job(world, "large", 2, cpu="4")
+    world.pass_time(PATIENCE + 1.0)
+    assert world.decision("huge").reservation is None
+    assert world.decision("large").reservation is not None
+
+
+def test_however_many_can_get_none_each_is_asked_in_its_turn() -> None:
+    """Where a stranger stays, none of 12 kinds finds two nodes, and `last` finds one."""
+    world = World(node("n0"), node("n1"), stranger("s", on="n0", cpu="1"))
+    job(world, "runs", cpu="4", run_time=HOUR).start("runs")
+    for n in range(12):
+        job(world, f"huge{n}", 2, cpu=f"{3100 + n}m")
+    world.pass_time(1.0)
+    job(world, "last", cpu="3500m").pass_time(PATIENCE)
+    for _ in range(12):
+        world.settle().pass_time(1.0)
+    assert [key for key, made in world.decisions.groups.items() if made.reservation] == ["team/last"]
 
 
 # ---- who may pass
@@ -330,16 +362,77 @@ def test_groups_of_unknown_run_time_pass_where_the_start_is_far(run_time: str, v
 # ---- shares, and what carries over
 
 
-def test_a_group_above_its_share_reserves_nothing_against_those_within_theirs() -> None:
-    world = World(nodes("n0", "n1"), queue("q"), queue("r"))
+def rivals(wants: bool) -> World:
+    """Queue q has the whole cluster, and its `big` has a reservation. `wants`: queue r asked for half of the
+    cluster when that was made."""
+    world = World(nodes("n0", "n1"), queue("q", reclaimable=False), queue("r", reserve_after="24h"))
     for n in range(4):
         job(world, f"small{n}", run_time=HOUR, queue="q").start(f"small{n}")
+    if wants:
+        job(world, "waits", cpu="4", queue="r")
     job(world, "big", 2, cpu="4", queue="q").pass_time(PATIENCE + 1.0)
-    assert reservation(world)
     job(world, "poor", queue="r")
     job(world, "rich", queue="q")
+    return world
+
+
+def test_a_group_above_its_share_reserves_nothing_against_those_within_theirs() -> None:
+    world = rivals(wants=True)
+    assert "it is to start once they are free" in world.detail("big")
     end(world, "small0")
     assert [world.verdict("poor"), world.verdict("rich")] == [STARTS, WAITS]
+
+
+def test_what_was_promised_binds_those_whose_share_grew_since() -> None:
+    world = rivals(wants=False)
+    promised = reservation(world).starts_at
+    assert promised is not None
+    assert f"it is to start about {timestamp(promised)}" in world.detail("big")
+    end(world, "small0")
+    assert [world.reason("poor"), world.reason("rich")] == [Reason.RESERVED, Reason.RESERVED]
+    world.pass_time(promised - world.now)
+    end(world, "small1", "small2", "small3")
+    assert world.verdict("big") is STARTS
+
+
+@pytest.mark.parametrize(("run_time", "is_told"), [("1h", True), ("2h", False)])
+def test_a_start_is_promised_once_it_is_less_than_an_hour_away(run_time: str, is_told: bool) -> None:
+    """Farther away, groups of unknown run time may pass."""
+    world = reserved(run_time)
+    assert ("it is to start about" in world.detail("big")) is is_told
+    world.pass_time(3600.0 if not is_told else 0.0)
+    assert "it is to start about" in world.detail("big")
+
+
+def test_a_start_that_is_put_off_is_told_no_more() -> None:
+    world = reserved(run_time="20m")
+    assert "it is to start about" in world.detail("big")
+    world.pass_time(PATIENCE)
+    assert "it is to start once they are free" in world.detail("big")
+
+
+def test_to_whom_it_is_promised_nobody_in_its_queue_goes_first() -> None:
+    """The queue lets none pass; one of higher priority, which comes later, waits for other room."""
+    world = busy(strategy="fifo")
+    world.pass_time(PATIENCE + 1.0)
+    job(world, "huge", 2, cpu="4", priority=9)
+    world.settle()
+    assert "it is to start about" in world.detail("big")
+    end(world, *(f"small{n}" for n in range(4)))
+    assert [world.verdict("huge"), world.verdict("big")] == [WAITS, STARTS]
+
+
+def test_two_on_one_node_keep_their_room_from_others_together() -> None:
+    """Each will need 2 of 8 cpus that become free; nothing of what is free now is left to a third."""
+    world = World(node("n", cpu="8"), queue("q"), queue("r"))
+    set_limits(world, reservations=1.0)
+    for n in range(2):
+        job(world, f"small{n}", cpu="3", run_time=HOUR).start(f"small{n}")
+    for name in ("q", "r"):
+        job(world, f"big-{name}", cpu="4", queue=name)
+    world.pass_time(PATIENCE + 2.0)
+    assert all(world.decision(f"big-{name}").reservation for name in ("q", "r"))
+    assert job(world, "late", cpu="1", run_time="10h").settle().reason("late") is Reason.RESERVED
 
 
 def test_the_same_is_decided_without_memory() -> None:

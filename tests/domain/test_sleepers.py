@@ -210,10 +210,11 @@ def one_after_the_other() -> World:
 
 
 def reserved() -> World:
-    """Room that is reserved for `big` keeps out `late`, of a queue within its share: so is that of `big`."""
+    """Room that is reserved for `big`, nobody knows until when, keeps out `late` of a queue within its share;
+    so is `big`'s queue."""
     world = World(*(node(f"n{n}", cpu="4") for n in range(3)), *(queue(name) for name in ("r", "s")))
     for number in range(4):
-        small = gang(f"small{number}", 1, cpu="2", run_time="1h", created=timestamp(world.now))
+        small = gang(f"small{number}", 1, cpu="2", created=timestamp(world.now))
         world.add(small).settle().start(f"small{number}")
     world.add(stranger("x", on="n2", cpu="4"), gang("big", 2, cpu="4", created=timestamp(world.now)))
     world.pass_time(601.0)

@@ -36,6 +36,7 @@ class Forecast:
         self._round = round_
         self.times = RunTimes(round_.snapshot)
         self.has_searched = False  # whether this round has looked for nodes; it takes long, so once is enough
+        self._reserved: AmountRows | None = None  # by row, what becomes free and is reserved
 
     def find(self, group: GroupView, planner: Planner, stay: float) -> Reservation | None:
         """When and where the group would start. None where it would find no room in `planner` even once all
@@ -94,7 +95,14 @@ class Forecast:
 
     def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
         capacity = self._round.budget.planner.capacity
-        return np.asarray(capacity.left[rows] + departures.freed_on(rows, capacity, moment))
+        free = np.asarray(capacity.left[rows] + departures.freed_on(rows, capacity, moment))
+        return free if self._reserved is None else free - self._reserved[rows]
+
+    def reserve(self, rows: Rows, amounts: AmountRows) -> None:
+        """What will become free is for one group, and for none that has its reservation after it."""
+        if self._reserved is None:
+            self._reserved = np.zeros_like(self._round.budget.planner.capacity.left)
+        self._reserved[rows] += amounts
 
     def _departures_from(self, reservation: Reservation) -> Departures:
         """Those of groups that run on the reserved nodes; what leaves other nodes does not matter."""

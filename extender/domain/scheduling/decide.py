@@ -88,7 +88,7 @@ def judge(round_: Round, sleepers: Sleepers) -> Judged:
     reservations.make()
     does_any_wait = any(decision.verdict is Verdict.WAITING for decision in round_.decided.values())
     may_any_starve = does_any_wait or sleepers.then is not None
-    starving = reclaim.begin(round_, lending) if may_any_starve else reclaim.NOBODY_STARVES
+    starving = reclaim.begin(round_, lending, reservations) if may_any_starve else reclaim.NOBODY_STARVES
     if round_.draining:
         victims.drain(round_)
 

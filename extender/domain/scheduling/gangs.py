@@ -80,7 +80,7 @@ class Admission:
     def _decide(self, group: GroupView) -> GroupDecision | None:
         if (known := self._round.decided.get(group.key)) is not None:  # room is being taken back for it
             return self._in_line(group, known)
-        if self._heads:
+        if self._heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             head = next((self._heads[scope] for scope, _ in scopes if scope in self._heads), None)
             if head is not None:

@@ -27,6 +27,7 @@ from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.price import Price
+from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.victims import Candidates, departing, is_any_in_part, left, would_be_split
 from extender.domain.snapshot.decisions import GroupDecision
@@ -173,7 +174,7 @@ class Starving(NamedTuple):
 NOBODY_STARVES = Starving({}, {}, lambda *_: False)
 
 
-def begin(round_: Round, lending: Lending) -> Starving:
+def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starving:
     """Find victims for groups that starve, by priority of their queue, its share, and their order inside it;
     a bounded number of searches."""
     places, candidates = round_.limits.reclaims - len(round_.reclaims), Candidates(round_)
@@ -190,7 +191,7 @@ def begin(round_: Round, lending: Lending) -> Starving:
     if seeking and places > 0:
         seeking.sort(key=lambda group: (ranks[group.queue], group.order))
         mark = round_.budget.journal.mark()
-        _Searches(round_, lending, candidates).begin(seeking, places)
+        _Searches(round_, lending, reservations, candidates).begin(seeking, places)
         round_.budget.journal.roll_back(mark)
     return found
 
@@ -226,9 +227,12 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView
 class _Searches:
     """The searches of one round. Each sees what the ones before it took."""
 
-    def __init__(self, round_: Round, lending: Lending, candidates: Candidates) -> None:
+    def __init__(
+        self, round_: Round, lending: Lending, reservations: Reservations, candidates: Candidates
+    ) -> None:
         self._round = round_
         self._lending = lending
+        self._reservations = reservations
         self._candidates = candidates
         self._price = Price(round_)
         self._vain: set[object] = set()  # what was searched for in vain
@@ -237,7 +241,9 @@ class _Searches:
         victims = (left(round_, victim) for reclaim in kept for victim in reclaim.victims)
         leaving = (*departing(round_), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
-        self._base = round_.budget.planner.clone()  # once what is leaving is gone; as shares are counted
+        self._base = reservations.room_besides(
+            only_promised=True
+        )  # once what is leaving is gone; as shares are counted
         self._base.free(leaving)
         self._count_off(leaving)
 
@@ -303,6 +309,7 @@ class _Searches:
             way = wanted if flavor is None else Missing(tuple(pods))
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.kept_for(group))
+            self._reservations.give_back_own(group, planner)
             there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
             shares = VictimShares(self._round, group, way, flavor, scarce, from_others)

@@ -10,10 +10,13 @@ while, then lent for as long, and each time for twice as long as before. Otherwi
 end would keep the rest of their nodes idle, or groups that run longer than one turn always come first.
 
 A group that would bring its queue above its share reserves nothing against groups of other queues that are
-within theirs."""
+within theirs. To one within its share, a start that is known and near is promised: until then it binds
+everybody, whatever becomes of shares. No other moment is told.
+
+All reservations together keep a part of the cluster; where that is less than one needs, there is one."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import floor, inf, log2, nextafter
@@ -23,11 +26,12 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import GroupKey
-from extender.domain.model.resources import add
+from extender.domain.model.resources import Resources, add
 from extender.domain.placement.capacity import CapacityCounts
-from extender.domain.placement.planner import Planner
+from extender.domain.placement.planner import Kind, Planner
 from extender.domain.scheduling.backfill import Forecast, GivenBackCounts, KeptRoom, given_back, keep
 from extender.domain.scheduling.round import Guard, Round
+from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, ready_since
@@ -35,6 +39,10 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing, read
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
 _FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
+_LATE = 60.0  # seconds after the promised moment in which those may still leave that are to have left
+_MOST = 32  # reservations, however large the cluster: each group is compared with all of them
+_SEARCHES = 4  # in vain, in one round
+_IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # the topic of what is read of the reservations
@@ -50,12 +58,13 @@ class Reservations:
         self._above_share: set[GroupKey] = set()
         self._kept: dict[GroupKey, KeptRoom] = {}
         self._holders = ""  # of these, for people; empty until it is asked for
-        self._lacking: defaultdict[str, list[GroupView]] = defaultdict(list)  # room, by queue
+        self._lacking: defaultdict[Kind, list[GroupView]] = defaultdict(list)  # room
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
         self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
-        self.longest_waiting: Mapping[str, GroupView] = {}  # by queue the one that is asked first
-        self.due: list[GroupView] = []  # of these, those that have waited too long
+        self.longest_waiting: Mapping[Kind, GroupView] = {}  # by kind the one that is asked for all of it
+        self.due: list[GroupView] = []  # of these, those that are asked for by now, the longest wait first
+        self.first_in_turn: GroupView | None = None  # the one for which others have to end; it alone is due
 
     # ---- the reservations there are
 
@@ -67,11 +76,12 @@ class Reservations:
         """Keep the room of those of `waiting` that have a reservation."""
         round_ = self._round
         holders = [(it, _as_reserved(group)) for group in waiting if (it := group.start.reservation)]
-        holders.sort(key=lambda holder: (holder[0].since, holder[1].key))
-        for _, group in holders[: round_.limits.reservations]:
+        holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, holder[1].key))
+        for before, group in holders:
             with Guard(round_, group):
-                if (reservation := self._renewed(group)) is None:
+                if not self._has_place_for(before.asks) or (found := self._renewed(group)) is None:
                     continue
+                reservation = self._promised(group, found)
                 # It is kept or lent now, where nobody knows when the group starts, or that moment has passed.
                 promised = reservation.passable_until
                 since = reservation.since if promised is None else promised
@@ -81,12 +91,41 @@ class Reservations:
                 reservation = replace(reservation, lent_until=lent_until)
                 self._reserved[group.key] = group, reservation
                 if turn.is_kept:
-                    self._kept[group.key] = keep(round_, group, self._forecast, reservation)
-                    self._holders, more = "", dict(reservation.asks)
-                    # What its queue holds on the reserved nodes will be gone by then.
-                    add(more, self._forecast.held_on(reservation, group.queue), -1)
-                    if round_.budget.shares.is_above_share(group.queue, more):
+                    kept = self._kept[group.key] = keep(round_, group, self._forecast, reservation)
+                    self._forecast.reserve(kept.rows, kept.needs - kept.kept)
+                    self._holders = ""
+                    if not reservation.is_promised and self._brings_above_share(group, reservation):
                         self._above_share.add(group.key)
+
+    def _has_place_for(self, asks: Resources) -> bool:
+        """Whether the reservations keep no more than their part of the cluster with one that `asks`."""
+        limit, together = self._round.limits.reservations, dict(asks)
+        if not self._reserved or limit <= 0.0:
+            return limit > 0.0
+        for _, reservation in self._reserved.values():
+            add(together, reservation.asks)
+        there = total_of(self._round.snapshot).items()
+        fits = all(together.get(name, 0) <= limit * amount for name, amount in there)
+        return fits and len(self._reserved) < _MOST
+
+    def _promised(self, group: GroupView, reservation: Reservation) -> Reservation:
+        """The reservation with whether its moment is promised by now. A promise counts from when it was made,
+        behind earlier ones, and for a while after its moment."""
+        round_, moment = self._round, reservation.passable_until
+        if moment is None or (reservation.is_promised and not round_.is_due(moment + _LATE)):
+            return reservation
+        is_near = round_.is_due(moment - _FAR * round_.limits.room_kept) and not reservation.is_put_off
+        is_promised = is_near and not (round_.is_due(moment) or self._brings_above_share(group, reservation))
+        since = round_.snapshot.now if is_promised else reservation.since
+        return replace(reservation, is_promised=is_promised, since=since)
+
+    def _brings_above_share(self, group: GroupView, reservation: Reservation) -> bool:
+        """Its queue, without what that holds on the reserved nodes: it will be gone by then."""
+        shares, gone = self._round.budget.shares, self._forecast.held_on(reservation, group.queue)
+        shares.take(group.queue, gone, -1)
+        is_above = shares.is_above_share(group.queue, reservation.asks)
+        shares.take(group.queue, gone)
+        return is_above
 
     def _renewed(self, group: GroupView) -> Reservation | None:
         """The reservation as it is by now; None where it ends."""
@@ -100,9 +139,13 @@ class Reservations:
             return _no_later(put_off, before)
         if put_off is None and self._must_wait():
             return None
-        stay = 2.0 * (before.stays_until - before.since)
-        found = self._forecast.find(group, self._room_besides(), stay)
-        return None if found is None else replace(_no_later(found, before), since=before.since)
+        stay = max(2.0 * (before.stays_until - before.since), _SHORTEST_STAY)
+        found = self._forecast.find(group, self.room_besides(), stay)
+        return (
+            None
+            if found is None
+            else replace(_no_later(found, before), since=before.since, is_promised=before.is_promised)
+        )
 
     def _must_wait(self) -> bool:
         """Whether nodes were looked for in this round already."""
@@ -110,12 +153,20 @@ class Reservations:
             self._round.look_again_at(self._round.snapshot.now + _AGAIN)
         return self._forecast.has_searched
 
-    def _room_besides(self) -> Planner:
-        """The room for one more reservation: all that the others need is gone for good."""
+    def room_besides(self, only_promised: bool = False) -> Planner:
+        """The room for one more that takes its own by reserving it or from victims: all that the others, or
+        those with a promise, need is gone for good."""
         planner = self._round.budget.planner.clone()
         for kept in self._kept.values():
-            planner.take_amounts(kept.rows, kept.needs - kept.kept)
+            if kept.reservation.is_promised or not only_promised:
+                planner.take_amounts(kept.rows, kept.needs - kept.kept)
         return planner
+
+    def give_back_own(self, group: GroupView, planner: Planner) -> None:
+        """What is gone for a group itself in the room besides those with a promise."""
+        for kept in self.of(group):
+            gone = kept.needs if kept.reservation.is_promised else kept.kept
+            planner.take_amounts(kept.rows, gone, -1)
 
     @property
     def in_force(self) -> InForce:
@@ -133,6 +184,10 @@ class Reservations:
 
     def has_one(self, group: GroupView) -> bool:
         return group.key in self._reserved
+
+    def is_promised(self, group: GroupView) -> bool:
+        """Whether a moment is promised to it: whatever the order, nobody goes first."""
+        return group.key in self._kept and self._kept[group.key].reservation.is_promised
 
     def may_backfill(self, group: GroupView) -> list[KeptRoom]:
         """The reservations in front of which a group may start: since it ends before that, or because it is
@@ -196,37 +251,67 @@ class Reservations:
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         if decision.reason in _MAY_RESERVE:
-            self._lacking[group.queue].append(group)
+            self._lacking[self._kind_of(group)].append(group)
         return decision
 
+    def _kind_of(self, group: GroupView) -> Kind:
+        """Groups of one kind find nodes or not together."""
+        wanted, budget = missing(group), self._round.budget
+        if budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
+            return group.key
+        return group.queue, wanted.signature, budget.running.whose(group)
+
     @property
-    def lacking(self) -> Set[tuple[str, GroupKey]]:
-        """Those that might get one, with their queue."""
-        return {(queue, group.key) for queue, line in self._lacking.items() for group in line}
+    def lacking(self) -> Set[tuple[Kind, GroupKey]]:
+        """Those that might get one, with their kind."""
+        return {(kind, group.key) for kind, line in self._lacking.items() for group in line}
 
     def make(self) -> None:
-        """At the end of a round one more reservation is made, which counts from the next one on."""
-        round_, queues = self._round, self._round.snapshot.queues
+        """At the end of a round one more reservation is made, which counts from the next one on. Who cannot
+        get one keeps it from nobody; but what is left of their part of the cluster is not given to those
+        behind one that it is too little for."""
+        self.longest_waiting = {kind: min(line, key=longest_wait) for kind, line in self._lacking.items()}
         served = {group.queue for group, _ in self._reserved.values()}
-        self.longest_waiting = {
-            queue: min(line, key=_longest_wait_first) for queue, line in self._lacking.items()
-        }
-        for group in self.longest_waiting.values():
-            with Guard(round_, group):  # whether it has waited for longer than its queue lets a group wait
-                since = round_.snapshot.moment(ready_since(group))
-                until = since + queues[group.queue].record.reserve_after
-                if group.queue not in served and round_.is_due(until):
-                    self.due.append(group)
-        if not self.due or len(self._reserved) >= round_.limits.reservations or self._must_wait():
-            return
-        for group in sorted(self.due, key=_longest_wait_first):
-            with Guard(round_, group):
-                if not round_.could_stand_alone(missing(group)):
+        for group in sorted(self.longest_waiting.values(), key=longest_wait):
+            with Guard(self._round, group):
+                if group.queue in served or not self._has_waited_too_long(group):
                     continue
-                stay = max(queues[group.queue].record.reserve_after, _SHORTEST_STAY)
-                reservation = self._forecast.find(group, self._room_besides(), stay)
-                if reservation is not None:
-                    round_.settle(replace(round_.decided[group.key], reservation=reservation))
+                self.due.append(group)
+                if len(self.due) == 1 and not self._has_place_for(missing(group).requests):
+                    self.first_in_turn = group
+                    return
+        if self.due and not self._must_wait():
+            self._search(self._in_turn(self.due))
+
+    def _has_waited_too_long(self, group: GroupView) -> bool:
+        """Whether it has waited for as long as its queue lets it wait for room, which it could have."""
+        until = self._round.snapshot.moment(ready_since(group)) + self._patience(group)
+        return self._round.is_due(until) and self._round.could_stand_alone(missing(group))
+
+    def _patience(self, group: GroupView) -> float:
+        return self._round.snapshot.queues[group.queue].record.reserve_after
+
+    def _in_turn(self, due: Sequence[GroupView]) -> Sequence[GroupView]:
+        """The first ones in any case, of the others some in each second."""
+        if len(due) <= _SEARCHES:
+            return due
+        first, rest = due[:_IN_TURN], due[_IN_TURN:]
+        now, changed_at = int(self._round.snapshot.now), int(self._round.snapshot.changed_at)
+        if (now - changed_at) * _IN_TURN < len(rest):
+            self._round.look_again_at(now + 1.0)
+        turn = now * _IN_TURN % len(rest)
+        return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
+
+    def _search(self, groups: Iterable[GroupView]) -> None:
+        """Make one for the first that gets one."""
+        for group in groups:
+            with Guard(self._round, group):
+                if not self._has_place_for(missing(group).requests):
+                    return
+                stay = max(self._patience(group), _SHORTEST_STAY)
+                if (made := self._forecast.find(group, self.room_besides(), stay)) is not None:
+                    made = self._promised(group, made)
+                    self._round.settle(replace(self._round.decided[group.key], reservation=made))
                     return
 
 
@@ -243,7 +328,8 @@ def _as_reserved(group: GroupView) -> GroupView:
     return replace(group, min_member=found) if is_smaller else group
 
 
-def _longest_wait_first(group: GroupView) -> tuple[str, GroupKey]:
+def longest_wait(group: GroupView) -> tuple[str, GroupKey]:
+    """Sort key: the longest wait first."""
     return (ready_since(group), group.key)
 
 

@@ -204,14 +204,16 @@ def decisions(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[Grou
             yield from then.buckets.groups[kind]
 
 
-def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
+def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey] | None:
     """Whoever was first to get a reservation, or to look for victims, is not any more: others may be."""
-    lacking, first = judged.reservations.lacking, judged.starving
+    reservations, first, groups = judged.reservations, judged.starving, sleepers.snapshot.groups
+    if then.first_in_turn is not None and reservations.first_in_turn is not then.first_in_turn:
+        return None  # all others waited behind it
     waiting = {
-        queue
-        for queue, group in then.longest_waiting.items()
-        if (queue, group.key) not in lacking
-        and (group.key in judged.round_.decided or group.key not in sleepers.snapshot.groups)
+        group.queue
+        for kind, group in then.longest_waiting.items()
+        if (kind, group.key) not in reservations.lacking
+        and (group.key in judged.round_.decided or group.key not in groups)
     }
     starving = (
         group.queue

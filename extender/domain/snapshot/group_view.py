@@ -32,6 +32,7 @@ class Reservation(msgspec.Struct, frozen=True):
     passable_until: float | None = None  # groups that end by then may start in front of it; None: none may
     stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
     expected: str = ""  # `starts_at` as a timestamp, for people; empty if it is not known
+    is_promised: bool = False  # whether nobody, of whatever queue, may put off `passable_until`
     lent_until: str = ""  # until when others may use the nodes, for people; empty while they are kept
 
     @property
@@ -39,9 +40,15 @@ class Reservation(msgspec.Struct, frozen=True):
         return sorted(set(self.nodes.values()))
 
     @property
+    def is_put_off(self) -> bool:
+        """Whether it starts later than was expected first."""
+        return self.starts_at is None or self.passable_until is None or self.starts_at > self.passable_until
+
+    @property
     def text(self) -> str:
         """When and where the group is expected to start, for people."""
-        moment = f"about {self.expected}" if self.expected else "once they are free"
+        is_told = self.is_promised and not self.is_put_off
+        moment = f"about {self.expected}" if self.expected and is_told else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
         nodes = listed(self.node_names, _MOST_NAMES)
         return f"nodes {nodes} are reserved; it is to start {moment}{lent}"
