@@ -201,7 +201,7 @@ class Desk:
 
     def event(self, name: str, reason: str, message: str, minutes: float, kind: str = "Pod") -> None:
         """One on a pod, or what else is meant, of namespace team, so many minutes ago."""
-        about = {"kind": kind, "name": name, "namespace": "team"}
+        about = {"kind": kind, "name": name, "namespace": "team", "uid": f"uid-{name}"}
         event = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
         meta = {"name": f"{name}.{reason}", "namespace": "team"}
         self._put(EVENTS, meta, {"involvedObject": about, **event})

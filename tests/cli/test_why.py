@@ -489,6 +489,28 @@ What helps:
     )
 
 
+@pytest.mark.parametrize(
+    ("phase", "reason", "kind", "name"),
+    [
+        ("Inqueue", "NotEnoughMembers", "Job", "train"),
+        ("Inqueue", "Starting", "Job", "train"),
+        ("Inqueue", "NotEnoughMembers", "JobSet", "train-workers-1"),
+    ],
+)
+def test_a_group_of_a_controller_whose_pods_are_refused_says_so(
+    desk: Desk, phase: str, reason: str, kind: str, name: str
+) -> None:
+    version = {"Job": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}[kind]
+    owner = {"apiVersion": version, "kind": kind, "name": "train", "uid": "uid-train", "controller": True}
+    desk.group("podgroup-uid-train", phase, reason, min_member=3, more_metadata={"ownerReferences": [owner]})
+    message = 'Error creating: pods "train-x7k2p" is forbidden: exceeded quota: q, requested: pods=1'
+    desk.event(name, "FailedCreate", message, minutes=3, kind="Job")
+    desk.event("train-of-others", "FailedCreate", "Error creating: no", minutes=2, kind=kind)
+    answer = desk.output("why", "podgroup/podgroup-uid-train")
+    assert "Its controller has created 0 of 3 pods: exceeded quota: q, requested: pods=1." in verdict(answer)
+    assert helps(answer).startswith("Raise the quota that it names") or reason == "Starting"
+
+
 def test_a_group_that_lacks_members_waits_although_it_is_inqueue(desk: Desk) -> None:
     desk.group("g", "Inqueue", "NotEnoughMembers", min_member=3)
     desk.group("late", "Pending", "NoRoom", min_member=3)

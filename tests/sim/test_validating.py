@@ -10,6 +10,7 @@ import pytest
 from extender.kube.connection import Connection
 from extender.kube.errors import Forbidden, Invalid, NotFound, Refused
 from extender.sim.apiserver.errors import StatusError
+from extender.sim.apiserver.field_schemas import schema_of
 from extender.sim.apiserver.kinds import PODS as PODS_KIND
 from extender.sim.apiserver.service import Service
 from tests.e2e.harness import objects
@@ -121,3 +122,9 @@ def test_changes_are_judged_too(connection: Connection) -> None:
 def test_objects_from_files_are_judged_too(service: Service) -> None:
     with pytest.raises(StatusError, match="a lowercase RFC 1123 subdomain"):
         service.create(PODS_KIND, "", pod("x_y"))
+
+
+def test_labels_of_any_name_are_judged_by_one_schema() -> None:
+    """It would keep one for each label that it has ever seen."""
+    labels = schema_of(PODS_KIND).field("metadata").field("labels")
+    assert labels.field("a") is labels.field("b")

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from extender.api.keys import DEFAULT_QUEUE
-from extender.api.objects.base import Meta, condition
+from extender.api.objects.base import Meta, OwnerReference, condition
 from extender.api.objects.cluster import Event, Namespace
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import AlphaPodGroup, LocalQueue, NativePodGroup, PluginsPodGroup
@@ -27,6 +27,7 @@ from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupRecord, Origin
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.local_queues import LocalQueueRecord, find_local_queue, records_by_key
+from extender.domain.snapshot.job_suspension import refusal_of_pods
 from extender.kube import resources as kube
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.resources import Resource
@@ -172,6 +173,13 @@ class Evidence:
         latest = max(ours, key=lambda event: event.at, default=None)
         return (latest.reason, latest.message.partition(": ")[2]) if latest else ("", "")
 
+    def refusal(self, maker: OwnerReference) -> str:
+        """Why the newest pod of a maker, or of what that makes, was not created; empty where none says."""
+        found = self._listed(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
+        own = [each for each in found if each.about.uid == maker.uid or _is_part(each.about, maker)]
+        newest = max(own, key=lambda event: event.at, default=None)
+        return refusal_of_pods(newest.message) if newest else ""
+
     # ---- owners of pods, in the kinds and versions that the cluster serves
 
     def resource_of_kind(self, kind: OwnerKind) -> Resource | None:
@@ -300,3 +308,8 @@ class Evidence:
             if note:
                 self.notes.append(note)
             return None
+
+
+def _is_part(about: OwnerReference, maker: OwnerReference) -> bool:
+    """By its name, as the Job set-workers-0 of the JobSet set."""
+    return about.kind != maker.kind and about.name.startswith(f"{maker.name}-")

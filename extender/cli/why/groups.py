@@ -47,6 +47,7 @@ _PLAIN: Mapping[str, str] = {
     Stands.UNSEEN: "Muster has not looked at it yet.",
 }
 
+_OF_REFUSED = "Raise the quota that it names, or ask whoever runs the webhook."
 _ALIKE = 0.8  # of two keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
 _MOST = 6  # pods that one command changes
@@ -67,6 +68,11 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         counts = member_counts(group.spec.min_member, counted)
         waiting = next((member.metadata.name for member in members if not member.spec.node_name), "")
     verdict, says = _standing(group, counts)
+    refusal = ""
+    if group.maker and (lacks or verdict == Stands.STARTING) and counts and counts.there < counts.needed:
+        refusal = evidence.refusal(group.maker)
+        made = f"Its controller has created {counts.there} of {counts.needed} pods"
+        says += f" {made}: {refusal}." if refusal else ""
     blocked = verdict in (Stands.WAITING, Stands.STARTING, Stands.RUNNING)
     name = evidence.queue_of(group)
     figures = queue_figures(evidence, name)
@@ -77,6 +83,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
     else:
         remedies = [remedy(reason)] if blocked and remedy(reason) else []
+        remedies = [_OF_REFUSED] if refusal else remedies
         offers = commands(reason, case) if blocked else []
     return Explanation(
         kind="PodGroup",

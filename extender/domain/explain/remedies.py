@@ -40,7 +40,8 @@ Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): gr
   first.
 Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.
 BackingOff: Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes (`--start-backoff`,
-  `--start-backoff-max`).
+  `--start-backoff-max`). If its pods are refused, raise the quota that it names, or ask whoever runs
+  the webhook.
 WindowFull: Wait until members that are starting have started. An administrator may raise `--window`.
 TooLargeForWindow: An administrator has to raise `--window` to at least the group's size.
 RefusedByScheduler: Read the scheduler's message; volumes and spread constraints are the usual causes. A

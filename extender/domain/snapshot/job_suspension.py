@@ -78,6 +78,11 @@ _OF_ONE_POD = re.compile(
 )
 
 
+def refusal_of_pods(message: str) -> str:
+    """What the API server says of all pods of a maker, of what an Event says of one."""
+    return _OF_ONE_POD.sub("", message)
+
+
 class ComingPods(msgspec.Struct, frozen=True):
     """The pods of a job that was let go, as they come."""
 
@@ -87,8 +92,8 @@ class ComingPods(msgspec.Struct, frozen=True):
     refusal: str = ""  # what it said of them, in its words; empty: nothing
 
     def after_answer(self, now: float, message: str) -> "ComingPods":
-        """`message`: the refusal of one pod, as an Event has it; empty: none was found."""
-        return replace(self, asked_at=now, refusal=_OF_ONE_POD.sub("", message))
+        """`message`: of an Event; empty: none was found."""
+        return replace(self, asked_at=now, refusal=refusal_of_pods(message))
 
     @property
     def asks_at(self) -> float:

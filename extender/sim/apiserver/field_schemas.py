@@ -121,12 +121,14 @@ class FieldSchema:
         self._fields: dict[str, FieldSchema] = {}
 
     def field(self, name: str) -> "FieldSchema":
-        """Of a field of an object, or of a value of a map."""
-        if name not in self._fields:
+        """Of a field of an object, or of a value of a map, which are all alike."""
+        described = self.published.get("properties", {})
+        known = name if name in described else ""
+        if known not in self._fields:
             more = self.published.get("additionalProperties")
             rest = more if isinstance(more, dict) else {}
-            self._fields[name] = FieldSchema(self.published.get("properties", {}).get(name, rest))
-        return self._fields[name]
+            self._fields[known] = FieldSchema(described.get(name, rest))
+        return self._fields[known]
 
     @cached_property
     def items(self) -> "FieldSchema":
