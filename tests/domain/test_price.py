@@ -14,7 +14,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.queues.records import queue_record
 from extender.domain.snapshot.decisions import message_of
 from tests.domain.builders import group, node, pod, preemption, queue
-from tests.domain.world import World, gang, key, names, timestamp
+from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.property_examples import examples
 
 PAID = preemption(at_most="1h")
@@ -211,3 +211,63 @@ def test_nobody_goes_before_that_is_owed_or_the_time_is_up(
     lost = sum(max(then - began[name], 0.0) for name in evicted(world))
     assert waited >= at_most or lost <= float(patience) * asks * max(then - came, 0.0) + 1e-6
     assert world.decision("x").verdict is Verdict.WAITING
+
+
+# ---- the cheapest
+
+
+def test_what_has_just_saved_its_work_goes_before_what_has_not() -> None:
+    """Although it is larger, and has run longer."""
+    world = World(node("n", cpu="8"), queue("a"), queue("b"))
+    world.add(gang("kept", 3, queue="b", notes={PREEMPTABLE: "false"}))
+    world.add(gang("saves", 3, queue="b"), gang("loses", 2, queue="b")).start("saves", "loses", "kept")
+    world.advance(3700.0).add(group("saves", 3, "b", annotations={CHECKPOINT: timestamp(4600.0)}))
+    runs(world, *names("saves", 3), since=1000.0)
+    runs(world, *names("loses", 2), since=2000.0)
+    world.add(gang("x", 2, queue="a")).settle()
+    assert evicted(world) == [*names("saves", 3)]
+
+
+def test_work_lost_before_is_not_lost_again() -> None:
+    world = World(node("n"), queue("a"), queue("b"))
+    world.add(gang("burnt", 2, queue="b", notes={LOST_WORK: "5000/uid-burnt"}), gang("lucky", 2, queue="b"))
+    world.start("burnt", "lucky").advance(2000.0)
+    runs(world, *names("burnt", 2), since=2900.0)
+    runs(world, *names("lucky", 2), since=1000.0)
+    world.add(gang("x", 2, queue="a")).settle()
+    assert evicted(world) == [*names("lucky", 2)]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    given_runs=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(1, 900)), min_size=1, max_size=9
+    ),
+    members=st.integers(1, 3),
+    cpu=st.integers(1, 3),
+)
+def test_no_other_one_could_go_instead_with_which_less_is_lost(
+    given_runs: list[tuple[int, int, int]], members: int, cpu: int
+) -> None:
+    """Runs: on which node, of how many cpu, for how many seconds."""
+    world, free = World(*nodes("n0", "n1", "n2"), queue("q")), [4, 4, 4]
+    there: dict[str, tuple[int, int, int]] = {}
+    for number, (on, size, ran) in enumerate(given_runs):
+        if size <= free[on]:
+            name, free[on] = f"b{number}", free[on] - size
+            world.add(group(name, 1, "q"), pod(f"{name}-0", name, cpu=str(size), on=f"n{on}"))
+            runs(world, f"{name}-0", since=world.now - ran)
+            there[f"{name}-0"] = on, size, ran * size
+    world.add(gang("x", members, queue="q", cpu=str(cpu), priority=10)).settle()
+
+    def fits(gone: set[str]) -> bool:
+        left = list(free)
+        for name in gone:
+            left[there[name][0]] += there[name][1]
+        return sum(each // cpu for each in left) >= members
+
+    out = set(evicted(world))
+    assert fits(out) or not fits(set(there))
+    for one in out:
+        for other in there.keys() - out:
+            assert there[other][2] >= there[one][2] or not fits(out - {one} | {other})

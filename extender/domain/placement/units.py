@@ -145,32 +145,39 @@ def inverted(text: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in text)
 
 
+class Loss(NamedTuple):
+    """What is lost if pods go, smallest first."""
+
+    work: float  # their part of the cluster times the seconds that they have worked in vain
+    part: float  # of all there is, of the resource of which that is the most
+    pods: int
+
+
 class RowOfUnits:
-    """The units with pods on one node, by tier and queue. They are added in the order of `Unit.order`."""
+    """The units with pods on one node, by tier and queue. They are added from the cheapest on."""
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[Unit]]] = {}
-        self._parts: list[tuple[float, int, Unit]] = []  # and how many pods each has
-        self.least = inf, 0  # the part of the smallest unit, and the number of its pods
-        self.least_left = inf, 0  # the same once any unit was taken: a group may have only some pods left
+        self._losses: list[tuple[Loss, Unit]] = []
+        self.least = Loss(inf, inf, 0)
+        self.least_left = self.least  # once any unit was taken: a group may have only some pods left
 
-    def add(self, unit: Unit, part: float) -> None:
-        """`part`: of all there is."""
+    def add(self, unit: Unit, loss: Loss) -> None:
         self._tiers.setdefault(unit.tier, {}).setdefault(unit.queue, []).append(unit)
-        self._parts.append((part, len(unit.pods), unit))
-        self.least = min(self.least, (part, len(unit.pods)))
-        self.least_left = min(self.least_left, (part if len(unit.pods) == 1 else 0.0, 1))
+        self._losses.append((loss, unit))
+        self.least = min(self.least, loss)
+        self.least_left = min(self.least_left, loss if loss.pods == 1 else Loss(0.0, 0.0, 1))
 
     def first(self) -> Unit | None:
         """The unit that is taken first; None where that depends on the shares of several queues."""
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
-    def below(self, part: float) -> list[Unit]:
-        """The units that are smaller than this, the smallest first."""
-        if self.least[0] >= part:
+    def below(self, loss: Loss) -> list[Unit]:
+        """The units with which less is lost, the least first."""
+        if self.least >= loss:
             return []
-        return [unit for of, _, unit in sorted(self._parts, key=itemgetter(0, 1)) if of < part]
+        return [unit for of, unit in sorted(self._losses, key=itemgetter(0)) if of < loss]
 
     def in_turn(self, share: Callable[[str], float]) -> Iterator[Unit]:
         """Of the lowest tier first, each from the queue furthest above its share by then: `share` tells
@@ -249,8 +256,8 @@ class Shares(Protocol):
     def share(self, queue: str) -> float:
         """The part of what it deserves that a queue holds by now."""
 
-    def part(self, amounts: Resources) -> float:
-        """The part that these are of all there is, of the resource of which that is the most."""
+    def price(self, takings: Sequence["Taking"]) -> Loss:
+        """What is lost if these go."""
 
     def suffices(self) -> bool:
         """Whether the group's own queue may hold the group by now."""

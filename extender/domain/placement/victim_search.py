@@ -1,28 +1,29 @@
 """The search for victims: the smallest set of units whose room makes a whole gang fit on real nodes.
 
 Member by member, the node is taken on which one more of them costs the least: room that is there already
-first, then the lower tier, then the smaller part of all there is, then the fewer pods, then the queue that is
-furthest above its share, then what ran shortest. What a whole group frees on other nodes counts there at
-once. In the end, what turned out not to be needed stays. Members whose constraints concern other pods are
-placed by the planner, with more and more units out of the way."""
+first, then the lower tier, then what loses the least work, then the smaller part of all there is, then the
+fewer pods, then the queue that is furthest above its share, then what ran shortest. What a whole group frees
+on other nodes counts there at once. In the end, what turned out not to be needed stays, and so does what
+another unit can replace that loses less. Members whose constraints concern other pods are placed by the
+planner, with more and more units out of the way."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
-from extender.domain.placement.units import Disruptions, RowOfUnits, Shares, Taking, Takings, Unit
+from extender.domain.placement.units import Disruptions, Loss, RowOfUnits, Shares, Taking, Takings, Unit
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
-_TRIALS = 64  # placements with which it is tried to leave units alone
+_TRIALS, _EXCHANGES = 64, 16  # placements with which it is tried to leave units alone, and to replace them
+_LOOKS = 1024  # at units that might replace another one
+_NO_LOSS = Loss(0.0, 0.0, 0)
 
 
 class Cost(NamedTuple):
@@ -30,8 +31,7 @@ class Cost(NamedTuple):
     compared by its share."""
 
     tier: int
-    part: float  # of all there is, of the resource of which that is the most
-    pods: int
+    loss: Loss
     queue: str  # the one that loses room; of several, that with the smallest share
     last_first: tuple[int, ...]  # the rank of the units, inverted
     row: int
@@ -53,17 +53,17 @@ class Search:
         self._planner = planner
         self._shares = shares
         self._disruptions = disruptions
-        self._units = sorted(units, key=attrgetter("order"))
+        losses = {unit: shares.price([Taking(unit, unit.pods)]) for unit in units}
+        self._units = sorted(losses, key=lambda unit: (unit.tier, losses[unit].work, *unit.order))
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, RowOfUnits] = {}
         self._takings = Takings(planner, shares, disruptions)
         self._is_over = False  # the own queue may not hold the group before some of it has gone
         row = planner.nodes.row
         for unit in self._units:
-            part = shares.part(unit.requests)
             for node in unit.by_node:
                 if node in row:
-                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit, part)
+                    self._on_row.setdefault(row[node], RowOfUnits()).add(unit, losses[unit])
 
     def find(self, wanted: Missing) -> Found | None:
         """None where no set of units suffices."""
@@ -75,7 +75,8 @@ class Search:
         if all(self._place(batch, plan) for batch in batches) and self._settle_queue():
             self._fill_back(wanted)
             fewest = _spare(self._planner, self._shares, self._takings, wanted, plan)
-            return Found(tuple(self._takings.all), fewest)
+            cheapest = self._exchange(fewest, wanted)
+            return Found(tuple(self._takings.all), cheapest)
         if other is None:
             return None
         for taking in self._takings.all:
@@ -123,7 +124,7 @@ class Search:
                 yield free(row)
             elif there is not None:
                 unit, least = there.first(), there.least_left if self._takings.all else there.least
-                yield Cost(unit.tier, *least, unit.queue, unit.last_first, row) if unit else free(row)
+                yield Cost(unit.tier, least, unit.queue, unit.last_first, row) if unit else free(row)
 
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Taking]] | None:
         """What one more member on a row costs; None: it cannot be had."""
@@ -136,11 +137,12 @@ class Search:
         found = self._enough(there.in_turn(self._shares.share), lacking, row) if there is not None else None
         if there is None or found is None:
             return None
-        for unit in there.below(found[0].part):  # one alone may do that is smaller
+        for unit in there.below(found[0].loss):  # one alone may do with which less is lost
             freed = unit.freed_on(node, unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):
                 alone = self._enough([unit], lacking, row)
-                found = alone if alone is not None and alone[0][:3] < found[0][:3] else found
+                if alone is not None and alone[0][:2] < found[0][:2]:
+                    return alone
         return found
 
     def _enough(
@@ -170,10 +172,10 @@ class Search:
             self._takings.count(taking, -1)
         if lacking:
             return None
+        loss = self._shares.price(takings)
         cost = Cost(
             max(taking.unit.tier for taking in takings),
-            self._shares.part(total(taking.requests for taking in takings)),
-            sum(len(taking.pods) for taking in takings) + others,
+            loss._replace(pods=loss.pods + others),
             min((taking.unit.queue for taking in takings), key=self._shares.share),
             max(taking.unit.last_first for taking in takings),
             row,
@@ -188,6 +190,42 @@ class Search:
             if unit.queue:
                 self._takings.take_rest(unit)
         return self._shares.suffices()
+
+    def _exchange(self, plan: Mapping[Uid, str], wanted: Missing) -> Mapping[Uid, str]:
+        """Let another unit go instead of one with which more is lost, from the dearest on, where all members
+        find a place as well. Returns the nodes of the members by then."""
+        trials, planner, takings = _EXCHANGES, self._planner, self._takings
+        for taking in sorted(takings.all, key=lambda each: self._shares.price([each]), reverse=True)[:trials]:
+            for other in self._instead_of(taking, wanted):
+                if not trials:
+                    return plan
+                trials -= 1
+                planner.give_back(wanted.members, plan)
+                takings.put_back(taking)
+                if takings.may_take(other):
+                    takings.take([other])
+                    if self._shares.suffices() and (found := planner.place(wanted.members)) is not None:
+                        plan = found
+                        break
+                    takings.put_back(other)
+                takings.take([taking])
+                planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
+        return plan
+
+    def _instead_of(self, taking: Taking, wanted: Missing) -> Iterator[Taking]:
+        """What frees as much as is needed of a unit, and loses less."""
+        group, takings, loss = taking.unit.group, self._takings, self._shares.price([taking])
+        if group and sum(each.unit.group == group for each in takings.all) > 1:
+            return
+        spare = self._planner.capacity.sum_for(wanted.shapes)
+        names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
+        lacks = {name: n - spare.get(name, 0) for name, n in taking.requests.items() if name in names}
+        for unit in self._units[:_LOOKS]:
+            other = Taking(unit, takings.left_of(unit))
+            may_be_asked = other.pods and unit.tier <= taking.unit.tier
+            does = may_be_asked and all(other.requests.get(name, 0) >= n for name, n in lacks.items())
+            if does and self._shares.price([other]) < loss:
+                yield other
 
     def _fill_back(self, wanted: Missing) -> None:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
@@ -223,10 +261,10 @@ def _by_trial(
 def _spare(
     planner: Planner, shares: Shares, takings: Takings, wanted: Missing, plan: Mapping[Uid, str]
 ) -> Mapping[Uid, str]:
-    """Let units stay without which all members find a place as well, maybe another one: the largest first, so
-    that of two gangs the smaller one goes. Returns the nodes of the members by then."""
+    """Let units stay without which all members find a place as well, maybe another one: those first with
+    which the most is lost. Returns the nodes of the members by then."""
     trials, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
-    for taking in sorted(takings.all, key=lambda taking: -shares.part(taking.requests)):
+    for taking in sorted(takings.all, key=lambda taking: shares.price([taking]), reverse=True):
         spare = planner.capacity.sum_for(wanted.shapes)
         is_spare = all(n <= spare.get(name, 0) for name, n in taking.requests.items() if name in names)
         if not (is_spare and trials) or takings.is_needed_whole(taking):
@@ -245,8 +283,7 @@ def _spare(
 
 class _Turn(NamedTuple):
     tier: int
-    part: float
-    pods: int
+    loss: Loss
     share: float  # negative: the queue furthest above its share gives first
     last_first: tuple[int, ...]
     row: int
@@ -255,7 +292,7 @@ class _Turn(NamedTuple):
 
 def free(row: int) -> Cost:
     """Nothing needs to go."""
-    return Cost(-1, 0.0, 0, "", (), row)
+    return Cost(-1, _NO_LOSS, "", (), row)
 
 
 class CheapestFirst:
@@ -299,5 +336,5 @@ class CheapestFirst:
         line = self._lines[queue]
         if not line:
             return None
-        tier, part, pods, _, last_first, row = line[0]
-        return _Turn(tier, part, pods, -self._share(queue), last_first, row, queue)
+        tier, loss, _, last_first, row = line[0]
+        return _Turn(tier, loss, -self._share(queue), last_first, row, queue)

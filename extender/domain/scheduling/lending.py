@@ -10,7 +10,7 @@ guarantee.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
@@ -18,9 +18,10 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
-from extender.domain.placement.units import Taking
+from extender.domain.placement.units import Loss, Taking
 from extender.domain.queues.flavors import Flavor
 from extender.domain.queues.guarantees_and_ceilings import EPSILON
+from extender.domain.scheduling.price import Price
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing
@@ -123,6 +124,7 @@ class VictimShares:
         flavor: Flavor | None,
         scarce: Iterable[str],
         from_others: bool,
+        price: Price,
     ) -> None:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
@@ -130,7 +132,7 @@ class VictimShares:
         self._own, self._asked = group.queue, self._flavors.asked(flavor, wanted.requests)
         self._instead = self._flavors.instead(flavor)
         self._scarce = {self._instead.get(name, name) for name in scarce}
-        self._from_others, self._total = from_others, self._shares.standing.division.total
+        self._from_others, self._price = from_others, price
         self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
 
     def loss(self, taking: Taking) -> Resources:
@@ -169,10 +171,8 @@ class VictimShares:
             self._parts[queue] = self._shares.of_own_groups(queue) - _NEARER * levels
         return self._parts[queue]
 
-    def part(self, amounts: Resources) -> float:
-        return max(
-            (n / self._total[name] for name, n in amounts.items() if self._total.get(name)), default=0.0
-        )
+    def price(self, takings: Sequence[Taking]) -> Loss:
+        return self._price.loss(takings)
 
     def suffices(self) -> bool:
         if self._shares.above_ceiling(self._own, self._asked):

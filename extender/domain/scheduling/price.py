@@ -6,12 +6,12 @@ is not always the same one. Room is taken back once no more is lost than the gro
 patience of its queue, and after `atMost` of that queue in any case: the price orders and delays, and denies
 nothing. Work is looked at every ten seconds, so that it is known when it may be enough."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from extender.domain.model.resources import Resources
-from extender.domain.placement.units import Run, Taking, Unit
+from extender.domain.model.resources import Resources, total
+from extender.domain.placement.units import Loss, Run, Taking, Unit
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.wholeness import Missing, ready_since
@@ -32,6 +32,7 @@ class Price:
     def __init__(self, round_: Round) -> None:
         self._round = round_
         self._total = round_.budget.shares.standing.division.total
+        self._losses: dict[Unit, Loss] = {}  # by whole units
         self.looked_at = round_.snapshot.now // _PERIOD * _PERIOD
 
     def part(self, amounts: Resources) -> float:
@@ -48,21 +49,31 @@ class Price:
             saved = max(saved, begun + (self.looked_at - begun) // every * every)
         return max(self.looked_at - saved, 0.0)
 
-    def lost(self, unit: Unit, amounts: Resources) -> float:
-        """What is lost if that of a unit goes."""
-        return self.part(amounts) * (self.seconds(unit.run) + unit.run.lost)
+    def loss(self, takings: Sequence[Taking]) -> Loss:
+        """What is lost if these go."""
+        whole = takings[0].unit if len(takings) == 1 and takings[0].pods is takings[0].unit.pods else None
+        if whole is not None and whole in self._losses:
+            return self._losses[whole]
+        work, pods = 0.0, 0
+        for taking in takings:
+            run = taking.unit.run
+            work += self.part(taking.requests) * (self.seconds(run) + run.lost)
+            pods += len(taking.pods)
+        loss = Loss(work, self.part(total(taking.requests for taking in takings)), pods)
+        if whole is not None:
+            self._losses[whole] = loss
+        return loss
 
     def owed(self, group: GroupView, wanted: Missing) -> float:
         """What a group has gone without, since all its members are there."""
         waited = self.looked_at - self._round.snapshot.moment(ready_since(group))
         return self.part(wanted.requests) * max(waited, 0.0)
 
-    def may_be_paid(self, group: GroupView, wanted: Missing, takings: Iterable[Taking]) -> bool:
+    def may_be_paid(self, group: GroupView, wanted: Missing, takings: Sequence[Taking]) -> bool:
         """Whether these may go for a group. If not, it is looked at again when that may have changed."""
         rules = self._round.snapshot.queues[group.queue].record.preemption
-        lost = sum(self.lost(taking.unit, taking.requests) for taking in takings)
         turns = self.turns(group)
-        if lost <= rules.patience * self.owed(group, wanted) or turns.next_at == inf:
+        if self.loss(takings).work <= rules.patience * self.owed(group, wanted) or turns.next_at == inf:
             return True
         self._round.look_again_at(turns.next_at)
         return False

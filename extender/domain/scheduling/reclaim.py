@@ -312,7 +312,7 @@ class _Searches:
             self._reservations.give_back_own(group, planner)
             there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
-            shares = VictimShares(self._round, group, way, flavor, scarce, from_others)
+            shares = VictimShares(self._round, group, way, flavor, scarce, from_others, self._price)
             mark = journal.mark()
             found = Search(planner, shares, units, self._candidates.disruptions.clone()).find(way)
             journal.roll_back(mark)

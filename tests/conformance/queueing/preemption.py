@@ -1,6 +1,7 @@
 """Who is evicted for a group: by priority, up a tree, by fairness."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.evictions import EvictionCause
@@ -75,6 +76,20 @@ def _spares_its_own(case: Case) -> bool:
     return bool(own - evicted.keys() and others - victims.keys()) and not built.is_above_share(newcomer["id"])
 
 
+def _loses_more_work(case: Case) -> bool:
+    """Whether others do as well that hold less of something, and no more of anything; all ran for as long."""
+    ours, theirs = (_held(case, names) for names in (_world(case).evicted(), expected(case)))
+    return bool(ours) and all(ours[name] <= theirs[name] for name in ours | theirs) and ours != theirs
+
+
+def _held(case: Case, names: Collection[str]) -> Counter[str]:
+    held = Counter[str]()
+    for each in case.input["admitted"]:
+        for pods in each["usage"] if each["id"] in names else ():
+            held.update({name: of["amount"] for name, of in pods["usage"].items()})
+    return held
+
+
 CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_victims)
 SKIPS: tuple[Skip, ...] = (
     Skip(
@@ -92,5 +107,9 @@ SKIPS: tuple[Skip, ...] = (
     Skip(
         "what queues do not ask for is deserved by the others, so others give before the own queue does",
         in_family(*_FAMILIES, where=_spares_its_own),
+    ),
+    Skip(
+        "DESIGN §6: of all sets of victims the one goes that loses the least work, whatever its priority",
+        in_family(*_FAMILIES, where=_loses_more_work),
     ),
 )
