@@ -106,21 +106,6 @@ def _evicts(case: Case) -> bool:
     return bool(case.expect.get("preempted"))
 
 
-def _chooses_by_namespace(case: Case) -> bool:
-    """Whether the labels of a namespace keep a head out of its queue."""
-    selectors = {queue["name"]: queue.get("namespace_selector") for queue in case.input["queues"]}
-    spaces = case.input["namespaces"]
-    return any(
-        selectors.get(head["queue"]) is not None
-        and not _selects(selectors[head["queue"]], spaces.get(head.get("namespace"), {}))
-        for head in _heads(case)
-    )
-
-
-def _selects(selector: Given, labels: Given) -> bool:
-    return all(labels.get(wish["key"]) in wish["values"] for wish in selector.get("match", ()))
-
-
 def _divides_resources(case: Case) -> bool:
     parts = [_flavors(each) for each in case.expect["assignments"].values()]
     return any(len(flavors) > 1 for part in parts for flavors in part.values())
@@ -236,10 +221,6 @@ def _left_waiting(case: Case) -> list[Given]:
 
 CHECKS: dict[str, Check] = dict.fromkeys(_FAMILIES, check_cycle)
 SKIPS: tuple[Skip, ...] = (
-    Skip(
-        "who may use a queue is a right of users, not a label of namespaces",
-        in_family(*_FAMILIES, where=_chooses_by_namespace),
-    ),
     Skip(
         "a role uses one flavor for all its resources",
         in_family(*_FAMILIES, where=_divides_resources),

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from extender.api.objects.base import Quantities
-from extender.api.objects.cluster import Node, Taint
+from msgspec.structs import replace
+
+from extender.api.objects.base import Meta, Quantities
+from extender.api.objects.cluster import Namespace, Node, PriorityClass, Taint
 from extender.api.objects.pods import (
     Affinity,
     NodeAffinity,
@@ -21,13 +23,14 @@ from extender.api.objects.pods import (
 )
 from extender.api.objects.queues import Queue, QueueFlavor
 from extender.domain.model.reasons import Verdict
-from extender.domain.model.records import Uid
+from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import counts
+from extender.domain.snapshot.decisions import GroupDecision
 from tests.conformance.queueing.quota_trees import Pool, QuotaTree, limits
-from tests.conformance.queueing.waiting import moment
+from tests.conformance.queueing.waiting import moment, selector
 from tests.conformance.volcano.objects import priority_class
 from tests.domain import builders
-from tests.domain.world import World, key
+from tests.domain.world import World
 
 Given = Mapping[str, Any]
 _FLAVOR = "flavor"
@@ -41,20 +44,26 @@ class FlavorWorld:
         self._given = given
         self._flavors = {flavor["name"]: flavor for flavor in given["flavors"]}
         self._pending = pending
+        spaces = {each["id"]: each.get("namespace", builders.NAMESPACE) for each in pending}
+        self._keys = {name: GroupKey(f"{space}/{name}") for name, space in spaces.items()}
         self._pools = QuotaTree(given["queues"], given["cohorts"]).pools()
         self._nodes = {node.metadata.name: node for pool in self._pools for node in self._nodes_of(pool)}
-        self.world = World(*self._nodes.values(), *map(self._queue, given["queues"]))
+        labelled = given.get("namespaces", {}).items()
+        self.world = World(*(Namespace(Meta(name=name, labels=labels)) for name, labels in labelled))
+        self.world.add(*self._nodes.values(), *map(self._queue, given["queues"]))
         for number, use in enumerate(_uses(given)):
             self.world.add(*self._standing(f"use-{number}", **use))
         for each in pending:
-            self.world.add(*self._group(each))
+            self.world.add(*(_in_namespace(thing, each) for thing in self._group(each)))
         self.world.settle()
 
     # ---- what is decided
 
+    def decision(self, workload: str) -> GroupDecision:
+        return self.world.decisions.groups[self._keys[workload]]
+
     def starts(self, workload: str) -> bool:
-        decision = self.world.decisions.groups.get(key(workload))
-        return decision is not None and decision.verdict is Verdict.STARTING
+        return workload in self._keys and self.decision(workload).verdict is Verdict.STARTING
 
     def starting(self) -> list[str]:
         return sorted(each["id"] for each in self._pending if self.starts(each["id"]))
@@ -63,9 +72,15 @@ class FlavorWorld:
         """How many members of each part run once it has started, and grown as far as it can."""
         if not self.starts(workload):
             return {}
-        self.world.start(workload)
-        running = [pod.role for pod in self.world.ledger.groups.members(key(workload)) if pod.node]
-        plan = self.world.decision(workload).plan
+        members = self.world.ledger.groups.members
+        plan = self.decision(workload).plan
+        for pod in members(self._keys[workload]):
+            if pod.uid in plan:
+                self.world.bind(pod.name, plan[pod.uid])
+                self.world.run(pod.name)
+        self.world.settle()
+        running = [pod.role for pod in members(self._keys[workload]) if pod.node]
+        plan = self.decision(workload).plan
         return dict(Counter([*running, *(self._role(uid) for uid in plan)]))
 
     def flavors(self, workload: str) -> dict[str, set[str]]:
@@ -73,7 +88,7 @@ class FlavorWorld:
         used: dict[str, set[str]] = {}
         if not self.starts(workload):
             return used
-        for uid, node in self.world.decision(workload).plan.items():
+        for uid, node in self.decision(workload).plan.items():
             used.setdefault(self._role(uid), set()).add((self._nodes[node].metadata.labels or {})[_FLAVOR])
         return used
 
@@ -121,7 +136,13 @@ class FlavorWorld:
             flavors[name] = self._flavor(given, name)
         strategy = {"StrictFIFO": "fifo"}.get(given.get("strategy", ""), "")
         made = list(flavors.values())
-        return builders.queue(given["name"], strategy=strategy, created=moment(-2_000_000), flavors=made)
+        return builders.queue(
+            given["name"],
+            strategy=strategy,
+            created=moment(-2_000_000),
+            flavors=made,
+            namespace_selector=selector(given.get("namespace_selector")),
+        )
 
     def _flavor(self, queue: Given, name: str) -> QueueFlavor:
         """The nominal quota is what it deserves, where a flavor without borrowing is looked for first."""
@@ -186,6 +207,12 @@ def _uses(given: Given) -> list[dict[str, Any]]:
         {"queue": use["queue"], "flavor": use["flavor"], "amounts": {use["resource"]: use["amount"]}}
         for use in (*given["usage"], *before)
     ]
+
+
+def _in_namespace(thing: Any, workload: Given) -> Any:
+    if isinstance(thing, PriorityClass) or "namespace" not in workload:
+        return thing
+    return replace(thing, metadata=replace(thing.metadata, namespace=workload["namespace"]))
 
 
 def _pod(group: str, part: Given, number: int) -> Pod:

@@ -22,7 +22,7 @@ def check_assignment(case: Case) -> Iterator[str]:
     built = FlavorWorld(case.input, [pending])
     fits = case.expect["mode"] == "Fit"
     yield from unequal("starts", fits, built.starts(pending["id"]))
-    decision = built.world.decision(pending["id"])
+    decision = built.decision(pending["id"])
     if fits:
         yield from differing_flavors(pending, case.expect["podsets"], built.flavors(pending["id"]))
     elif case.expect["mode"] == "Preempt" or not _nobody_may_be_evicted(case):

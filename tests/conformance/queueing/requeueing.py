@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
-from extender.api.objects.pods import LabelSelector, Requirement
+from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
@@ -25,7 +25,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.waiting import QUEUE, moment
+from tests.conformance.queueing.waiting import QUEUE, moment, selector
 from tests.conformance.verdicts import Check, NoCounterpart, Skip
 from tests.conformance.volcano.objects import group, pod, priority_class
 from tests.domain import builders
@@ -73,7 +73,7 @@ class _Script:
         queue = builders.queue(
             QUEUE,
             strategy=_STRATEGIES[given.get("strategy", "BestEffortFIFO")],
-            namespace_selector=_selector(given["queue"].get("namespace_selector")),
+            namespace_selector=selector(given["queue"].get("namespace_selector")),
         )
         names = (Namespace(Meta(name=name, labels=labels)) for name, labels in given["namespaces"].items())
         self._world = World(queue, *names, builders.node("n", cpu="1000"))
@@ -162,14 +162,6 @@ class _Script:
 
 def _scarce(number: int) -> str:
     return f"x.io/scarce-{number}"
-
-
-def _selector(given: Given | None) -> LabelSelector | None:
-    """None: none of its own."""
-    if given is None:
-        return None
-    wishes = [Requirement(each["key"], each["op"], each["values"]) for each in given.get("match", ())]
-    return LabelSelector(match_expressions=wishes)
 
 
 # ---- rules

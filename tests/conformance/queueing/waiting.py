@@ -6,7 +6,7 @@ from typing import Any
 
 from extender.api import keys
 from extender.api.objects.cluster import Node, PriorityClass
-from extender.api.objects.pods import Pod
+from extender.api.objects.pods import LabelSelector, Pod, Requirement
 from extender.api.objects.queues import PodGroup
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.order import in_lines
@@ -55,3 +55,11 @@ def line(world: World, queue: str = QUEUE) -> list[str]:
     """The ids of what waits in a queue, in its order."""
     lines = in_lines(world.ledger.snapshot().groups.values(), lambda view: view)
     return [view.key.partition("/")[2] for view in lines.get(queue, ())]
+
+
+def selector(given: Given | None) -> LabelSelector | None:
+    """None: none of its own."""
+    if given is None:
+        return None
+    wishes = [Requirement(each["key"], each["op"], each["values"]) for each in given.get("match", ())]
+    return LabelSelector(match_expressions=wishes)
