@@ -158,9 +158,21 @@ class Job(Wire, frozen=True):
         return NewPod(Meta(namespace=namespace, labels=labels, annotations=annotations), template.spec)
 
 
+class VolcanoDependencies(Wire, frozen=True):
+    name: list[str] | None = None
+
+
+class VolcanoTask(Wire, frozen=True):
+    name: str = ""
+    replicas: int = 1
+    depends_on: VolcanoDependencies | None = None
+
+
 class VolcanoJobSpec(Wire, frozen=True):
     queue: str = ""
     scheduler_name: str = ""
+    min_available: int = 0
+    tasks: list[VolcanoTask] | None = None
 
 
 class VolcanoJob(Wire, frozen=True):

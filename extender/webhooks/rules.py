@@ -54,6 +54,7 @@ from extender.domain.admission.submission import (
     judge_entry,
     judge_growth,
     judge_job_entry,
+    judge_tasks,
     judge_topologies,
     pod_defaults,
     queue_named_in,
@@ -252,7 +253,7 @@ class AdmissionRules:
         return ReviewOutcome(entry.judge(to, judge_entry, subject(request.user_info)))
 
     def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
-        """Of Volcano's Jobs only new ones: their queue cannot change, and Volcano judges all else."""
+        """Of Volcano's Jobs only new ones, their queue and their gang: Volcano judges all else."""
         is_update, entry = request.operation == UPDATE, self._entry()
         job_entry = partial(judge_job_entry, tree=self._ledger.queues.tree)
         if request.kind.group == _VOLCANO:
@@ -263,7 +264,8 @@ class AdmissionRules:
             namespace = request.namespace or meta.namespace
             queue = spec.queue
             group = entry.destination(lambda known: destination_of_group(meta, namespace, queue, known))
-            return ReviewOutcome(entry.judge(group, job_entry, subject(request.user_info)))
+            faults = entry.judge(group, job_entry, subject(request.user_info))
+            return ReviewOutcome([*judge_tasks(spec), *faults])
         job = read(request.object, Job)
         pod = _placed(job.pod, request)
         to = self._destination(pod, "spec.template.")

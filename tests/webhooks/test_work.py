@@ -229,6 +229,27 @@ def test_jobs_of_both_kinds(name: str, expected: list[str], desk: Desk) -> None:
     assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == expected
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"minAvailable": 3, "tasks": [{"name": "a", "replicas": 2}, {"name": "b"}]}, []),
+        ({"minAvailable": 3}, []),  # its own controller refuses it
+        ({"minAvailable": 4, "tasks": [{"name": "a", "replicas": 3}]}, ["MinAvailableAboveReplicas"]),
+        ({"minAvailable": 1, "tasks": [{"replicas": -1}]}, ["NegativeReplicas"]),
+        ({"tasks": [{"name": "a"}, {"name": "a"}]}, ["DuplicateTaskName"]),
+        ({"tasks": [{}, {}]}, []),  # Volcano names them
+        ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}]}, ["DependsOnInvalid"]),
+        ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}, {"name": "b"}]}, []),
+    ],
+)
+def test_a_gang_of_a_volcano_job_that_could_never_be_whole(
+    spec: Json, expected: list[str], desk: Desk
+) -> None:
+    thing = {"metadata": {"name": "j"}, "spec": {"queue": "open", "schedulerName": "muster", **spec}}
+    assert desk.faults("/jobs/validate", thing, kind=VOLCANO) == expected
+    assert desk.faults("/jobs/validate", thing, "UPDATE", kind=VOLCANO) == []
+
+
 def test_jobs_that_are_not_ours_pass(desk: Desk) -> None:
     volcano = {"metadata": {"name": "j"}, "spec": {"queue": "nowhere", "schedulerName": "volcano"}}
     assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == []

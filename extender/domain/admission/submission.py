@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology
+from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology, VolcanoJobSpec
 from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
 from extender.api.objects.base import Meta, Operation, added
 from extender.api.objects.pods import Pod
@@ -156,6 +156,31 @@ def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], Que
         text = f"queue {to.queue!r} contains other queues and takes no work itself: name one of {below}"
         return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
     return []
+
+
+def judge_tasks(job: VolcanoJobSpec) -> list[Fault]:
+    """Of a Volcano Job what its gang is made of: one that could never be whole would wait without end."""
+    tasks = list(enumerate(job.tasks or ()))
+    faults = [
+        Fault(
+            Code.NEGATIVE_REPLICAS, f"spec.tasks[{at}].replicas", f"got {task.replicas}; allowed is 0 or more"
+        )
+        for at, task in tasks
+        if task.replicas < 0
+    ]
+    members, names = sum(task.replicas for _, task in tasks), [task.name for _, task in tasks]
+    if tasks and not faults and job.min_available > members:
+        text = f"got {job.min_available}; allowed are at most the {members} replicas of all tasks"
+        faults.append(Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text))
+    for at, task in tasks:
+        if task.name and task.name in names[:at]:
+            text = f"got {task.name!r}, as another task; allowed is a name of its own"
+            faults.append(Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text))
+        needed = task.depends_on.name if task.depends_on is not None else None
+        if unknown := [name for name in needed or () if name not in names]:
+            text = f"got {unknown[0]!r}; allowed are names of tasks of the job"
+            faults.append(Fault(Code.DEPENDS_ON_INVALID, f"spec.tasks[{at}].dependsOn", text))
+    return faults
 
 
 _BUDGET = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")

@@ -53,7 +53,12 @@ def check_group_defaults(case: Case) -> Iterator[str]:
 
 def check_job(case: Case) -> Iterator[str]:
     given = case.input.get("object") or case.input.get("oldObject") or {}
-    thing = {"metadata": {"name": given.get("name", "job"), "namespace": "ns"}, "spec": given}
+    tasks = [
+        {**task, "dependsOn": {"name": task["dependsOn"]}} if task.get("dependsOn") else task
+        for task in given.get("tasks") or ()
+    ]
+    spec = {**given, "tasks": tasks}
+    thing = {"metadata": {"name": given.get("name", "job"), "namespace": "ns"}, "spec": spec}
     yield from _verdict(case, _ask("/jobs/validate", case, thing, thing))
 
 
