@@ -121,9 +121,10 @@ def test_a_group_of_one_gets_its_queues_due(stage: Stage, scheduler: KubeSchedul
 def test_a_higher_priority_inside_a_queue(stage: Stage, scheduler: KubeScheduler) -> None:
     high = stage.priority("high", 1000)
     stage.nodes(2, cpu="2")
-    low = stage.gang("low", 2, cpu="2", gated=True)
+    stage.queue("q")
+    low = stage.gang("low", 2, cpu="2", gated=True, queue="q")
     stage.wait_phase(low)
-    urgent = stage.gang("urgent", 1, cpu="2", gated=True, priorityClassName=high)
+    urgent = stage.gang("urgent", 1, cpu="2", gated=True, priorityClassName=high, queue="q")
     stage.wait_phase(urgent)
     assert stage.phases(low) == {"Gone"}
     wait_for(lambda: "Preempted" in messages(stage, "low"), what="told")
@@ -145,14 +146,15 @@ def test_pods_of_others_give_way_to_a_whole_gang_or_stay(
 ) -> None:
     high = stage.priority("high", 1000)
     stage.nodes(3, cpu="2")
+    stage.queue("q")
     others = stage.pods("other", 3, cpu="2", scheduler=EVERYBODY)
     for number, name in enumerate(others):
         stage.api.bind(stage.namespace, name, f"n{number}")
     stage.wait_phase(others)
-    stage.gang("huge", 4, cpu="2", gated=True, priorityClassName=high)
+    stage.gang("huge", 4, cpu="2", gated=True, priorityClassName=high, queue="q")
     stage.wait_reason("huge", "NeverFits")
     assert stage.phases(others) == {"Running"}
-    fits = stage.gang("fits", 2, cpu="2", gated=True, priorityClassName=high)
+    fits = stage.gang("fits", 2, cpu="2", gated=True, priorityClassName=high, queue="q")
     stage.wait_phase(fits)
     assert sum(alive(stage, [others])) == 1
     assert muster.metric("muster_evictions_total", outcome="done", cause="PreemptUnmanaged") == 2
