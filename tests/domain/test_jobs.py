@@ -17,6 +17,7 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
+from extender.domain.snapshot.decisions import of_state
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
@@ -84,7 +85,13 @@ def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:
 def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
     world = JobWorld(node("n0", cpu="2"))
     world.stopped = True
-    world.submit(job("stuck", 2)).work().advance(10).work().advance(10).work()
+    world.submit(job("stuck", 2)).work().advance(2).work()
+    starting = world.decision(unit_name("stuck"))
+    said = of_state(starting)
+    assert said is not None
+    assert (starting.verdict, starting.detail) == (Verdict.STARTING, "its controller has created 0 of 2 pods")
+    assert said.message.endswith(starting.detail)
+    world.advance(10).work().advance(10).work()
     assert world.decision(unit_name("stuck")).detail == "its controller has created 0 of 2 pods"
 
 

@@ -1,12 +1,10 @@
 """Jobs wait as jobs, with the job controller of kube-controller-manager."""
 
-from typing import Any
-
 import pytest
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import EVENTS, POD_GROUPS, PODS, RESOURCE_QUOTAS
+from tests.e2e.harness.resources import EVENTS, POD_GROUPS, PODS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -66,7 +64,7 @@ def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> No
 
 def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_taken(jobs: Stage) -> None:
     """Long before its start times out, which takes five minutes by default."""
-    limit_pods(jobs, "2")
+    jobs.limit_pods("2", "Terminating")
     gang = {"more": {"completionMode": "Indexed"}, "suspend": True, "queue": "default"}
     jobs.job("cut", parallelism=3, completions=3, activeDeadlineSeconds=600, **gang)
     jobs.jobs.wait_pods("cut", 2)
@@ -80,22 +78,9 @@ def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_ta
         if event["reason"] == "StartGivenUp" and event["involvedObject"]["kind"] == "Job"
     }
     assert said == {"exceeded quota: limit, requested: pods=1, used: pods=2, limited: pods=2"}
-    limit_pods(jobs, "3")
+    jobs.limit_pods("3", "Terminating")
     jobs.jobs.finish("next")
     jobs.jobs.wait_pods("cut", 3, "Running")
-
-
-def limit_pods(stage: Stage, pods: str) -> None:
-    """A quota for pods with a deadline. Its status is as its controller writes it, which is not here."""
-    made: dict[str, Any] = {"metadata": {"name": "limit", "namespace": stage.namespace}}
-    made |= {"spec": {"hard": {"pods": pods}, "scopes": ["Terminating"]}}
-    if stage.api.find(RESOURCE_QUOTAS, "limit", stage.namespace):
-        stage.api.patch(RESOURCE_QUOTAS, "limit", {"spec": {"hard": {"pods": pods}}}, stage.namespace)
-    else:
-        stage.api.create(RESOURCE_QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **made})
-        stage.started.callback(stage.api.delete_all, RESOURCE_QUOTAS, stage.namespace)
-    used = {"status": {"hard": {"pods": pods}, "used": {"pods": "0"}}}
-    stage.api.patch(RESOURCE_QUOTAS, "limit", used, stage.namespace, "status")
 
 
 def test_a_job_makes_room_by_being_suspended(jobs: Stage) -> None:

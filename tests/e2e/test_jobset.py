@@ -63,18 +63,39 @@ def rights(cluster: ControlPlane, job_rights: None) -> Iterator[None]:
         yield
 
 
-def test_a_jobset_waits_as_one_job_and_starts_whole(stage: Stage, rights: None, muster_user: User) -> None:
+@pytest.fixture
+def jobsets(stage: Stage, rights: None, muster_user: User) -> Stage:
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
     stage.start_jobset_controller()
-    muster = stage.start_muster(user=muster_user)
+    muster = stage.start_muster("--start-backoff=1s", user=muster_user)
     stage.start_sidecar(muster, user=muster_user)
-    filler = stage.pods("filler", 1, cpu="1")
-    stage.wait_phase(filler)
+    return stage
+
+
+def submit(stage: Stage) -> str:
+    """Its UID."""
     made = job_set(
         "train", namespace=stage.namespace, replicas=2, parallelism=2, suspend=True, queue="default"
     )
-    uid = stage.api.create(JOB_SETS, made)["metadata"]["uid"]
+    return str(stage.api.create(JOB_SETS, made)["metadata"]["uid"])
+
+
+def test_a_jobset_whose_jobs_may_not_make_all_pods_waits_until_they_may(jobsets: Stage) -> None:
+    jobsets.limit_pods("3")
+    unit = f"podgroup-{submit(jobsets)}"
+    jobsets.wait_group(unit)
+    said = "its pods are refused: exceeded quota: limit"
+    wait_for(lambda: said in str(jobsets.pod_group(unit).get("status")), what="the refusal on its unit")
+    jobsets.limit_pods("4")
+    for name in JOB_NAMES:
+        jobsets.jobs.wait_pods(name, 2, "Running")
+
+
+def test_a_jobset_waits_as_one_job_and_starts_whole(jobsets: Stage) -> None:
+    stage, filler = jobsets, jobsets.pods("filler", 1, cpu="1")
+    stage.wait_phase(filler)
+    uid = submit(stage)
     unit = stage.wait_group(f"podgroup-{uid}", phase="Pending")
     assert unit["spec"]["minMember"] == 4
     stage.wait_reason(f"podgroup-{uid}", "NoRoom", "Fragmented")

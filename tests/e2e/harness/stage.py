@@ -18,7 +18,15 @@ from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.observer import Observer
 from tests.e2e.harness.policy import WITHOUT_POLICIES, in_force
-from tests.e2e.harness.resources import NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUEUES, Resource
+from tests.e2e.harness.resources import (
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from tests.e2e.harness.scheduler import PLAIN, KubeScheduler, beside
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import GENEROUS, wait_for
@@ -149,6 +157,18 @@ class Stage:
         """A PodGroup alone; as `objects.pod_group` takes it."""
         made = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
         return self.api.create(POD_GROUPS, made)
+
+    def limit_pods(self, pods: str, *scopes: str) -> None:
+        """A ResourceQuota. Its status is as its controller writes it, which is not here."""
+        spec, status = {"hard": {"pods": pods}}, {"hard": {"pods": pods}, "used": {"pods": "0"}}
+        if self.api.find(RESOURCE_QUOTAS, "limit", self.namespace):
+            self.api.patch(RESOURCE_QUOTAS, "limit", {"spec": spec}, self.namespace)
+        else:
+            meta = {"name": "limit", "namespace": self.namespace}
+            quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta}
+            self.api.create(RESOURCE_QUOTAS, {**quota, "spec": {**spec, "scopes": list(scopes)}})
+            self.started.callback(self.api.delete_all, RESOURCE_QUOTAS, self.namespace)
+        self.api.patch(RESOURCE_QUOTAS, "limit", {"status": status}, self.namespace, "status")
 
     def pods(self, name: str, count: int, *, first: int = 0, **options: Any) -> list[str]:
         """Pods `name-0`, `name-1`, ...; as `objects.pod` takes them."""
