@@ -202,11 +202,19 @@ def halves(members: int, first: str = "1") -> World:
 
 
 def one_after_the_other() -> World:
-    """Two groups that wait, of which the first will get a reservation in 400 s, and the other in 500."""
-    world = World(node("n", cpu="4"), queue("q"), stranger("s", on="n", cpu="3"))
-    for name, born in (("a", 800), ("b", 900)):
+    """Two groups that have waited too long, of which the first is asked for both. While a stranger stays, it
+    can get no reservation."""
+    world = World(node("n", cpu="4"), queue("q"), queue("r", reclaimable=False))
+    world.add(stranger("s", on="n", cpu="3"))
+    for name, born in (("a", 100), ("b", 200)):
         world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(born)))
     return world.settle().settle()
+
+
+def first_goes(world: World) -> None:
+    """And a group that will end has the place of the stranger."""
+    world.delete("a-0", "s").ledger.intake.drop_group(key("a"))
+    world.add(group("runs", 1, queue="r"), pod("runs-0", "runs", cpu="3", on="n", phase="Running"))
 
 
 def reserved() -> World:
@@ -250,7 +258,7 @@ CASES: dict[str, Case] = {
     ),
     "takings": Case(short, lambda world: world.add(gang("first", 1, queue="q", cpu="0.5", priority=9))),
     "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
-    "turns": Case(one_after_the_other, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
+    "turns": Case(one_after_the_other, first_goes),
     "victims": Case(
         outranking, lambda world: world.delete("s").add(stranger("s2", on="n", cpu="3", priority=-1))
     ),

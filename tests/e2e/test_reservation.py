@@ -74,6 +74,31 @@ def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, sched
     stage.wait_phase(["long-0"])
 
 
+def test_a_large_gang_at_its_queues_ceiling_starts_in_front_of_small_ones(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
+    """The nodes have room for all. What falls free below the ceiling is kept, and other queues go on."""
+    stage.nodes(2, cpu="8")
+    stage.queue("q", reserveAfter="3s", capability={"cpu": "4"})
+    stage.queue("r")
+    pods = [pod for number in range(4) for pod in small(stage, f"small-{number}")]
+    stage.wait_phase(pods)
+    big = stage.gang("big", 4, queue="q", cpu="1", gated=True)
+    stage.wait_reason("big", "QueueCeiling")
+    wait_for(lambda: "headroom in queue q and nodes" in _message(stage, "big"), what="a reservation")
+    late = []
+    for number, pod in enumerate(pods[:3]):
+        late += small(stage, f"late-{number}")
+        stage.finish([pod])
+        stage.wait_reason(f"late-{number}", "Reserved")
+    stage.wait_phase(stage.gang("other", 8, queue="r", cpu="1", gated=True))
+    assert stage.bound([*big, *late]) == {}
+    stage.finish(pods[3:])
+    stage.wait_phase(big)
+    stage.finish(big)
+    stage.wait_phase(late)
+
+
 def _message(stage: Stage, group: str) -> str:
     conditions = stage.pod_group(group)["status"]["conditions"]
     return str(next(condition["message"] for condition in conditions if condition["type"] == "Scheduled"))

@@ -84,8 +84,8 @@ JOBS = st.lists(
 SPECS = st.builds(
     Spec,
     st.integers(1, 3),
-    st.just(0),
-    st.just(0),
+    st.sampled_from([0, 0, 4, 8, 12]),
+    st.sampled_from([0, 0, 0, 3, 5]),
     st.sampled_from(["traverse", "traverse", "priority", "fifo", "rotation"]),
     st.booleans(),
 )

@@ -13,7 +13,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape, Shapes
 from extender.domain.model.wire_records import foreign_record, pod_record
-from extender.domain.snapshot.other_pods import OtherPods
+from extender.domain.snapshot.snapshot import OtherPods
 
 _FEW = 8  # pods that are looked at again when another one goes
 _CROWDED = (

@@ -6,7 +6,7 @@ a series ran longer than declared, or run longer now, the others are expected to
 outrun its time is expected to run for as long again."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import floor, log2
 from operator import itemgetter
@@ -147,12 +147,19 @@ class Departures:
 
 
 def earliest(
-    planner: Planner, departures: Departures, wanted: Missing, now: float
+    planner: Planner,
+    departures: Departures,
+    wanted: Missing,
+    now: float,
+    is_allowed: Callable[[float], bool],
 ) -> tuple[float | None, dict[Uid, str]] | None:
     """When members find room, on the ledger's clock (None: that is a guess), and on which nodes; None if they
-    do not even once all groups that run have ended. `planner`: the room now; it is not changed."""
+    do not even once all groups that run have ended. `planner`: the room now; it is not changed. `is_allowed`:
+    whether anything else lets them start at a moment, and from then on."""
 
     def places_at(moment: float) -> dict[Uid, str] | None:
+        if not is_allowed(moment):
+            return None
         future = planner.clone()
         departures.give_back(future.capacity, moment)
         return None if future.capacity.is_short_for(wanted.shapes) else future.place(wanted.members)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Set
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
-from math import inf
+from math import inf, nextafter
 
 import msgspec
 import numpy as np
@@ -22,11 +22,14 @@ from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.departures import Departures, RunTimes, earliest, held_by, nodes_of
 from extender.domain.placement.planner import Planner, rows_of
+from extender.domain.scheduling.budget import Budget
+from extender.domain.scheduling.headroom import HeadroomForecast, Need, lacking, left_for, reserve, suffices
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.wholeness import Missing, missing
 
+FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
 """By whose room was given back: what was known of the room without it, and with it."""
 
@@ -37,40 +40,56 @@ class Forecast:
         self.times = RunTimes(round_.snapshot)
         self.has_searched = False  # whether this round has looked for nodes; it takes long, so once is enough
         self._reserved: AmountRows | None = None  # by row, what becomes free and is reserved
+        self.headroom = HeadroomForecast(round_, self.times)
 
     def find(self, group: GroupView, planner: Planner, stay: float) -> Reservation | None:
         """When and where the group would start. None where it would find no room in `planner` even once all
         groups that run have ended. `stay`: for how many seconds it keeps to the nodes."""
         self.has_searched = True
         wanted, snapshot, now = missing(group), self._round.snapshot, self._round.snapshot.now
-        found = earliest(planner, self._departures, wanted, now)
+
+        def is_below(moment: float) -> bool:
+            return self.headroom.is_there(group, wanted, moment)
+
+        found = earliest(planner, self._departures, wanted, now, is_below)
         if found is None:
             return None
         at, nodes = found
-        return Reservation(now, nodes, wanted.requests, at, at, now + stay, snapshot.timestamp(at))
+        known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
+        below = lacking(self._round.budget, group, wanted)
+        expected = snapshot.timestamp(known)
+        return Reservation(now, nodes, wanted.requests, known, known, now + stay, expected, below)
 
-    def put_off(self, reservation: Reservation, wanted: Missing) -> Reservation | None:
-        """The same nodes with the moment at which they are expected to be free by now; None where they will
-        not be."""
+    def put_off(self, reservation: Reservation, group: GroupView) -> Reservation | None:
+        """The same nodes with the moment at which they, and headroom, are expected to be there by now; None
+        where they will not be."""
+        wanted = missing(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return None
         rows, needs = asked
         departures = self._departures_from(reservation)
 
         def is_free(moment: float) -> bool:
-            return bool((self._free_after(departures, moment, rows) >= needs).all())
+            has_room = bool((self._free_after(departures, moment, rows) >= needs).all())
+            return has_room and self.headroom.is_there(group, wanted, moment)
 
-        first = bisect_left(departures.moments, True, key=is_free)
-        if first == len(departures.moments):
+        moments = sorted({self._round.snapshot.now, *departures.moments, *self.headroom.moments(group.queue)})
+        first = bisect_left(moments, True, key=is_free)
+        if first == len(moments):
             return None
-        at = departures.moments[first]
-        known = None if departures.is_guess(frozenset(reservation.nodes.values()), at) else at
+        at, nodes = moments[first], frozenset(reservation.nodes.values())
+        is_guess = departures.is_guess(nodes, at) or self.headroom.is_guess(group, wanted, at)
+        known = None if is_guess else at
         return replace(reservation, starts_at=known, expected=self._round.snapshot.timestamp(known))
 
-    def is_as_expected(self, reservation: Reservation, wanted: Missing) -> bool:
-        """Whether the members will still find room on the reserved nodes at the expected moment."""
-        asked = self._asked(reservation, wanted)
-        return asked is not None and bool((self.free_at_start(reservation, asked[0]) >= asked[1]).all())
+    def is_as_expected(self, reservation: Reservation, group: GroupView) -> bool:
+        """Whether the members will still find room on the reserved nodes, and headroom, at that moment."""
+        wanted = missing(group)
+        if (asked := self._asked(reservation, wanted)) is None:
+            return False
+        rows, needs = asked
+        has_room = bool((self.free_at_start(reservation, rows) >= needs).all())
+        return has_room and self.headroom.is_there(group, wanted, _start(reservation))
 
     def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
         """The reserved rows, and what the members need there; None unless each of them, and nobody else, has
@@ -90,8 +109,7 @@ class Forecast:
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
         """What will be free on the reserved `rows` when the group is expected to start; once all groups that
         run there have ended, where nobody knows when that is."""
-        until = inf if reservation.starts_at is None else reservation.starts_at
-        return self._free_after(self._departures_from(reservation), until, rows)
+        return self._free_after(self._departures_from(reservation), _start(reservation), rows)
 
     def _free_after(self, departures: Departures, moment: float, rows: Rows) -> AmountRows:
         capacity = self._round.budget.planner.capacity
@@ -145,6 +163,10 @@ class Forecast:
         return requests_of(Counter(pod.shape for pod, node in held if node in nodes))
 
 
+def _start(reservation: Reservation) -> float:
+    return inf if reservation.starts_at is None else reservation.starts_at
+
+
 class KeptRoom(msgspec.Struct, eq=False):
     """For one group."""
 
@@ -153,42 +175,72 @@ class KeptRoom(msgspec.Struct, eq=False):
     rows: Rows
     needs: AmountRows  # what the group will need on these rows
     kept: AmountRows  # what is taken out of the others' room there now
+    headroom: Need  # the same below ceilings
+    binds: bool  # all queues; else those within their shares need not wait behind it
 
 
-def keep(round_: Round, group: GroupView, forecast: Forecast, reservation: Reservation) -> KeptRoom:
+def may_pass(
+    round_: Round, forecast: Forecast, group: GroupView, rooms: Collection[KeptRoom], is_lent: bool
+) -> list[KeptRoom]:
+    """In front of whom a group may start: since it ends before that, or because it is within its share and
+    they are not. `is_lent`: it is not, either."""
+    passed: list[KeptRoom] = []
+    seconds, now = forecast.times.of(group), round_.snapshot.now
+    end = now + (FAR * round_.limits.room_kept if seconds is None else seconds)
+    for room in rooms:
+        until = room.reservation.passable_until
+        if until is not None and end <= until:
+            round_.look_again_at(nextafter(now + until - end, inf))
+            passed.append(room)
+        elif not (is_lent or room.binds) and room.group.queue != group.queue:
+            passed.append(room)
+    return passed
+
+
+def keep(
+    round_: Round, group: GroupView, forecast: Forecast, reservation: Reservation, binds: bool
+) -> KeptRoom:
     """Take it. What the group will not need by the time it starts is left to all; of what is free already,
-    all is kept once that moment has come, or if nobody knows it."""
-    planner = round_.budget.planner
-    rows, needs = planner.capacity.asked_on(forecast.rows(reservation, missing(group)))
-    left, start = np.maximum(planner.capacity.left[rows], 0), reservation.starts_at
+    all is kept once that moment has come, or if nobody knows it. But no node is idle for a group that lacks
+    headroom, and nobody knows until when."""
+    planner, wanted, start = round_.budget.planner, missing(group), reservation.starts_at
+    rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
+    left = np.maximum(planner.capacity.left[rows], 0)
     is_known = start is not None and not round_.is_due(start)
     then = forecast.free_at_start(reservation, rows) if is_known else left
     kept = np.where(needs > 0, np.maximum(left - np.maximum(then - needs, 0), 0), 0)
+    if start is None and not suffices(round_.budget, group, wanted):
+        kept = np.zeros_like(kept)
     planner.take_amounts(rows, kept)
-    return KeptRoom(group, reservation, rows, needs, kept)
+    forecast.reserve(rows, needs - kept)
+    headroom = forecast.headroom.keep(group, wanted, start)
+    return KeptRoom(group, reservation, rows, needs, kept, headroom, binds)
 
 
 @contextmanager
-def given_back(planner: Planner, rooms: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
+def given_back(budget: Budget, rooms: Collection[KeptRoom], known: GivenBackCounts) -> Iterator[None]:
     """Meanwhile the room is there for others. What these take of it is not kept afterwards. `known`: what was
     counted while it was given back before."""
-    capacity, whose = planner.capacity, frozenset(room.group.key for room in rooms)
-    outside = capacity.known
+    planner, whose = budget.planner, frozenset(room.group.key for room in rooms)
+    capacity, outside = planner.capacity, planner.capacity.known
     for room in rooms:
         planner.take_amounts(room.rows, room.kept, -1)
+        reserve(budget, room.headroom.kept, -1)
     if whose in known and known[whose][0].belongs_with(outside):
         capacity.recall(known[whose][1])
     inside = capacity.known
-    before = [capacity.left[room.rows] for room in rooms]
+    before = [(capacity.left[room.rows], left_for(budget, room.group)) for room in rooms]
     try:
         yield
-        for room, left in zip(rooms, before, strict=True):
+        for room, (left, headroom) in zip(rooms, before, strict=True):
             used = np.maximum(left - capacity.left[room.rows], 0)
             room.kept = np.maximum(room.kept - used, 0)
+            room.headroom = room.headroom.after(headroom, left_for(budget, room.group))
     finally:
         is_as_before = capacity.known.belongs_with(inside)
         for room in rooms:
             planner.take_amounts(room.rows, room.kept)
+            reserve(budget, room.headroom.kept)
         if is_as_before:
             capacity.recall(outside)
             known[whose] = outside, inside

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from extender.api import keys
 from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources
+from extender.domain.model.resources import Resources, add
+from extender.domain.placement.departures import held_by
 from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.share_tree import TOP, ShareTree
 from extender.domain.queues.spec import Limit, RunningLimits
@@ -77,6 +78,11 @@ class Budget:
         """Undo a hold."""
         self.planner.give_back(group.waiting, plan)
         self.shares.take(group.queue, self.requests(group, plan), -1)
+
+    def end(self, group: GroupView) -> None:
+        """All that a group holds counts no more, except for room."""
+        self.shares.take(group.queue, self.flavors.requests(held_by(group).pods), -1)
+        self.running.end(group)
 
     def requests(
         self, group: GroupView, plan: Mapping[Uid, str], asked: Resources | None = None
@@ -231,6 +237,7 @@ class RunningCounts:
         self._limits = {name: limit for name, limit in limits.items() if limit != RunningLimits()}
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
+        self._reserved: dict[Scope, Counter[str]] = {}  # what is kept for some
         self._journal = journal
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
@@ -243,6 +250,18 @@ class RunningCounts:
         if group.queue in self._limits:
             self._journal.take(partial(self._add, group), pods)
 
+    def end(self, group: GroupView) -> None:
+        """No member of it runs any more, or is on its way."""
+        self.take(group, -self._pods.get(group.key, 0))
+
+    def reserve(self, headroom: Mapping[Scope, Resources], times: int = 1) -> None:
+        """So much less may run for all; with -1 times, it may again."""
+        self._journal.take(partial(self._reserve, headroom), times)
+
+    def _reserve(self, headroom: Mapping[Scope, Resources], times: int) -> None:
+        for scope, counts in headroom.items():
+            add(self._reserved.setdefault(scope, Counter()), counts, times)
+
     @property
     def sums(self) -> Sums:
         """Without what nothing runs of; never changed, if nothing is taken any more."""
@@ -253,22 +272,35 @@ class RunningCounts:
         """The limit that `pods` more members of a group would break; None: they may come."""
         if group.queue not in self._limits:
             return None
-        more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
-        for scope, limit in self.scopes(group):
-            for kind, most in (("groups", limit.groups), ("pods", limit.pods)):
-                there = self._sums.get(scope, Counter())[kind]
-                if most is not None and more[kind] and there + more[kind] > most:
-                    text = f"{scope}: {kind}: {there} run or start + {more[kind]} asked > {most}"
-                    return Excess(scope, text, more[kind] > most)
+        if group.queue not in self._limits:
+            return None
+        for scope, asked, left in self.left(group, pods):
+            for kind, more in asked.items():
+                if more > left[kind]:
+                    reserved = self._reserved.get(scope, Counter())[kind]
+                    there = self._sums.get(scope, Counter())[kind]
+                    most, kept = left[kind] + there + reserved, f" + {reserved} reserved" if reserved else ""
+                    text = f"{scope}: {kind}: {there} run or start{kept} + {more} asked > {most}"
+                    return Excess(scope, text, more > most)
         return None
+
+    def left(self, group: GroupView, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
+        """Of whom limits apply to: what `pods` more members of a group would count for, and what is left."""
+        more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
+        for scope, limit in self.scopes(group) if group.queue in self._limits else ():
+            there, reserved = self._sums.get(scope, Counter()), self._reserved.get(scope, Counter())
+            limits = {"groups": limit.groups, "pods": limit.pods}
+            left = {
+                kind: most - there[kind] - reserved[kind] for kind, most in limits.items() if most is not None
+            }
+            yield scope, {kind: more[kind] for kind in left if more[kind]}, left
 
     @read
     def headroom(self, group: GroupView) -> int:
         """How many more members of a group may come."""
         if self.excess(group, 0) is not None:
             return 0
-        limits = [(limit.pods, scope) for scope, limit in self.scopes(group) if limit.pods is not None]
-        rooms = (most - self._sums.get(scope, Counter())["pods"] for most, scope in limits)
+        rooms = (left["pods"] for _, _, left in self.left(group, 0) if "pods" in left)
         return max(min(rooms, default=_NO_LIMIT), 0)
 
     def whose(self, group: GroupView) -> tuple[Hashable, ...]:

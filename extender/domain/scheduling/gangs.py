@@ -21,7 +21,7 @@ from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.no_room import explain
 from extender.domain.scheduling.obstacles import exceeds_queue, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
-from extender.domain.scheduling.reservation import Reservations
+from extender.domain.scheduling.reservation import KEPT_FROM_OTHERS, Reservations
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView
@@ -108,7 +108,7 @@ class Admission:
         waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
         if waits_in_line and self._strategies.of(group).lets_none_pass(group):
             scope = Scope(group.queue)
-            if decision.reason is Reason.QUEUE_CEILING:
+            if decision.reason in (Reason.QUEUE_CEILING, Reason.RESERVED):
                 excess = self._budget.running.excess(group, len(missing(group).members))
                 scope = excess.scope if excess is not None else scope
             self._heads.setdefault(scope, group.key)
@@ -157,11 +157,11 @@ class Admission:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
         decision = self._judge_with(group, own) if own else self._judge_now(group)
-        if decision is not None and decision.reason in LACKS_ROOM and not own:
+        if decision is not None and decision.reason in KEPT_FROM_OTHERS and not own:
             if passed:
                 decision = self._judge_with(group, passed)
-            if decision is not None and decision.reason in LACKS_ROOM:
-                holding_up = self._reservations.holding_up(self._wanted(group))
+            if decision is not None and decision.reason in KEPT_FROM_OTHERS:
+                holding_up = self._reservations.holding_up(group, self._wanted(group), decision.reason)
                 decision = waits(group, Reason.RESERVED, holding_up) if holding_up else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING  # it has nodes of its own
         if equals is not None and not is_start:
@@ -222,6 +222,8 @@ class Admission:
         if above := shares.above_ceiling(queue, wanted.requests):
             if shares.is_never_below_ceiling(queue, wanted.requests):
                 return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {above}")
+            if claimed := self._lending.keeps_headroom_from(group, wanted):
+                return waits(group, Reason.QUEUE_SHARE, claimed)
             return waits(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
         if size > window.size:
             return waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}")

@@ -1,9 +1,10 @@
 """Lending: what queues take above what they deserve, out of the room that no queue within its share claims,
 and what they lose again to such a queue.
 
-A group within its share that only lacks room has a claim on the room that is there for it already. It is kept
-only where the whole group would stand if nothing else ran and the scheduler refused nothing more, and for
-a bounded time; then it is lent for as long, and so on: no group that can never start keeps nodes idle.
+A group within its share that only lacks room has a claim on the room that is there for it already; one that
+only lacks headroom below a ceiling, which others fill by borrowing, on that. It is kept only where the whole
+group would stand if nothing else ran and the scheduler refused nothing more, and for a bounded time; then it
+is lent for as long, and so on: no group that can never start keeps nodes idle.
 
 What is lent can be reclaimed, from queues that hold more than they deserve; none is brought below its
 guarantee.
@@ -15,7 +16,7 @@ from functools import cached_property
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import PODS, Resources
+from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
 from extender.domain.placement.units import Loss, Taking
@@ -36,6 +37,8 @@ class Lending:
         self._round = round_
         self._claimants: list[tuple[GroupView, Missing]] = []  # and the members that lack room
         self._kept: list[tuple[GroupKey, Missing, dict[Uid, str]]] = []  # the room kept, and for whom
+        self._at_ceiling: list[tuple[GroupView, Missing]] = []  # claimants that lack headroom
+        self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
         self.unclaimed: Planner | None = None  # the room before claims were kept; None while nothing is lent
 
     @property
@@ -45,7 +48,13 @@ class Lending:
     def has_claim(self, group: GroupView, wanted: Missing, reason: Reason | None) -> bool:
         """Whether a group within its share that waits for `reason`, and misses `wanted`, keeps room now;
         noted."""
-        if reason not in LACKS_ROOM or self.has_begun:
+        shares, at_ceiling = self._round.budget.shares, reason is Reason.QUEUE_CEILING
+        if self.has_begun or not (at_ceiling or reason in LACKS_ROOM):
+            return False
+        if at_ceiling and (
+            shares.is_above_share(group.queue, wanted.requests)
+            or not shares.above_ceiling(group.queue, wanted.requests)
+        ):
             return False
         since, period = group.start.claims_since, self._round.limits.room_kept
         if since is not None:  # room is kept for a while, then lent for as long
@@ -54,7 +63,7 @@ class Lending:
             if periods % 2:
                 return False
         if would_stand := self._round.could_stand_alone(wanted, keeps_refusals=True):
-            self._claimants.append((group, wanted))
+            (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
         return would_stand
 
     def begin(self) -> None:
@@ -68,12 +77,24 @@ class Lending:
                 has_room = any(planner.capacity.total(shape) for shape in wanted.shapes)
                 if plan := planner.place(wanted.members, partly=True) if has_room else None:
                     self._kept.append((group.key, wanted, plan))
+        shares = self._round.budget.shares
+        for group, wanted in self._at_ceiling:
+            with Guard(self._round, group):
+                for node, asked, left in shares.headroom(group.queue, wanted.requests):
+                    kept = {name: min(amount, max(left[name], 0)) for name, amount in asked.items()}
+                    shares.reserve({node: kept})
+                    add(self._headroom.setdefault(node, {}), kept)
+
+    def give_back_headroom(self) -> None:
+        """Nothing of it is kept for claimants any more."""
+        self._round.budget.shares.reserve(self._headroom, -1)
 
     def suspend(self) -> None:
         """Until it begins again nothing is lent, and nothing is kept."""
         for _, wanted, plan in self._kept:
             self._round.budget.planner.give_back(wanted.members, plan)
-        self._kept = []
+        self.give_back_headroom()
+        self._kept, self._headroom = [], {}
         self.unclaimed = None
 
     def kept_for(self, group: GroupView) -> dict[Uid, str]:
@@ -82,8 +103,8 @@ class Lending:
 
     @property
     def keeps_any(self) -> bool:
-        """Whether room is kept for any claimant."""
-        return bool(self._kept)
+        """Whether room or headroom is kept for any claimant."""
+        return bool(self._kept) or any(map(any, (kept.values() for kept in self._headroom.values())))
 
     @property
     def claims(self) -> frozenset[Shape]:
@@ -94,6 +115,18 @@ class Lending:
         """The queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
         return f"groups in {queues} have a claim on the room"
+
+    def keeps_headroom_from(self, group: GroupView, wanted: Missing) -> str:
+        """Who has a claim on the headroom that members lack; empty where they would lack it anyway."""
+        if not self._headroom:
+            return ""
+        shares, journal = self._round.budget.shares, self._round.journal
+        mark = journal.mark()
+        self.give_back_headroom()
+        has_some = not shares.above_ceiling(group.queue, wanted.requests)
+        journal.roll_back(mark)
+        queues = ", ".join(sorted({group.queue for group, _ in self._at_ceiling}))
+        return f"groups in {queues} have a claim on what the ceiling leaves" if has_some else ""
 
     def keeps_room_from(self, pod: PodRecord) -> bool:
         """Whether a pod that found none would have room if nothing were kept. To be asked when no group takes

@@ -131,7 +131,8 @@ def _place(round_: Round, group: GroupView, reclaim: Reclaim) -> dict[Uid, str] 
     """The nodes that were decided on or, where all members fit elsewhere by now, others."""
     budget, wanted = round_.budget, missing(group)
     asked = _asked(round_, wanted, reclaim)
-    if budget.shares.above_ceiling(group.queue, asked) or is_limited(round_, group):
+    excess = budget.running.excess(group, len(wanted.members))
+    if budget.shares.above_ceiling(group.queue, asked) or excess is not None:
         return None  # its own queue has to give way first
     planned: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # each as it was planned: bound to the nodes of its flavor
@@ -153,11 +154,6 @@ def _evict(round_: Round, group: GroupView, reclaim: Reclaim) -> None:
         if left(round_, victim) is not None:
             why = _WHY[victim.cause].format(group=group.key, queue=group.queue)
             round_.evictions[victim.uid] = Eviction(victim, why)
-
-
-def is_limited(round_: Round, group: GroupView) -> bool:
-    """Whether its queue's limits keep it back, however much room there is."""
-    return round_.budget.running.excess(group, len(missing(group).members)) is not None
 
 
 # ---- beginning
@@ -187,7 +183,7 @@ def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starvi
         queue: (-queues[queue].record.priority, shares.of_node(shares.tree.node[queue]), queue)
         for queue in {group.queue for group in may_find}
     }
-    seeking = [group for group in may_find if group.preempts and not is_limited(round_, group)]
+    seeking = [group for group in may_find if group.preempts and not reservations.limits(group)]
     if seeking and places > 0:
         seeking.sort(key=lambda group: (ranks[group.queue], group.order))
         mark = round_.budget.journal.mark()
@@ -241,9 +237,10 @@ class _Searches:
         victims = (left(round_, victim) for reclaim in kept for victim in reclaim.victims)
         leaving = (*departing(round_), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
-        self._base = reservations.room_besides(
-            only_promised=True
-        )  # once what is leaving is gone; as shares are counted
+        # Once what is leaving is gone, and what is promised to others; as ceilings and shares are counted.
+        self._base = reservations.room_besides(only_promised=True)
+        reservations.reserve_promised_headroom()
+        lending.give_back_headroom()
         self._base.free(leaving)
         self._count_off(leaving)
 
@@ -314,6 +311,7 @@ class _Searches:
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
             shares = VictimShares(self._round, group, way, flavor, scarce, from_others, self._price)
             mark = journal.mark()
+            self._reservations.give_back_own_headroom(group)
             found = Search(planner, shares, units, self._candidates.disruptions.clone()).find(way)
             journal.roll_back(mark)
             if found is not None:

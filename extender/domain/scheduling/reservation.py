@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import cached_property
-from math import floor, inf, log2, nextafter
+from math import floor, log2
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -29,7 +29,16 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, add
 from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.planner import Kind, Planner
-from extender.domain.scheduling.backfill import Forecast, GivenBackCounts, KeptRoom, given_back, keep
+from extender.domain.scheduling.backfill import (
+    FAR,
+    Forecast,
+    GivenBackCounts,
+    KeptRoom,
+    given_back,
+    keep,
+    may_pass,
+)
+from extender.domain.scheduling.headroom import Amounts, less, reserve, suffices
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import GroupDecision
@@ -37,17 +46,17 @@ from extender.domain.snapshot.group_view import GroupView, Reservation
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, ready_since
 
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
-_FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
 _AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
 _LATE = 60.0  # seconds after the promised moment in which those may still leave that are to have left
 _MOST = 32  # reservations, however large the cluster: each group is compared with all of them
 _SEARCHES = 4  # in vain, in one round
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
-_MAY_RESERVE = (*LACKS_ROOM, Reason.RESERVED)
+KEPT_FROM_OTHERS = (*LACKS_ROOM, Reason.QUEUE_CEILING)  # the reasons of those that lack what may be reserved
+_MAY_RESERVE = (*KEPT_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
 RESERVED = "reserved"  # the topic of what is read of the reservations
-InForce = Mapping[GroupKey, tuple[Reservation, bytes, bool]]
-"""By group its reservation, the amounts that are kept for it, and whether it is above its queue's share."""
+InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool] | None]]
+"""By group its reservation and, unless that is lent, what is kept for it, and whether it binds everybody."""
 
 
 class Reservations:
@@ -55,7 +64,6 @@ class Reservations:
         self._round = round_
         self._reserved: dict[GroupKey, tuple[GroupView, Reservation]] = {}
         self.is_lent = False  # whether only groups above their share are judged by now
-        self._above_share: set[GroupKey] = set()
         self._kept: dict[GroupKey, KeptRoom] = {}
         self._holders = ""  # of these, for people; empty until it is asked for
         self._lacking: defaultdict[Kind, list[GroupView]] = defaultdict(list)  # room
@@ -91,11 +99,9 @@ class Reservations:
                 reservation = replace(reservation, lent_until=lent_until)
                 self._reserved[group.key] = group, reservation
                 if turn.is_kept:
-                    kept = self._kept[group.key] = keep(round_, group, self._forecast, reservation)
-                    self._forecast.reserve(kept.rows, kept.needs - kept.kept)
+                    binds = reservation.is_promised or not self._brings_above_share(group, reservation)
+                    self._kept[group.key] = keep(round_, group, self._forecast, reservation, binds)
                     self._holders = ""
-                    if not reservation.is_promised and self._brings_above_share(group, reservation):
-                        self._above_share.add(group.key)
 
     def _has_place_for(self, asks: Resources) -> bool:
         """Whether the reservations keep no more than their part of the cluster with one that `asks`."""
@@ -114,7 +120,8 @@ class Reservations:
         round_, moment = self._round, reservation.passable_until
         if moment is None or (reservation.is_promised and not round_.is_due(moment + _LATE)):
             return reservation
-        is_near = round_.is_due(moment - _FAR * round_.limits.room_kept) and not reservation.is_put_off
+        is_near = round_.is_due(moment - FAR * round_.limits.room_kept) and not reservation.is_put_off
+        is_near = is_near and not round_.budget.flavors.of(group.queue)  # of which it may lack the right one
         is_promised = is_near and not (round_.is_due(moment) or self._brings_above_share(group, reservation))
         since = round_.snapshot.now if is_promised else reservation.since
         return replace(reservation, is_promised=is_promised, since=since)
@@ -130,11 +137,11 @@ class Reservations:
     def _renewed(self, group: GroupView) -> Reservation | None:
         """The reservation as it is by now; None where it ends."""
         round_, wanted, before = self._round, missing(group), group.start.reservation
-        if before is None or round_.budget.shares.above_ceiling(group.queue, wanted.requests):
+        if before is None or round_.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
-        if self._forecast.is_as_expected(before, wanted):
+        if self._forecast.is_as_expected(before, group):
             return before
-        put_off = self._forecast.put_off(before, wanted)
+        put_off = self._forecast.put_off(before, group)
         if put_off is not None and (round_.snapshot.now < before.stays_until or self._must_wait()):
             return _no_later(put_off, before)
         if put_off is None and self._must_wait():
@@ -168,13 +175,33 @@ class Reservations:
             gone = kept.needs if kept.reservation.is_promised else kept.kept
             planner.take_amounts(kept.rows, gone, -1)
 
+    def reserve_promised_headroom(self) -> None:
+        """What those with a promise need is gone, also what others hold as yet."""
+        for kept in self._kept.values():
+            if kept.reservation.is_promised:
+                reserve(self._round.budget, less(kept.headroom.needed, kept.headroom.kept))
+
+    def give_back_own_headroom(self, group: GroupView) -> None:
+        """Of a group itself, what is gone by then."""
+        for kept in self.of(group):
+            need = kept.headroom
+            reserve(self._round.budget, need.needed if kept.reservation.is_promised else need.kept, -1)
+
+    def limits(self, group: GroupView) -> bool:
+        """Whether limits on what its queue runs keep a group back, apart from what is reserved for it."""
+        mark = self._round.journal.mark()
+        for kept in self.of(group):
+            reserve(self._round.budget, kept.headroom.kept, -1)
+        is_limited = self._round.budget.running.excess(group, len(missing(group).members)) is not None
+        self._round.journal.roll_back(mark)
+        return is_limited
+
     @property
     def in_force(self) -> InForce:
-        kept = {key: room.kept.tobytes() for key, room in self._kept.items()}
-        return {
-            key: (reservation, kept.get(key, b""), key in self._above_share)
-            for key, (_, reservation) in self._reserved.items()
+        kept = {
+            key: (room.kept.tobytes(), room.headroom.kept, room.binds) for key, room in self._kept.items()
         }
+        return {key: (reservation, kept.get(key)) for key, (_, reservation) in self._reserved.items()}
 
     # ---- backfill: who may use the kept room
 
@@ -190,26 +217,14 @@ class Reservations:
         return group.key in self._kept and self._kept[group.key].reservation.is_promised
 
     def may_backfill(self, group: GroupView) -> list[KeptRoom]:
-        """The reservations in front of which a group may start: since it ends before that, or because it is
-        within its share and they are not."""
+        """The reservations in front of which a group may start."""
         self._round.reads.note(RESERVED)
         if not self._kept:
             return []
-        seconds, now = self._forecast.times.of(group), self._round.snapshot.now
-        end = now + (_FAR * self._round.limits.room_kept if seconds is None else seconds)
-        passed: list[KeptRoom] = []
-        above_share = self._above_share
-        for kept in self._kept.values():
-            until = kept.reservation.passable_until
-            if until is not None and end <= until:
-                self._round.look_again_at(nextafter(now + until - end, inf))
-                passed.append(kept)
-            elif not self.is_lent and kept.group.key in above_share and kept.group.queue != group.queue:
-                passed.append(kept)
-        return passed
+        return may_pass(self._round, self._forecast, group, self._kept.values(), self.is_lent)
 
     def given_back(self, kept: Collection[KeptRoom]) -> AbstractContextManager[None]:
-        return given_back(self._round.budget.planner, kept, self._given_back)
+        return given_back(self._round.budget, kept, self._given_back)
 
     def end(self, group: GroupView) -> None:
         """The group starts: what is kept for it and not used is free."""
@@ -217,13 +232,33 @@ class Reservations:
         kept, self._holders = self._kept.pop(group.key, None), ""
         if kept is not None:
             self._round.budget.planner.take_amounts(kept.rows, kept.kept, -1)
+            reserve(self._round.budget, kept.headroom.kept, -1)
 
-    def holding_up(self, wanted: Missing) -> str:
-        """Whose reservations keep members from starting, as text; empty where they would find no room without
-        them either."""
+    def holding_up(self, group: GroupView, wanted: Missing, reason: Reason | None) -> str:
+        """Whose reservations keep members from starting, as text; empty where they would find no room, or no
+        headroom, without them either."""
         self._round.reads.note(RESERVED)
         if not self._kept:
             return ""
+        at_ceiling = reason is Reason.QUEUE_CEILING
+        if not (self._has_headroom(group, wanted) if at_ceiling else self._has_room(wanted)):
+            return ""
+        if not self._holders:
+            holders = (f"{kept.group.key}: {kept.reservation.text}" for kept in self._kept.values())
+            self._holders = "; ".join(holders)
+        return self._holders
+
+    def _has_headroom(self, group: GroupView, wanted: Missing) -> bool:
+        """Whether members would have some if none were kept."""
+        mark = self._round.journal.mark()
+        for kept in self._kept.values():
+            reserve(self._round.budget, kept.headroom.kept, -1)
+        has_some = suffices(self._round.budget, group, wanted)
+        self._round.journal.roll_back(mark)
+        return has_some
+
+    def _has_room(self, wanted: Missing) -> bool:
+        """Whether members would have some if none were kept."""
         fits = self._fits_without.get(wanted.signature)  # room only shrinks in a round: once not, never
         if fits is None or self._round.budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
             planner = self._round.budget.planner
@@ -234,12 +269,7 @@ class Reservations:
                     self._free[1].take_amounts(kept.rows, kept.kept, -1)
             fits = self._free[1].could_place(wanted.members, wanted.shapes)
             self._fits_without[wanted.signature] = fits
-        if not fits:
-            return ""
-        if not self._holders:
-            holders = (f"{kept.group.key}: {kept.reservation.text}" for kept in self._kept.values())
-            self._holders = "; ".join(holders)
-        return self._holders
+        return fits
 
     # ---- new ones
 
@@ -250,7 +280,9 @@ class Reservations:
             reservation = self._reserved[group.key][1]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
-        if decision.reason in _MAY_RESERVE:
+        is_of_flavor = bool(self._round.budget.flavors.of(group.queue))  # whose ceilings are not reserved
+        if decision.reason in _MAY_RESERVE and not (decision.reason is Reason.QUEUE_CEILING and is_of_flavor):
+            self._is_due(group)  # whoever is asked first then: it wakes for that
             self._lacking[self._kind_of(group)].append(group)
         return decision
 
@@ -274,7 +306,8 @@ class Reservations:
         served = {group.queue for group, _ in self._reserved.values()}
         for group in sorted(self.longest_waiting.values(), key=longest_wait):
             with Guard(self._round, group):
-                if group.queue in served or not self._has_waited_too_long(group):
+                is_asked = group.queue not in served and self._is_due(group)
+                if not (is_asked and self._round.could_stand_alone(missing(group))):
                     continue
                 self.due.append(group)
                 if len(self.due) == 1 and not self._has_place_for(missing(group).requests):
@@ -283,10 +316,10 @@ class Reservations:
         if self.due and not self._must_wait():
             self._search(self._in_turn(self.due))
 
-    def _has_waited_too_long(self, group: GroupView) -> bool:
-        """Whether it has waited for as long as its queue lets it wait for room, which it could have."""
-        until = self._round.snapshot.moment(ready_since(group)) + self._patience(group)
-        return self._round.is_due(until) and self._round.could_stand_alone(missing(group))
+    def _is_due(self, group: GroupView) -> bool:
+        """Whether it has waited for as long as its queue lets it wait; not where nothing has a timestamp."""
+        since = ready_since(group)
+        return bool(since) and self._round.is_due(self._round.snapshot.moment(since) + self._patience(group))
 
     def _patience(self, group: GroupView) -> float:
         return self._round.snapshot.queues[group.queue].record.reserve_after

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.domain.model.resources import PODS, Resources, add, resource_of, show
+from extender.domain.model.resources import PODS, Resources, add, resource_of, show, total
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
@@ -97,6 +97,7 @@ class QueueShares:
         self._ceilings: dict[int, Portions] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
         self._slacks: dict[str, dict[str, float]] = {}
+        self._reserved: dict[int, dict[str, int]] = {}  # headroom that is kept for some, by node
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
@@ -110,6 +111,15 @@ class QueueShares:
 
     def _take(self, queue: str, asked: Resources, times: int) -> None:
         self._holdings.take(queue, asked, times)
+        self._slacks.clear()
+
+    def reserve(self, headroom: Mapping[int, Resources], times: int = 1) -> None:
+        """Nobody has so much less headroom below the ceilings of nodes; with -1 times, all have it again."""
+        self._journal.take(partial(self._reserve, headroom), times)
+
+    def _reserve(self, headroom: Mapping[int, Resources], times: int) -> None:
+        for node, amounts in headroom.items():
+            add(self._reserved.setdefault(node, {}), amounts, times)
         self._slacks.clear()
 
     # ---- looking
@@ -168,13 +178,25 @@ class QueueShares:
             # What is kept below the nodes passed, and free: it counts in the next one's sum already.
             unused = 0
             for node in self.tree.path(queue):
-                limit, filled = self._limit(node, name), self._holdings.filled(node).get(name, 0)
-                available = max(limit - filled, 0.0) + unused
+                limit = self._limit(node, name)
+                available = max(limit - self._taken(node).get(name, 0), 0.0) + unused
                 if self._holds_less(node):
                     available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
                 most = min(most, (available + EPSILON) / amount)
                 unused += self._holdings.unused(node, name)
         return int(most)
+
+    def headroom(self, queue: str, asked: Resources) -> Iterator[tuple[int, Resources, Resources]]:
+        """Of the nodes on the way up to root that have a ceiling: what each has to give of `asked`, and what
+        it has left. At root, that is a question of room."""
+        more = self._there(asked)
+        for node in self.tree.path(queue):
+            taken = self._taken(node)
+            limits = {name: self._limit(node, name) for name in more} if node != TOP else {}
+            left = {name: int(n - taken.get(name, 0)) for name, n in limits.items() if n < inf}
+            if left:
+                yield node, {name: more[name] for name in left}, left
+            more = self._holdings.taken_above(node, more)
 
     @read
     def is_never_below_ceiling(self, queue: str, asked: Resources) -> bool:
@@ -194,9 +216,9 @@ class QueueShares:
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
             for node in self.tree.path(queue):
-                filled = self._holdings.filled(node)
+                taken = self._taken(node)
                 for name in slack:
-                    slack[name] = min(slack[name], self._limit(node, name) - filled.get(name, 0))
+                    slack[name] = min(slack[name], self._limit(node, name) - taken.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
             return ""
         more = asked = self._there(asked)
@@ -211,7 +233,7 @@ class QueueShares:
         """What a node cannot give of `more`. Nor of anything that is `asked`, even if it is kept below the
         node, while others hold that: it was not kept yet when they started."""
         limit = {name: self._limit(node, name) for name in asked}
-        if over := exceeded(more, self._holdings.filled(node), limit):
+        if over := exceeded(more, self._taken(node), limit):
             return [self._excess(node, name, more[name], self._kept_below(node, name)) for name in over]
         over = exceeded(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
         return [self._excess(node, name, asked[name]) for name in over]
@@ -219,6 +241,11 @@ class QueueShares:
     def _holds_less(self, node: int) -> bool:
         """Whether anything is kept below a node besides what is held. At root, that is a question of room."""
         return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
+
+    def _taken(self, node: int) -> Resources:
+        """What counts below the ceiling of a node: what is held, kept for queues below it, or reserved."""
+        filled = self._holdings.filled(node)
+        return total([filled, self._reserved[node]]) if node in self._reserved else filled
 
     def _limit(self, node: int, name: str) -> float:
         """The ceiling of a node, in a resource. What is kept for queues limits root, too."""
@@ -242,6 +269,8 @@ class QueueShares:
     def _excess(self, node: int, name: str, more: int, kept: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
         kept_text = f" + {show(name, kept)} kept for other queues" if kept > 0 else ""
+        if reserved := self._reserved.get(node, {}).get(name, 0):
+            kept_text += f" + {show(name, reserved)} reserved"
         asked = f"{show(name, more)} asked > {show(name, most)}"
         text = f"{resource_of(name)}: {show(name, held)} held{kept_text} + {asked}"
         if name in self._short and most < self._division.own_limits(node).get(name, inf):

@@ -32,6 +32,7 @@ class Reservation(msgspec.Struct, frozen=True):
     passable_until: float | None = None  # groups that end by then may start in front of it; None: none may
     stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
     expected: str = ""  # `starts_at` as a timestamp, for people; empty if it is not known
+    below: tuple[str, ...] = ()  # whose ceilings and limits the members lacked headroom below as it was made
     is_promised: bool = False  # whether nobody, of whatever queue, may put off `passable_until`
     lent_until: str = ""  # until when others may use the nodes, for people; empty while they are kept
 
@@ -50,8 +51,9 @@ class Reservation(msgspec.Struct, frozen=True):
         is_told = self.is_promised and not self.is_put_off
         moment = f"about {self.expected}" if self.expected and is_told else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
-        nodes = listed(self.node_names, _MOST_NAMES)
-        return f"nodes {nodes} are reserved; it is to start {moment}{lent}"
+        what = [f"headroom in {listed(self.below, _MOST_NAMES)}"] if self.below else []
+        what.append(f"nodes {listed(self.node_names, _MOST_NAMES)}")
+        return f"{' and '.join(what)} are reserved; it is to start {moment}{lent}"
 
 
 _MOST_NAMES = 4  # of nodes in one sentence

@@ -1,0 +1,148 @@
+"""Headroom: what the ceilings of a queue and of those above it, and the limits on what it runs, have left.
+
+It is reserved as room is, by the same reservation: for a group that has waited too long, what it will need on
+its way up to root once enough of those that count there have ended. What it will not need by then is left to
+all."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import NamedTuple
+
+from extender.domain.model.resources import Resources
+from extender.domain.placement.departures import RunEnd, RunTimes, nodes_of
+from extender.domain.scheduling.budget import Budget, Scope
+from extender.domain.scheduling.round import Round
+from extender.domain.snapshot.group_view import GroupView
+from extender.domain.snapshot.wholeness import Missing, missing
+
+Level = int | Scope  # a node in the tree of queues, below its ceiling; or whom a limit applies to
+Amounts = Mapping[Level, Resources]
+
+
+class Need(NamedTuple):
+    """Of one group: what it will need below each level, and what of it is kept from others now."""
+
+    needed: Amounts
+    kept: Amounts
+
+    def after(self, before: Amounts, now: Amounts) -> "Need":
+        """Others have taken what was left `before` and is not `now`; that is not kept any more."""
+        return self._replace(kept=less(self.kept, less(before, now)))
+
+
+def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
+    """Nobody has it; with -1 times, all have it again."""
+    nodes = {level: of_level for level, of_level in amounts.items() if isinstance(level, int)}
+    scopes = {level: of_level for level, of_level in amounts.items() if isinstance(level, Scope)}
+    budget.shares.reserve(nodes, times)
+    budget.running.reserve(scopes, times)
+
+
+def suffices(budget: Budget, group: GroupView, wanted: Missing) -> bool:
+    """Whether members may start, as far as ceilings and limits go."""
+    if budget.running.excess(group, len(wanted.members)) is not None:
+        return False
+    return not budget.shares.above_ceiling(group.queue, wanted.requests)
+
+
+def levels(budget: Budget, group: GroupView, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
+    """What members need below each level, and what is left there."""
+    yield from budget.shares.headroom(group.queue, wanted.requests)
+    yield from budget.running.left(group, len(wanted.members))
+
+
+def left_for(budget: Budget, group: GroupView) -> Amounts:
+    return {level: left for level, _, left in levels(budget, group, missing(group))}
+
+
+def lacking(budget: Budget, group: GroupView, wanted: Missing) -> tuple[str, ...]:
+    """The names of the levels that have too little left."""
+    return tuple(
+        str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
+        for level, needed, left in levels(budget, group, wanted)
+        if any(amount > left[name] for name, amount in needed.items())
+    )
+
+
+def less(amounts: Amounts, other: Amounts) -> Amounts:
+    """What is left of amounts without others."""
+    return {
+        level: {name: max(n - other.get(level, {}).get(name, 0), 0) for name, n in of_level.items()}
+        for level, of_level in amounts.items()
+    }
+
+
+class HeadroomForecast:
+    """What will be left once groups have ended, and others have what is reserved for them."""
+
+    def __init__(self, round_: Round, times: RunTimes) -> None:
+        self._round, self._times = round_, times
+        self._reserved: list[Amounts] = []  # what others will need, and what of it is not kept for them yet
+
+    def is_there(self, group: GroupView, wanted: Missing, moment: float) -> bool:
+        """Whether members may start then."""
+        with self._once_ended(group.queue, self._round.snapshot.now):
+            if suffices(self._round.budget, group, wanted):
+                return True
+        with self._once_ended(group.queue, moment):
+            return suffices(self._round.budget, group, wanted)
+
+    def is_guess(self, group: GroupView, wanted: Missing, moment: float) -> bool:
+        """Whether that rests on the end of a group of which nothing is known but its age."""
+        if self.is_there(group, wanted, self._round.snapshot.now):
+            return False
+        return any(end.at <= moment and not end.is_known for end, _ in self._ends_below(group.queue))
+
+    def moments(self, queue: str) -> set[float]:
+        """When more will be left for a queue."""
+        return {end.at for end, _ in self._ends_below(queue)}
+
+    def keep(self, group: GroupView, wanted: Missing, start: float | None) -> Need:
+        """Take what the group will need and others could take before. `start`: when; None: nobody knows."""
+        budget = self._round.budget
+        there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
+        then: Amounts = {level: left for level, (_, left) in there.items()}
+        if start is not None and not self._round.is_due(start):
+            with self._once_ended(group.queue, start):
+                then = left_for(budget, group)
+        kept = {
+            level: {
+                name: max(max(left[name], 0) - max(then[level][name] - amount, 0), 0)
+                for name, amount in needed.items()
+            }
+            for level, (needed, left) in there.items()
+        }
+        need = Need({level: needed for level, (needed, _) in there.items()}, kept)
+        reserve(budget, kept)
+        self._reserved.append(less(need.needed, kept))
+        return need
+
+    @contextmanager
+    def _once_ended(self, queue: str, moment: float) -> Iterator[None]:
+        budget, journal = self._round.budget, self._round.journal
+        mark = journal.mark()
+        try:
+            for amounts in self._reserved:
+                reserve(budget, amounts)
+            for end, group in self._ends_below(queue):
+                if end.at > moment:
+                    break
+                budget.end(group)
+            yield
+        finally:
+            journal.roll_back(mark)
+
+    def _ends_below(self, queue: str) -> Iterable[tuple[RunEnd, GroupView]]:
+        """Of the groups that count for any level of a queue."""
+        tree, shares = self._round.budget.shares.tree, self._round.budget.shares
+        highest = [node for node, _, _ in shares.headroom(queue, shares.standing.division.total)][-1:]
+        for end, group in self._ends:
+            if group.queue == queue or not {*highest}.isdisjoint(tree.path(group.queue)):
+                yield end, group
+
+    @cached_property
+    def _ends(self) -> list[tuple[RunEnd, GroupView]]:
+        """Of all that run or start, the first ones first."""
+        running = (group for group in self._round.snapshot.groups.values() if nodes_of(group))
+        return sorted(((self._times.end_of(group), group) for group in running), key=lambda it: it[0].at)

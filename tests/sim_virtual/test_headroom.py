@@ -1,0 +1,83 @@
+"""Headroom in virtual time: whoever a ceiling keeps waiting starts within a stated time, however many small
+groups come."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from extender.api.objects.base import Meta, Quantities
+from extender.api.objects.queues import Queue, QueueLimits, QueueSpec
+from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.resources import CPU
+from extender.domain.snapshot.snapshot import Limits
+from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.trace import Row, from_rows
+
+BIG = GroupKey("default/big")
+TWO_HOURS = 2 * 3600.0
+CAME, PATIENCE, RUNS = 901.0, 600.0, 300.0
+
+
+class Started(Exception):
+    """The large gang runs: what comes later does not matter."""
+
+
+class Watch(Observer):
+    began = TWO_HOURS
+
+    def bound(self, pod: PodRecord, now: float) -> None:
+        if pod.group == BIG:
+            self.began = now
+            raise Started
+
+
+class Case(NamedTuple):
+    """Small jobs of queue `stream` come every 32 s for two hours; `big` comes once 8 run, in queue `own`. The
+    nodes have room for all: 8 cpus, or pods, are the ceiling."""
+
+    specs: Mapping[str, QueueSpec]
+    own: str
+    stream: str
+    declared: float | None  # how long the small ones say that they run
+
+
+EIGHT: Quantities = {CPU: "8"}
+ONE = {"q": QueueSpec(capability=EIGHT)}
+PODS = {"q": QueueSpec(limits=QueueLimits(pods=8))}
+BORROWS = {
+    "p": QueueSpec(capability=EIGHT),
+    "poor": QueueSpec(parent="p"),
+    "rich": QueueSpec(parent="p", reclaimable=False),
+}
+CASES = {
+    "at capability": Case(ONE, "q", "q", RUNS),
+    "at capability, of unknown run time": Case(ONE, "q", "q", None),
+    "at limits.pods": Case(PODS, "q", "q", RUNS),
+    "at limits.pods, of unknown run time": Case(PODS, "q", "q", None),
+    "under a parent's ceiling, behind borrowers": Case(BORROWS, "poor", "rich", RUNS),
+    "the same, of unknown run time": Case(BORROWS, "poor", "rich", None),
+}
+
+
+def started(case: Case) -> float:
+    """When `big` started; at the end if it did not."""
+    rows = [
+        Row(32.0 * n, f"small{n}x", 1, 1, RUNS, {CPU: "1"}, case.stream, declared=case.declared)
+        for n in range(int(TWO_HOURS / 32.0))
+    ]
+    rows.append(Row(CAME, "big", 4, 4, RUNS, {CPU: "1"}, case.own))
+    queues = tuple(Queue(Meta(name), spec) for name, spec in case.specs.items())
+    watch = Watch()
+    cluster = made_nodes(4, "8", "64Gi", 0) + replace(from_rows(rows, queues, {}), queues=queues)
+    with suppress(Started):
+        Simulation(cluster, Limits(), frozenset({"muster"}), watch).run()
+    return watch.began
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_large_gang_starts_in_front_of_a_stream_of_small_ones(case: Case) -> None:
+    assert started(case) <= CAME + PATIENCE + RUNS + 1.0
