@@ -50,7 +50,7 @@ class Sizes:
     @property
     def jobs(self) -> int:
         """Of a trace in virtual time."""
-        return 1000 if self.pods >= 10_000 else 250
+        return 700 if self.pods >= 10_000 else 200
 
     @property
     def seeds(self) -> int:

@@ -4,8 +4,8 @@ The jobs are those of `muster simulate --synthetic-jobs`. In the second trace tw
 held by services, which never end. The third is drawn from what is published of two clusters:
 
 - Hu et al., Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters, SC'21
-  (Helios): more than half of the jobs ask for one GPU, all for 3.72 on average; they run for 6,652 s on
-  average, and half of them for less than 206 s.
+  (Helios): more than half of the jobs ask for one GPU, all for 3.72 on average (in Philly 1.75); they run for
+  6,652 s on average, and half of them for less than 206 s.
 - Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads, ATC'19 (Philly):
   14 virtual clusters; 69.3 % of the jobs pass, 13.5 % are killed and 17.2 % fail, which take 44.5 %, 37.7 %
   and 17.8 % of the GPU time.
@@ -28,11 +28,11 @@ from extender.sim.virtual.synthetic import ClusterSize, job_rows, team_queues
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
-_LOAD = 1.3  # times the work that the cluster can do comes while jobs come
+_LOAD = 1.8  # times the work that the cluster can do comes while jobs come
 _NODES, _CPUS, _GPUS = 3, 32, 8  # cpus of a node for jobs, GPUs of one for training
 _GPU_NODES, _GPU_NODE_CPUS = 16, "64"
 _SERVICES, _PODS_OF_A_SERVICE = 5, 8
-_SIZES = {1: 58, 2: 12, 4: 12, 8: 12, 16: 4, 32: 2}  # GPUs of a job, and how many of 100 ask for so many
+_SIZES = {1: 60, 2: 13, 4: 12, 8: 11, 16: 3, 32: 1}  # GPUs of a job, and how many of 100 ask for so many
 _MEDIAN, _MEAN, _LONGEST = 206.0, 6652.0, 28_800.0  # seconds
 _STEP = 10.0  # seconds: jobs come and end at multiples of it
 _WEIGHTS = (8, 6, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1, 1, 1)  # of the virtual clusters
@@ -76,7 +76,10 @@ def of_services(jobs: int, seed: int) -> Trace:
 def of_training(jobs: int, seed: int) -> Trace:
     """Half of the owners declare how long their job runs."""
     dice = random.Random(seed)
-    queues = [Queue(Meta(f"vc-{number}"), QueueSpec(weight)) for number, weight in enumerate(_WEIGHTS)]
+    queues = [
+        Queue(Meta(f"vc-{number}"), QueueSpec(weight, placement="Pack"))
+        for number, weight in enumerate(_WEIGHTS)
+    ]
     users = [dice.paretovariate(1.2) for _ in queues]  # who asks for most is not who is due most
     rows, failing = [], set[str]()
     for number in range(jobs):
