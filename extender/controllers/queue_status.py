@@ -17,7 +17,7 @@ import msgspec
 
 from extender.api.keys import CLOSED_BY_PARENT
 from extender.api.objects.base import Condition, condition
-from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReservation
+from extender.api.objects.queues import Queue, QueueFlavorStatus, QueueReclaimed, QueueReservation
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
@@ -50,6 +50,10 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         QueueFlavorStatus(name, *({**written(it)} for it in (each.allocated, each.deserved, each.borrowed)))
         for name, each in decision.flavors.items()
     ]
+    reclaimed = [
+        QueueReclaimed(name, last.group, last.at, last.in_vain)
+        for name, last in sorted(decision.reclaimed.items())
+    ]
     status = {
         "state": decision.state,
         "allocated": written(decision.allocated),
@@ -58,6 +62,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
         "share": round(decision.share, 3),
         **decision.counts,
+        "reclaimed": reclaimed or None,
         "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
     }
     known = {condition.type for condition in before.conditions or ()}

@@ -1,9 +1,10 @@
-"""What a queue's status says of its reservation."""
+"""What a queue's status says of its reservation, and of the room that it took from others."""
 
 from extender.api.objects.base import Meta
-from extender.api.objects.queues import Queue, QueueReservation, QueueStatus
+from extender.api.objects.queues import Queue, QueueReclaimed, QueueReservation, QueueStatus
 from extender.controllers.queue_status import status_changes
-from extender.domain.model.records import Uid
+from extender.domain.model.records import GroupKey, Uid
+from extender.domain.queues.records import Reclaimed, queue_record
 from extender.domain.snapshot.decisions import QueueDecision
 from extender.domain.snapshot.group_view import Reservation
 
@@ -31,3 +32,16 @@ def test_it_is_removed_when_it_ends_and_not_written_again_while_it_lasts() -> No
     assert changes(None, written) is None
     assert changes(RESERVED, written) == "unchanged"
     assert changes(None, None) == "unchanged"
+
+
+def test_what_was_taken_from_others_is_written_and_read_again_by_the_next_process() -> None:
+    taken = {"rich": Reclaimed(GroupKey("team/x"), "2026-01-01T00:00:00Z", 2)}
+    decision = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0, reclaimed=taken)
+    about = {"queue": "rich", "group": "team/x", "at": "2026-01-01T00:00:00Z", "inVain": 2}
+    assert status_changes(Queue(Meta("q")), decision)["reclaimed"] == [about]
+    written = QueueReclaimed("rich", "team/x", "2026-01-01T00:00:00Z", 2)
+    queue = Queue(Meta("q"), status=QueueStatus(reclaimed=[written]))
+    assert queue_record(queue).reclaimed == taken
+    assert "reclaimed" not in status_changes(queue, decision)
+    later = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0)
+    assert status_changes(queue, later)["reclaimed"] is None

@@ -1,12 +1,15 @@
-"""The loop guard: a group gives room to the same one at most once an hour, also where that never starts.
+"""The loop guard: a group gives room to the same one at most once an hour, also where that never starts, and
+a queue takes from another one in vain three times at most, each within an hour of the last.
 
-The memory of who gave to whom is lost with the process. What is lost with it is bounded: after a restart each
-group gives once more.
+The memory of which group gave to which is lost with the process; that of queues is kept in their statuses.
 """
 
 from itertools import pairwise
 from typing import Any
 
+from msgspec.structs import replace
+
+from extender.api.objects.queues import QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Verdict
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import LIMITS, World, gang
@@ -30,7 +33,12 @@ class Refusing:
         """Another Muster, which knows what the API server does."""
         before = self.world
         groups = [gang(name, 1, queue="b")[0] for name in VICTIMS]
-        self.world = World(self.objects, groups, gang("x", 2, queue="a")[0])
+        written = [
+            QueueReclaimed(name, last.group, last.at, last.in_vain)
+            for name, last in before.decisions.queues["a"].reclaimed.items()
+        ]
+        claiming = replace(queue("a"), status=QueueStatus(reclaimed=written))
+        self.world = World(self.objects, claiming, groups, gang("x", 2, queue="a")[0])
         self.world.now = before.now
         self.world.add(*before.pods.values())
 
@@ -70,11 +78,34 @@ def test_each_group_gives_once_an_hour() -> None:
         assert all(later - one >= HOUR - 20.0 for one, later in pairwise(refusing.of(name)))
 
 
-def test_after_a_restart_each_group_gives_once_more() -> None:
+def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain() -> None:
     refusing = Refusing()
-    for restarts in range(4):
-        began = refusing.world.now
-        refusing.go_on(HOUR / 2)
-        assert len(refusing.evicted) > restarts
-        assert all(len([moment for moment in refusing.of(name) if moment >= began]) <= 1 for name in VICTIMS)
+    for _ in range(18):
+        refusing.go_on(HOUR / 6)
         refusing.restart()
+    moments = sorted({moment for moment, _ in refusing.evicted})
+    assert len(moments) > 4
+    for first in moments:
+        assert len([moment for moment in moments if first <= moment < first + HOUR]) <= 1 + 3
+
+
+def test_two_queues_whose_weights_change_back_and_forth_do_not_take_turns() -> None:
+    world = World(node("n"), queue("a", weight=1), queue("b", weight=3))
+    for number in range(4):
+        world.add(gang(f"a{number}", 1, queue="a"), gang(f"b{number}", 1, queue="b"))
+    taken: list[tuple[float, str]] = []
+    for turn in range(100):
+        world.add(queue("a", weight=3 - 2 * (turn % 2)), queue("b", weight=1 + 2 * (turn % 2))).settle()
+        victims = [eviction.victim for eviction in world.decisions.evictions.values()]
+        taken += [(world.now, victim.queue) for victim in victims[:1]]
+        for number, victim in enumerate(victims):
+            name = victim.group.partition("/")[2]
+            world.delete(victim.name).add(pod(f"{name}-{turn}-{number}", name)).settle()
+        planned = [name for each in world.decisions.groups for name in world.plan(each.partition("/")[2])]
+        world.scheduler_takes(*planned).run(*planned).settle()
+        world.pass_time(150.0)
+    for where in ("a", "b"):
+        moments = [moment for moment, each in taken if each == where]
+        assert len(moments) > 4
+        for first in moments:
+            assert len([moment for moment in moments if first <= moment < first + HOUR]) <= 1 + 3

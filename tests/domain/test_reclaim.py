@@ -603,7 +603,7 @@ def test_a_group_gives_to_the_same_one_only_once() -> None:
     ).run(*(f"back-{n}" for n in range(4)))
     world.add(*(pod(f"high-{n}", "high", priority=10) for n in range(2))).settle()
     assert not evicted(world)
-    assert world.decision("high").spared == key("low")
+    assert world.decision("high").spared.startswith(key("low"))
 
 
 def test_a_full_drain_takes_groups_whole_and_lets_none_come_back() -> None:

@@ -52,6 +52,8 @@ def test_a_full_cluster_gives_back_to_a_starved_queue(
         lambda: "Reclaimed" in messages(stage, group) and "Reclaimed" in messages(stage, gone[0]), what="told"
     )
     assert muster.metric("muster_evictions_total", outcome="done", cause="Reclaim") == 2
+    poorer = wait_for(lambda: stage.api.get(QUEUES, "poor")["status"].get("reclaimed"), what="remembered")
+    assert [each["queue"] for each in poorer] == ["rich"]
     late = stage.gang("late", 2, cpu="2", queue="poor", gated=True)
     stage.wait_reason("late", "NoRoom", "QueueShare")
     assert stage.bound(late) == {}

@@ -97,6 +97,15 @@ class QueueReservation(Wire, frozen=True):
     resource: Quantities | None = None
 
 
+class QueueReclaimed(Wire, frozen=True):
+    """When room was last taken from another queue, for which group, and how often before in vain."""
+
+    queue: str
+    group: str = ""
+    at: str = ""
+    in_vain: int = 0
+
+
 class QueueFlavorStatus(Wire, frozen=True):
     name: str
     allocated: Quantities | None = None
@@ -119,6 +128,7 @@ class QueueStatus(Wire, frozen=True):
     failed: int | None = None
     aborted: int | None = None
     reservation: QueueReservation | None = None
+    reclaimed: list[QueueReclaimed] | None = None
     conditions: list[Condition] | None = None
 
 

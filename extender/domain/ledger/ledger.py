@@ -142,6 +142,7 @@ class Ledger:
                 orphans=self.registry.orphans(),
                 touched=frozenset(self._unpublished),
                 others=self.pods.others(),
+                reclaimed={name: it.reclaimed for name, it in self.decisions.queues.items() if it.reclaimed},
                 spared=dict(self._spared),
                 disruption_budgets=self.intake.disruption_budgets(),
                 attention=self._changes.attention,

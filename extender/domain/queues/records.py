@@ -1,5 +1,7 @@
 """What the ledger remembers of a queue: a small frozen record, made from the wire object."""
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec.structs import replace
 
@@ -7,9 +9,18 @@ from extender.api import keys
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import Queue
 from extender.api.quantities import BadQuantity
+from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.queues import spec as fields
 from extender.domain.queues.flavors import Flavor, flavors_of
+
+
+class Reclaimed(msgspec.Struct, frozen=True, gc=False):
+    """When a queue last took room back from another one."""
+
+    group: GroupKey  # for which
+    at: str  # a timestamp
+    in_vain: int = 0  # how often, each within an hour of the last time, the one before waited for room again
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +59,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""  # empty: the API does not have it (yet)
     marked: bool = False  # it was open when its parent was closed, by its annotation
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
+    reclaimed: Mapping[str, Reclaimed] = {}  # by queue: when this one last took room from it
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
 
 
@@ -98,6 +110,10 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         created=meta.creation_timestamp or "",
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
+        reclaimed={
+            each.queue: Reclaimed(GroupKey(each.group), each.at, each.in_vain)
+            for each in queue.status.reclaimed or ()
+        },
         last_command=annotations.get(keys.LAST_COMMAND, ""),
         fault=fault and f"queue {meta.name}: {fault}",
     )

@@ -22,6 +22,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.units import Unit
 from extender.domain.placement.victim_search import Found, Search
+from extender.domain.queues.records import Reclaimed
 from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
@@ -346,11 +347,26 @@ class _Searches:
             owners = Counter(victim.group or f"{victim.namespace}/{victim.name}" for victim in victims)
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
             detail = f"pods to evict: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
+        for other in {victim.queue for victim in victims if victim.cause is EvictionCause.RECLAIM}:
+            taken = _taken_from(round_, group, other)
+            round_.reclaimed.setdefault(group.queue, {})[other] = taken
         reclaim = Reclaim(victims, found.plan, since, until, detail)
         round_.is_due(until)
         round_.has_begun_reclaim = True
         round_.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(round_, group, reclaim)
+
+
+def _taken_from(round_: Round, group: GroupView, other: str) -> Reclaimed:
+    """That a group takes room from another queue. The last time was in vain if that queue has taken room back
+    since, or if whom it was for waits again."""
+    now, last = round_.snapshot.timestamp(round_.snapshot.now), round_.reclaimed_by(group.queue).get(other)
+    if last is None:
+        return Reclaimed(group.key, now)
+    back = round_.reclaimed_by(other).get(group.queue, last)
+    before = round_.decision_on(last.group)
+    waits = before is not None and before.verdict is Verdict.WAITING and before.reclaim is None
+    return Reclaimed(group.key, now, last.in_vain + (waits or back.at > last.at))
 
 
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:

@@ -293,6 +293,7 @@ def _queues(
             mark=queue.mark,
             fault=queue.fault,
             reservation=reserved.get(name),
+            reclaimed=round_.reclaimed_by(name),
             waiting=len(positions.lines.get(name, ())),
         )
         decided[name] = _same(before.get(name), decision)

@@ -23,6 +23,7 @@ from extender.domain.snapshot.group_view import GroupView, once
 from extender.domain.snapshot.phases import runs
 from extender.domain.snapshot.wholeness import whole
 
+_MOST_IN_VAIN = 3  # reclaims of one queue from another, each within an hour of the last
 ALL_CAUSES = tuple(EvictionCause)
 
 # ---- groups that are evicted whole
@@ -144,7 +145,7 @@ class Candidates:
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._units_of_others: dict[Uid, Unit] = {}
         self.taken: set[Uid] = set()  # pods that were promised to a group in this round
-        self.spared = GroupKey("")  # left out of the last answer because it has given once already
+        self.spared = ""  # who was left out of the last answer because it has given already, for people
 
     @cached_property
     def disruptions(self) -> Disruptions:
@@ -190,7 +191,7 @@ class Candidates:
 
     def of(self, group: GroupView, causes: Iterable[EvictionCause]) -> list[Unit]:
         """What may be evicted for `group`, by these rules."""
-        self.spared = GroupKey("")
+        self.spared = ""
         queues, shares = self._round.snapshot.queues, self._round.budget.shares
         units: list[Unit] = []
         rules = queues[group.queue].record.preemption
@@ -198,7 +199,8 @@ class Candidates:
             match cause:
                 case EvictionCause.RECLAIM:
                     for queue, view in queues.items():
-                        if queue != group.queue and view.record.reclaimable and shares.holds_too_much(queue):
+                        may_give = queue != group.queue and view.record.reclaimable
+                        if may_give and shares.holds_too_much(queue) and self._may_take_from(group, queue):
                             units += self._units(group, self._running_in(queue), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
@@ -219,6 +221,15 @@ class Candidates:
                 is_any_barred = self._busy or self._round.snapshot.disruption_budgets
                 yield from filter(self._is_free, units) if is_any_barred else units
 
+    def _may_take_from(self, group: GroupView, queue: str) -> bool:
+        """Two queues do not take turns: where room was taken in vain too often, there is an hour's rest."""
+        last = self._round.reclaimed_by(group.queue).get(queue)
+        if last is None or last.in_vain < _MOST_IN_VAIN:
+            return True
+        self._round.is_due(self._round.snapshot.moment(last.at) + self._round.limits.reclaim_memory)
+        self.spared = f"queue {queue} gave room to queue {group.queue} in vain, and gives none for an hour"
+        return False
+
     def _may_lose_to(self, group: GroupView, victim: GroupView) -> bool:
         """A group loses room to the same one only once: that room did not help. None does before it has run
         for its queue's minimum runtime."""
@@ -229,7 +240,7 @@ class Candidates:
             return False
         given = group.history.took_from.get(victim.key)
         if given is not None and not self._round.is_due(given + self._round.limits.reclaim_memory):
-            self.spared = victim.key
+            self.spared = f"{victim.key} gave its room to this group already, and is not evicted for it again"
             return False
         return True
 

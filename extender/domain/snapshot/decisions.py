@@ -8,6 +8,7 @@ from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
+from extender.domain.queues.records import Reclaimed
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_view import Reservation
@@ -37,7 +38,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     claims_room: bool = False  # whether room is kept for it, within its queue's share
     reservation: Reservation | None = None  # the nodes reserved for it
     reclaim: Reclaim | None = None  # the room that is being taken back for it
-    spared: GroupKey = GroupKey("")  # what would be its victim if it had not been already; empty: none
+    spared: str = ""  # what would be its victim if it had not been already, for people; empty: none
     price: str = ""  # until when the work of its victims keeps it waiting, for people; empty: it does not
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
     position: int = 0  # in its queue, from 1, coarse from 100 on: few starts change it; 0: not in line
@@ -80,6 +81,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
     reservation: Reservation | None = None  # that of one of its groups
+    reclaimed: Mapping[str, Reclaimed] = {}  # by queue: when this one last took room from it, within an hour
     waiting: int = 0  # how many of its own groups are in line
 
 
@@ -164,8 +166,7 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
     if now.reclaim and not before.reclaim:
         return Transition(Reason.RECLAIMING, _message(Reason.RECLAIMING, now.detail), for_members=True)
     if now.spared and not before.spared:
-        text = f"{now.spared} gave its room to this group already, and is not evicted for it again"
-        return Transition(EventReason.RECLAIM_LOOP, text, warning=True)
+        return Transition(EventReason.RECLAIM_LOOP, now.spared, warning=True)
     if now.verdict is Verdict.RUNNING is not before.verdict:
         return Transition(Verdict.RUNNING, "all members that the group needs are on nodes")
     return None
