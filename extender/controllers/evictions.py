@@ -31,6 +31,7 @@ _IN_TURN = 0.2  # seconds after which a pod is looked at again that found no pla
 _REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.RECLAIM: EventReason.RECLAIMED,
     EvictionCause.PREEMPT: EventReason.PREEMPTED,
+    EvictionCause.BORROW: EventReason.PREEMPTED,
     EvictionCause.UNMANAGED: EventReason.PREEMPTED,
     EvictionCause.DRAIN: EventReason.DRAINED,
 }

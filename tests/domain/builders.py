@@ -200,7 +200,7 @@ def owner(
 AT_ONCE = QueuePreemption(within_queue="LowerPriority", after="0s", at_most="0s")
 
 
-def preemption(**fields: str) -> QueuePreemption:
+def preemption(**fields: Any) -> QueuePreemption:
     """`fields`: what differs from `AT_ONCE`."""
     return replace(AT_ONCE, **fields)
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from extender.api.keys import QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import (
+    BorrowWithinCohort,
     GangPolicy,
     NativePodGroup,
     NativePodGroupSpec,
@@ -84,6 +85,12 @@ def test_a_queue_gives_what_it_deserves_nothing_of(others: dict[str, str]) -> No
     world.add(gang("x", 1, queue="a", cpu="0", more=gpu)).settle()
     assert evicted(world) == ["g-0"]
     assert evict(world).verdict("x") is STARTS
+
+
+def peaceful(members: int, queue: str) -> list[Any]:
+    """A gang that deserves its room, and takes it from nobody."""
+    group, *pods = gang("peaceful", members, queue=queue)
+    return [group, *(replace(each, spec=replace(each.spec, preemption_policy="Never")) for each in pods)]
 
 
 GPU = "nvidia.com/gpu"
@@ -164,10 +171,7 @@ def test_on_one_node_the_queue_furthest_above_its_share_gives_first() -> None:
         before = world.pods[f"{name}-0"]
         began = f"2026-01-01T{hour:02}:00:00Z"
         world.add(replace(before, status=replace(before.status, start_time=began)))
-    peaceful = gang("peaceful", 3, queue="d")  # deserves 3, and takes them from nobody
-    spec = [replace(each.spec, preemption_policy="Never") for each in peaceful[1:]]
-    members = [replace(each, spec=of) for each, of in zip(peaceful[1:], spec, strict=True)]
-    world.add(peaceful[0], members, gang("x", 1, queue="a")).settle()
+    world.add(peaceful(3, "d"), gang("x", 1, queue="a")).settle()
     assert evicted(world) == ["c6-0"]
 
 
@@ -422,6 +426,43 @@ def test_groups_wait_before_others_make_room(rules: QueuePreemption | None) -> N
     assert not evicted(world.settle())
     world.pass_time(2.0)
     assert len(evicted(world.settle())) == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "priority", "gone"),
+    [
+        (None, 10, []),
+        (BorrowWithinCohort("Never"), 10, []),
+        (BorrowWithinCohort("LowerPriority"), 10, ["low-0"]),
+        (BorrowWithinCohort("LowerPriority"), 5, ["low-0"]),
+        (BorrowWithinCohort("LowerPriority"), 1, []),  # no lower one
+        (BorrowWithinCohort("LowerPriority", 1), 10, ["low-0"]),
+        (BorrowWithinCohort("LowerPriority", 0), 10, []),  # low is too important
+    ],
+)
+def test_a_queue_may_borrow_from_lower_priorities(rules: Any, priority: int, gone: list[str]) -> None:
+    """Queue a holds its 2 of 6 cpus, and b more than its 2, with a group of priority 5 and one of 1; c wants
+    its 2, and takes them from nobody."""
+    world = World(node("n", cpu="6"), queue("c", deserved={"cpu": "2"}))
+    world.add(queue("a", deserved={"cpu": "2"}, preemption=preemption(borrow_within_cohort=rules)))
+    world.add(queue("b", deserved={"cpu": "2"}))
+    world.add(gang("own", 2, queue="a", priority=10), gang("high", 3, queue="b", priority=5)).start(
+        "own", "high"
+    )
+    world.add(gang("low", 1, queue="b", priority=1)).start("low")
+    world.add(peaceful(2, "c"), gang("x", 1, queue="a", priority=priority)).settle()
+    assert evicted(world) == gone
+    if gone:
+        assert evict(world).verdict("x") is STARTS
+        assert not evicted(world.start("x"))
+
+
+def test_nobody_borrows_from_a_queue_within_its_share() -> None:
+    rules = preemption(borrow_within_cohort=BorrowWithinCohort("LowerPriority"))
+    world = World(node("n"), queue("a", preemption=rules), queue("b"))
+    world.add(gang("own", 2, queue="a", priority=10), gang("low", 2, queue="b")).start("own", "low")
+    world.add(gang("x", 1, queue="a", priority=10)).settle()
+    assert not evicted(world)
 
 
 def test_at_the_ceiling_of_a_queue_above_its_sibling_gives_back_what_it_borrowed() -> None:

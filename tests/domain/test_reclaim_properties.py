@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import BorrowWithinCohort, QueuePreemption
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
@@ -17,7 +18,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.wholeness import whole
-from tests.domain.builders import budget, node, queue, stranger
+from tests.domain.builders import AT_ONCE, budget, node, preemption, queue, stranger
 from tests.domain.shared_world import units
 from tests.domain.world import LIMITS, World, comparable, gang
 from tests.property_examples import examples
@@ -40,11 +41,12 @@ clusters = st.tuples(
 )
 
 
-def ran(cluster: Any, *more: Any) -> World:
+def ran(cluster: Any, *more: Any, rules: QueuePreemption = AT_ONCE) -> World:
     """Everything that finds room runs; then more comes."""
     count, weights, strangers, first, later = cluster
     world = World([node(f"n{number}") for number in range(count)], *more)
-    world.add([queue(name, weight=weight) for name, weight in zip(QUEUES, weights, strict=True)])
+    of_queue = zip(QUEUES, weights, strict=True)
+    world.add([queue(name, weight=weight, preemption=rules) for name, weight in of_queue])
     world.add([stranger(f"s{number}", on=f"n{number % count}") for number in range(strangers)])
     for number, job in enumerate(first):
         world.add(_gang(f"r{number}", job))
@@ -211,7 +213,11 @@ def test_no_more_pods_go_than_budgets_allow(cluster: Any, budgets: Any) -> None:
 
 
 large = st.tuples(
-    st.sampled_from(QUEUES), st.integers(1, 4), st.just(0), st.sampled_from(["1", "2", "3", "4"]), st.just(0)
+    st.sampled_from(QUEUES),
+    st.integers(1, 4),
+    st.just(0),
+    st.sampled_from(["1", "2", "3", "4"]),
+    st.sampled_from([0, 5]),
 )
 contended = st.tuples(
     st.integers(1, 4),
@@ -223,11 +229,11 @@ contended = st.tuples(
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(contended)
-def test_queues_do_not_take_turns(cluster: Any) -> None:
+@given(contended, st.sampled_from(["", "LowerPriority"]))
+def test_queues_do_not_take_turns(cluster: Any, borrow: str) -> None:
     """Nothing ever ends, whoever is evicted comes again at once, and hours pass, so that no guard remembers
     anything: by the shares alone evictions end."""
-    world = ran(cluster)
+    world = ran(cluster, rules=preemption(borrow_within_cohort=BorrowWithinCohort(borrow)))
     for turn in range(24):
         run_what_is_planned(world)
         victims = [eviction.victim for eviction in world.decisions.evictions.values()]

@@ -1,6 +1,7 @@
 """What comes of small traces, to the number; and what holds at every moment of any."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -138,7 +139,7 @@ def test_priority_goes_before_age(priority: int, first: str) -> None:
     assert starts(result) == {"held": 0.0, first: 10.0, "ab".replace(first, ""): 20.0}
 
 
-def taking_back_at_once(name: str, **more: str) -> Queue:
+def taking_back_at_once(name: str, **more: Any) -> Queue:
     return Queue(Meta(name), QueueSpec(preemption=QueuePreemption(after="0s", at_most="0s", **more)))
 
 

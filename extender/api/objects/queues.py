@@ -26,10 +26,16 @@ class QueueLimits(RunningLimit, frozen=True):
     per_namespace: RunningLimit | None = None
 
 
+class BorrowWithinCohort(Wire, frozen=True):
+    policy: str = ""  # Never or LowerPriority
+    max_priority_threshold: int | None = None
+
+
 class QueuePreemption(Wire, frozen=True):
     """`Never` or `LowerPriority`, durations, and a factor."""
 
     within_queue: str = ""
+    borrow_within_cohort: BorrowWithinCohort | None = None
     unmanaged: str = ""
     min_runtime: str = ""
     after: str = ""

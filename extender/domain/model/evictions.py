@@ -37,6 +37,7 @@ class EvictionCause(StrEnum):
     UNDO = "Undo"  # the start of its group failed for good
     RECLAIM = "Reclaim"  # its queue holds more than it deserves, and another queue less
     PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the room
+    BORROW = "Borrow"  # a group of higher priority in another queue needs the room, beyond what that deserves
     UNMANAGED = "PreemptUnmanaged"  # it is not Muster's, of lower priority than the group that needs the room
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
 

@@ -78,13 +78,18 @@ class Unit(msgspec.Struct, frozen=True, eq=False, dict=True):
         return (ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose, lost) for pod in pods)
 
 
-_TIERS = {EvictionCause.RECLAIM: 0, EvictionCause.PREEMPT: 2, EvictionCause.UNMANAGED: 4}
+_TIERS = {
+    EvictionCause.RECLAIM: 0,
+    EvictionCause.BORROW: 0,
+    EvictionCause.PREEMPT: 2,
+    EvictionCause.UNMANAGED: 4,
+}
 
 
 def units_of(group: GroupView, cause: EvictionCause) -> list[Unit]:
     """The surplus members one by one, the least important first, then the group as a whole. Worked out once:
     a view never changes."""
-    return group.once(_FOR_OTHERS if cause is EvictionCause.RECLAIM else _FOR_THE_QUEUE)
+    return group.once(_MADE[cause])
 
 
 def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
@@ -101,8 +106,7 @@ def _units(group: GroupView, cause: EvictionCause) -> list[Unit]:
     return units
 
 
-_FOR_OTHERS = partial(_units, cause=EvictionCause.RECLAIM)
-_FOR_THE_QUEUE = partial(_units, cause=EvictionCause.PREEMPT)
+_MADE = {cause: partial(_units, cause=cause) for cause in _TIERS}
 
 
 def unit_of(pod: PodRecord) -> Unit:

@@ -216,9 +216,10 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
             "preemption.reclaimWithinCohort is Never; in Muster each queue takes back what it deserves,"
             " except from queues with reclaimable: false"
         )
+    rules: Json = {} if within == "Never" else {"withinQueue": LOWER_PRIORITY}
     if at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
-        comments.append("preemption.borrowWithinCohort has no counterpart")
-    return ({} if within == "Never" else {"preemption": {"withinQueue": LOWER_PRIORITY}}), comments
+        rules["borrowWithinCohort"] = given["borrowWithinCohort"]
+    return ({"preemption": rules} if rules else {}), comments
 
 
 def _weight(spec: Json) -> Json:

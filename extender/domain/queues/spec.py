@@ -1,5 +1,6 @@
 """What a queue's spec says: limits, preemption, namespaces; and what is wrong with a field."""
 
+from math import inf
 from typing import TypeVar
 
 import msgspec
@@ -8,7 +9,7 @@ from extender.api import keys
 from extender.api.durations import as_seconds
 from extender.api.objects.base import Quantities
 from extender.api.objects.pods import LabelSelector
-from extender.api.objects.queues import QueueLimits, QueuePreemption, QueueSpec
+from extender.api.objects.queues import BorrowWithinCohort, QueueLimits, QueuePreemption, QueueSpec
 from extender.api.quantities import BadQuantity, Quantity, at_most
 from extender.domain.model.resources import Resources, offered
 from extender.domain.model.selectors import Labels, selects
@@ -33,6 +34,7 @@ class RunningLimits(msgspec.Struct, frozen=True, gc=False):
 
 class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     within_queue: bool = False  # its groups may take room from running ones of lower priority
+    borrows_up_to: float = -inf  # the highest priority of groups of others whose room its groups may borrow
     unmanaged: bool = True  # its groups may take room from pods of lower priority that are not Muster's
     min_runtime: float = 0.0  # seconds that its groups have run before others may take their room
     after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
@@ -127,7 +129,10 @@ def limit_of(field: str, quantities: Quantities | None) -> Resources | None:
 def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
     """Raises BadQuantity."""
     rules = written or QueuePreemption()
+    borrowing = rules.borrow_within_cohort or BorrowWithinCohort()
+    most = inf if borrowing.max_priority_threshold is None else borrowing.max_priority_threshold
     return PreemptionRules(
+        borrows_up_to=most if borrowing.policy == keys.LOWER_PRIORITY else -inf,
         within_queue=rules.within_queue == keys.LOWER_PRIORITY,
         unmanaged=rules.unmanaged != keys.NEVER,
         min_runtime=_seconds("spec.preemption.minRuntime", rules.min_runtime),

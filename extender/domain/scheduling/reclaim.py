@@ -40,9 +40,11 @@ _SEARCHES = 8  # in vain, in one round
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
+_BEYOND_A_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
 _WHY = {
     EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
+    EvictionCause.BORROW: "group {group} of queue {queue} has a higher priority, and borrows",
     EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
 
@@ -83,7 +85,7 @@ def _is_still_right(round_: Round, group: GroupView, wanted: Missing) -> bool:
         return False
     if any(would_be_split(round_, key) for key in {victim.group for victim in reclaim.victims}):
         return False
-    if all(victim.cause is EvictionCause.PREEMPT for victim in reclaim.victims):
+    if all(victim.cause in _BEYOND_A_SHARE for victim in reclaim.victims):
         return True
     # Others lose room for it: its queue stays within its share, once all that is leaving it is gone.
     shares, queue = round_.budget.shares, group.queue
@@ -281,10 +283,15 @@ class _Searches:
         sought = (group.queue, group.priority, wanted.signature)
         if sought in self._vain and not group.history.took_from:
             return False
+        gives = True
         for causes in _causes(round_, group, wanted):
-            units, from_others = self._candidates.of(group, causes), EvictionCause.RECLAIM in causes
+            from_others = EvictionCause.RECLAIM in causes
+            if from_others and not gives:
+                continue  # where its own queue gives nothing, others alone do not help either
+            units = self._candidates.of(group, causes)
+            gives = bool(units)
             if not (units or (from_others and self._is_any_departing)):
-                break  # where its own queue gives nothing, others alone do not help either
+                continue
             found = self._search(units, group, wanted, from_others)
             if found is not None and self._price.may_be_paid(group, wanted, found.takings):
                 self._begin(group, found)
@@ -372,12 +379,15 @@ def _taken_from(round_: Round, group: GroupView, other: str) -> Reclaimed:
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
     """Whose turn it is to give, one after the other. Others give only what brings the queue up to what it
     deserves. Its own groups make way beyond that; where it takes their going to bring it so far down, others
-    give as well. At a ceiling, which may be that of a queue above, only what counts for it helps."""
+    give as well. Where its queue may borrow by evicting, others of lower priority give last. At a ceiling,
+    which may be that of a queue above, only what counts for it helps."""
     shares, flavors = round_.budget.shares, round_.budget.flavors
     ways = (flavors.asked(flavor, wanted.requests) for flavor in flavors.of(group.queue) or (None,))
     if all(shares.is_above_share(group.queue, asked) for asked in ways):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
+        if round_.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
+            yield _BEYOND_A_SHARE
     else:
         is_full = round_.decided[group.key].reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else (*_AT_A_CEILING, EvictionCause.UNMANAGED)

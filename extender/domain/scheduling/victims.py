@@ -167,7 +167,7 @@ class Candidates:
     def _may_find(self, group: GroupView, cause: EvictionCause) -> bool:
         rules = self._round.snapshot.queues[group.queue].record.preemption
         match cause:
-            case EvictionCause.RECLAIM:
+            case EvictionCause.RECLAIM | EvictionCause.BORROW:
                 return len(self._above_share) > (group.queue in self._above_share)
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
@@ -197,11 +197,14 @@ class Candidates:
         rules = queues[group.queue].record.preemption
         for cause in causes:
             match cause:
-                case EvictionCause.RECLAIM:
+                case EvictionCause.RECLAIM | EvictionCause.BORROW:
+                    is_lent = cause is EvictionCause.BORROW
+                    below = min(group.priority - 1, rules.borrows_up_to) if is_lent else inf
                     for queue, view in queues.items():
                         may_give = queue != group.queue and view.record.reclaimable
                         if may_give and shares.holds_too_much(queue) and self._may_take_from(group, queue):
-                            units += self._units(group, self._running_in(queue), cause)
+                            known = self._running_in(queue)
+                            units += self._units(group, (it for it in known if it.priority <= below), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
                     lower = [other for other in runners if other.priority < group.priority]

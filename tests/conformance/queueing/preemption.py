@@ -36,6 +36,8 @@ def victims_of(case: Case, cause: EvictionCause) -> list[str]:
 
 
 def _cause(reason: str) -> EvictionCause:
+    if reason == "InCohortReclaimWhileBorrowing":
+        return EvictionCause.BORROW
     return EvictionCause.PREEMPT if reason == "InClusterQueue" else EvictionCause.RECLAIM
 
 
@@ -62,7 +64,7 @@ def _takes_beyond_its_share(case: Case) -> bool:
 
 def _takes_what_is_deserved(case: Case) -> bool:
     """Whether an evicted group was of a queue, or below one, that held no more than that deserves."""
-    others = victims_of(case, EvictionCause.RECLAIM)
+    others = [name for name, cause in expected(case).items() if cause is not EvictionCause.PREEMPT]
     (newcomer,) = case.input["pending"]
     return bool(others) and _world(case).give_their_due(others, newcomer["id"])
 

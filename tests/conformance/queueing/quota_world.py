@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import Queue
+from extender.api.objects.queues import BorrowWithinCohort, Queue
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS, Resources, offered
@@ -151,7 +151,10 @@ class QuotaWorld:
             yield self._queue(each["name"], each.get("cohort"), each, own)
 
     def _queue(self, name: str, above: str | None, given: Given, deserved: Mapping[Pair, int]) -> Queue:
-        within = self._policies.get(name, {}).get("within_queue", "Never")
+        policies = self._policies.get(name, {})
+        is_fair = self._given.get("config", {}).get("fair_sharing")  # then Kueue ignores this policy
+        within = policies.get("within_queue", "Never")
+        borrows = ({} if is_fair else policies.get("borrow_in_cohort")) or {}
         return builders.queue(
             name,
             weight=max(1, round(100 * given.get("fair_weight", 1))),
@@ -162,7 +165,12 @@ class QuotaWorld:
             borrowing_limit=_limit(given, "borrowing_limit"),
             lending_limit=_limit(given, "lending_limit"),
             reclaimable=self._is_reclaimable(name),
-            preemption=builders.preemption(within_queue="Never" if within == "Never" else "LowerPriority"),
+            preemption=builders.preemption(
+                within_queue="Never" if within == "Never" else "LowerPriority",
+                borrow_within_cohort=BorrowWithinCohort(
+                    borrows.get("policy", ""), borrows.get("max_priority")
+                ),
+            ),
         )
 
     # ---- groups
