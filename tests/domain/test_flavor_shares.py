@@ -8,7 +8,7 @@ from extender.api.objects.cluster import Node
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.flavors import MOST_POOLS
-from tests.domain.builders import flavor, node, on_flavor, queue
+from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
 from tests.domain.world import World, gang
 
 GPU = "nvidia.com/gpu"
@@ -56,8 +56,8 @@ def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> No
     assert world.queue("y").flavors["h100"].borrowed == {GPU: 8}
     assert world.reason("x0") is Reason.RECLAIMING
     assert len(victims(world)) == 2
-    for group in victims(world):
-        world.finish(*(f"{group}-{n}" for n in range(4)), phase="Failed")
+    for victim in victims(world):
+        world.finish(*(f"{victim}-{n}" for n in range(4)), phase="Failed")
     world.settle()
     assert world.verdict("x0") is STARTS
     assert not world.decisions.evictions
@@ -77,6 +77,42 @@ def test_who_is_above_its_share_of_other_nodes_only_gives_nothing_of_a_flavor() 
     assert not world.decisions.evictions
     world.add(of("x1", 4, "x", selector=on_flavor("a100"), created="2027-01-01")).settle()
     assert len(victims(world) & {"y-a100", "y-more"}) == len(victims(world)) == 1
+
+
+def test_each_role_takes_back_of_a_flavor_of_its_own() -> None:
+    """x deserves 4 of each kind, all of which y holds: no kind alone would do."""
+    world = World(*machines("h100", 1, gpus=4), *machines("a100", 1, gpus=4))
+    world.add(queue("x", flavors=[gpus("h100", deserved=4), gpus("a100", deserved=4)]))
+    world.add(queue("y", flavors=[gpus("h100"), gpus("a100")]))
+    for kind in ("h100", "a100"):
+        world.add(of(f"y-{kind}", 4, "y", selector=on_flavor(kind))).start(f"y-{kind}")
+    world.add(group("x0", 8, queue="x", roles={"learner": 4, "actor": 4}, created="2027-01-01"))
+    for role in ("learner", "actor"):
+        world.add(*(pod(f"{role}-{n}", "x0", role=role, more={GPU: "1"}) for n in range(4)))
+    world.settle()
+    assert victims(world) == {"y-h100", "y-a100"}
+    for kind in ("h100", "a100"):
+        world.finish(*(f"y-{kind}-{n}" for n in range(4)), phase="Failed")
+    world.settle()
+    assert {name.partition("-")[0]: where for name, where in world.plan("x0").items()} == {
+        "actor": "h100-0",
+        "learner": "a100-0",
+    }
+
+
+def test_what_is_deserved_of_a_later_flavor_comes_before_what_is_borrowed() -> None:
+    """Then that of which the nearest queue lends: x has used its H100, its parent has some, root has A100."""
+    world = World(*machines("h100", 1), *machines("a100", 1), *machines("l40", 1, gpus=2))
+    world.add(queue("p", flavors=[gpus("h100", deserved=8)]))
+    world.add(
+        queue("x", parent="p", flavors=[gpus("a100"), gpus("h100", deserved=2), gpus("l40", deserved=2)])
+    )
+    used: list[str] = []
+    for n in range(4):
+        world.add(of(f"x{n}", 2, "x", created=f"2026-01-0{n + 1}")).settle()
+        used += {where.partition("-")[0] for where in world.plan(f"x{n}").values()}
+        world.start(f"x{n}")
+    assert used == ["h100", "l40", "h100", "h100"]
 
 
 def test_a_guarantee_of_a_flavor_is_kept_from_others() -> None:

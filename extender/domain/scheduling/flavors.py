@@ -6,15 +6,17 @@ its. Beyond that, an earlier role makes way for a later one that would find none
 where members of it run already, the others follow them. Which flavor a node belongs to follows from its
 labels."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, product
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import PodRecord, Uid
-from extender.domain.model.resources import Resources, in_flavor, total
+from extender.domain.model.resources import Resources, add, in_flavor, total
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.queues.flavors import Flavor, flavor_on
@@ -24,6 +26,14 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
 Why = tuple[Reason, str]
+
+
+class Way(NamedTuple):
+    """Flavors for all roles of a group."""
+
+    wanted: Missing  # the members, bound to the nodes of these
+    asked: Resources  # what they ask for there, of flavors, too
+    instead: Mapping[str, Collection[str]]  # by resource as what it is counted there, if it is
 
 
 class Flavors:
@@ -58,20 +68,30 @@ class Flavors:
         requests = requests_of(Counter(pod.shape for pod, _ in places)) if asked is None else asked
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
-    def asked(self, flavor: Flavor | None, requests: Resources) -> Resources:
-        """What is asked for on the nodes of a flavor, of flavors, too."""
-        if flavor is None:
-            return requests
-        return {**requests, **self.counted(flavor, requests)}
+    def ways(self, group: GroupView, wanted: Missing) -> Iterator[Way]:
+        """How its queue's flavors may be given to the roles of members that miss: the first ones of those
+        with nodes for them. One without any where the queue has no flavors."""
+        roles = [pods for _, pods in by_role(group, wanted.members).items()] if self.of(group.queue) else []
+        usable = [[flavor for flavor in self.of(group.queue) if self._suits(flavor, pods)] for pods in roles]
+        for flavors in islice(product(*usable), _MOST_WAYS):
+            asked, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
+            for flavor, pods in zip(flavors, roles, strict=True):
+                add(asked, self.counted(flavor, requests_of(Counter(pod.shape for pod in pods))))
+                pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
+                for name in pool.resources if pool is not None else ():
+                    instead[name].add(in_flavor(name, pool.name if pool is not None else ""))
+            members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
+            bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
+            yield Way(bound, asked, instead)
+
+    def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
+        """Whether nodes of a flavor admit pods of each shape."""
+        shapes = {pod.shape.within(flavor.nodes) for pod in pods}
+        return all(self._nodes.suitable(shape).any() for shape in shapes)
 
     def counted(self, flavor: Flavor, requests: Resources) -> Resources:
         """What of `requests` is counted by flavors, on the nodes of one."""
         return self._shares.standing.pooled.count(flavor.nodes, requests)
-
-    def instead(self, flavor: Flavor | None) -> Mapping[str, str]:
-        """By resource, as what it is counted on the nodes of a flavor, if it is."""
-        pool = self._snapshot.pools.by_nodes.get(flavor.nodes) if flavor is not None else None
-        return {name: in_flavor(name, pool.name) for name in pool.resources} if pool is not None else {}
 
     def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
         """Why a queue, or one above it, may not hold so much more of flavors; None if it may."""
@@ -177,6 +197,7 @@ _NEAREST_FIRST = (
     Reason.NEVER_FITS,
 )
 _MORE_ATTEMPTS = 64  # placements tried for one group, besides one for each role and flavor
+_MOST_WAYS = 16  # in which victims are searched for one group
 _MOST_TEXTS = 8  # flavors of which the sentence says why; a status should stay small
 
 

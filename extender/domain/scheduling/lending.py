@@ -20,8 +20,8 @@ from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.planner import Planner
 from extender.domain.placement.units import Loss, Taking
-from extender.domain.queues.flavors import Flavor
 from extender.domain.queues.guarantees_and_ceilings import EPSILON
+from extender.domain.scheduling.flavors import Way
 from extender.domain.scheduling.price import Price
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.group_view import GroupView
@@ -145,16 +145,15 @@ class Lending:
 class VictimShares:
     """The round's shares, as a search for victims for `group` sees them. `scarce`: the resources that it
     lacks; where none is but in pieces, what a queue holds too much of counts: one that has all the GPUs may
-    be short of memory. `flavor`: that of the nodes that it is to have; what is counted there is compared and
-    not what is held of the same on all nodes. `from_others`: other queues lose room, so its own stays within
+    be short of memory. `way`: the flavors that it is to have; what is counted on their nodes is compared, not
+    what is held of the same on all nodes. `from_others`: other queues lose room, so its own stays within
     what that deserves."""
 
     def __init__(
         self,
         round_: Round,
         group: GroupView,
-        wanted: Missing,
-        flavor: Flavor | None,
+        way: Way,
         scarce: Iterable[str],
         from_others: bool,
         price: Price,
@@ -162,9 +161,8 @@ class VictimShares:
         self._queues = round_.snapshot.queues
         self._shares = round_.budget.shares
         self._flavors = round_.budget.flavors
-        self._own, self._asked = group.queue, self._flavors.asked(flavor, wanted.requests)
-        self._instead = self._flavors.instead(flavor)
-        self._scarce = {self._instead.get(name, name) for name in scarce}
+        self._own, self._asked, self._instead = group.queue, way.asked, way.instead
+        self._scarce = {each for name in scarce for each in way.instead.get(name, (name,))}
         self._from_others, self._price = from_others, price
         self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
 

@@ -307,17 +307,15 @@ class _Searches:
     def _search(
         self, units: Sequence[Unit], group: GroupView, wanted: Missing, from_others: bool
     ) -> Found | None:
-        """Where the queue has flavors, all members go to the nodes of one of them."""
-        journal, flavors = self._round.budget.journal, self._round.budget.flavors
-        for flavor in flavors.of(group.queue) or (None,):
-            pods = wanted.members if flavor is None else on_nodes_of(flavor, wanted.members)
-            way = wanted if flavor is None else Missing(tuple(pods))
+        journal = self._round.budget.journal
+        for flavored in self._round.budget.flavors.ways(group, wanted):
+            way = flavored.wanted
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.kept_for(group))
             self._reservations.give_back_own(group, planner)
             there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
-            shares = VictimShares(self._round, group, way, flavor, scarce, from_others, self._price)
+            shares = VictimShares(self._round, group, flavored, scarce, from_others, self._price)
             mark = journal.mark()
             self._reservations.give_back_own_headroom(group)
             found = Search(planner, shares, units, self._candidates.disruptions.clone()).find(way)
@@ -382,8 +380,7 @@ def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequen
     give as well. Where its queue may borrow by evicting, others of lower priority give last. At a ceiling,
     which may be that of a queue above, only what counts for it helps."""
     shares, flavors = round_.budget.shares, round_.budget.flavors
-    ways = (flavors.asked(flavor, wanted.requests) for flavor in flavors.of(group.queue) or (None,))
-    if all(shares.is_above_share(group.queue, asked) for asked in ways):
+    if all(shares.is_above_share(group.queue, way.asked) for way in flavors.ways(group, wanted)):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if round_.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:

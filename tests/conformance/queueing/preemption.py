@@ -7,8 +7,8 @@ from typing import Any
 from extender.domain.model.evictions import EvictionCause
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
+from tests.conformance.queueing.kueue_world import KueueWorld
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.quota_world import QuotaWorld
 from tests.conformance.verdicts import Check, Skip
 
 Given = Mapping[str, Any]
@@ -21,8 +21,8 @@ def check_victims(case: Case) -> Iterator[str]:
     yield from unequal("evicted", expected(case), _world(case).evicted())
 
 
-def _world(case: Case) -> QuotaWorld:
-    return QuotaWorld(case.input, case.input["pending"])
+def _world(case: Case) -> KueueWorld:
+    return KueueWorld(case.input, case.input["pending"])
 
 
 def expected(case: Case) -> dict[str, EvictionCause]:

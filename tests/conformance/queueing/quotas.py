@@ -1,14 +1,15 @@
 """How much a queue may have: limits of a tree, borrowing, divisions."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.resources import in_flavor
 from extender.domain.queues.share_tree import QueueDemand
 from extender.domain.scheduling.shares import QueueShares
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
+from tests.conformance.queueing.kueue_world import KueueWorld, resource_name
 from tests.conformance.queueing.needs import in_family
 from tests.conformance.verdicts import Check, Skip
 from tests.domain.builders import node, pod, queue
@@ -72,7 +73,7 @@ def _hold(world: World, name: str, queue: str, millicores: int) -> None:
 
 
 def check_available(case: Case) -> Iterator[str]:
-    """Each flavor and resource by itself. What is available is what the ceilings of all levels leave."""
+    """What is available of a flavor is what the ceilings of all levels leave."""
     for each in case.expect["available"]:
         got = _available(case.input, each, case.input["usage"])
         yield from unequal(f"available to {each['queue']}, {each['flavor']}", each["amount"], got)
@@ -82,63 +83,12 @@ def check_available(case: Case) -> Iterator[str]:
 
 
 def _available(given: Given, wanted: Given, usage: Any) -> int:
-    flavor, resource = wanted["flavor"], wanted["resource"]
-    world = World(_node(), *_queues(given, flavor, resource))
-    for number, used in enumerate(usage):
-        if (used["flavor"], used["resource"]) == (flavor, resource):
-            _hold(world, f"used-{number}", used["queue"], used["amount"])
-    world.add(pod("wants", queue=wanted["queue"]))
-    return QueueShares(world.ledger.snapshot()).headroom_below_ceiling(wanted["queue"], {"cpu": 1})
-
-
-def _queues(given: Given, flavor: str, resource: str) -> Iterator[Any]:
-    """A cohort is a queue that may hold its own quota and those of all below it."""
-    quotas = {each["name"]: _of(each, flavor, resource) for each in (*given["cohorts"], *given["queues"])}
-    above = {each["name"]: each.get("parent") for each in given["cohorts"]}
-    above |= {each["name"]: each.get("cohort") for each in given["queues"]}
-    sums: defaultdict[str, int] = defaultdict(int)
-    for name, quota in quotas.items():
-        at: str | None = name
-        while at is not None:
-            sums[at] += quota["nominal"]
-            at = above.get(at)
-    for name, quota in quotas.items():
-        tops = above[name] is None
-        limits: dict[str, Any] = {
-            "borrowing_limit": _amount(quota.get("borrowing_limit")),
-            "lending_limit": _amount(quota.get("lending_limit")),
-        }
-        yield queue(
-            name,
-            parent=above[name] or "",
-            capability={"cpu": f"{sums[name]}m", "memory": "0"} if tops else None,
-            deserved={"cpu": f"{sums[name]}m"},
-            **limits,
-        )
-
-
-def _amount(limit: int | None) -> dict[str, str] | None:
-    return None if limit is None else {"cpu": f"{limit}m"}
-
-
-def _of(given: Given, flavor: str, resource: str) -> Given:
-    for group in given["resource_groups"]:
-        for each in group:
-            if each["flavor"] == flavor and resource in each["resources"]:
-                found: Given = each["resources"][resource]
-                return found
-    return {"nominal": 0}
-
-
-def _has_none_at_all(case: Case) -> bool:
-    """Whether a queue without a cohort has a quota of 0: in a capability, 0 cpu means unlimited."""
-    return any(
-        each.get("cohort") is None and quota.get("nominal") == 0
-        for each in case.input["queues"]
-        for group in each["resource_groups"]
-        for flavor in group
-        for quota in flavor["resources"].values()
-    )
+    world = KueueWorld({**given, "usage": usage}, ()).world
+    cohorts = {each["name"] for each in given["cohorts"]}
+    queue = f"cohort-{wanted['queue']}" if wanted["queue"] in cohorts else wanted["queue"]
+    world.add(pod("wants", queue=queue))
+    asked = {in_flavor(resource_name(wanted["resource"]), wanted["flavor"]): 1}
+    return QueueShares(world.ledger.snapshot()).headroom_below_ceiling(queue, asked)
 
 
 # ---- KAI: the division
@@ -210,7 +160,6 @@ SKIPS: tuple[Skip, ...] = (
         "a queue without a capability is unlimited",
         in_family("kubequeue_quota", where=lambda case: case.expect.get("reason") == "empty-max"),
     ),
-    Skip("0 cpu in a capability means unlimited", in_family("quota_available", where=_has_none_at_all)),
     Skip(
         "of what is given by name and is more than there is, each queue gets the same part",
         in_family("weighted_division_kai", where=_gives_more_than_there_is),

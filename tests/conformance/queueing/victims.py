@@ -6,8 +6,8 @@ from typing import Any
 from extender.domain.model.reasons import Verdict
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
+from tests.conformance.queueing.kueue_world import KueueWorld
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.quota_world import QuotaWorld
 from tests.conformance.verdicts import Check, NoCounterpart, Skip
 from tests.domain.builders import node, queue
 from tests.domain.world import World, gang
@@ -36,7 +36,7 @@ def _order(given: Given) -> list[str]:
     return order
 
 
-def _for_newcomer(given: Given, number: int) -> QuotaWorld:
+def _for_newcomer(given: Given, number: int) -> KueueWorld:
     """Its queue deserves all that there is, and asks for it: other queues deserve nothing. Half of the
     room is held by one that stays: the newcomer is within its queue's share next to all candidates."""
     own, candidates = given["preemptor_queue"], given["candidates"]
@@ -47,7 +47,7 @@ def _for_newcomer(given: Given, number: int) -> QuotaWorld:
     held = [(stays, len(candidates)), *((candidate, 1) for candidate in candidates)]
     admitted = [{**each, "created": each["reserved_at"], "usage": [_usage(n)]} for each, n in held]
     pending = [_asking("newcomer", own, top, number), _asking("never-fits", own, top - 10**6, room)]
-    return QuotaWorld({"queues": queues, "cohorts": [], "admitted": admitted}, pending)
+    return KueueWorld({"queues": queues, "cohorts": [], "admitted": admitted}, pending)
 
 
 def _asking(name: str, queue: str, priority: int, amount: int) -> Given:

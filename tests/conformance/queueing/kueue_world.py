@@ -1,0 +1,411 @@
+"""Cases of Kueue as a world: nodes of each flavor, queues in a tree with flavors, gangs with roles.
+
+A queue deserves its nominal quota of a flavor, and a cohort is a queue above it, with what it brings along
+and what those below it do. The nodes of a flavor offer what all of them have of it together. A part of a
+workload is a role; its pods are real, and so are those of what was admitted before. Whom a policy of Kueue
+protects from a newcomer says that nobody may evict it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.base import Meta
+from extender.api.objects.cluster import Namespace, Node, PriorityClass, Taint
+from extender.api.objects.pods import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Pod,
+    Requirement,
+    Toleration,
+)
+from extender.api.objects.queues import BorrowWithinCohort, Queue, QueueFlavor
+from extender.domain.model.evictions import EvictionCause
+from extender.domain.model.reasons import Verdict
+from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.resources import PODS, Resources, counts, resource_of
+from extender.domain.queues.guarantees_and_ceilings import EPSILON
+from extender.domain.scheduling.budget import Budget
+from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.wholeness import missing
+from tests.conformance.queueing.waiting import moment, selector
+from tests.conformance.volcano.objects import priority_class
+from tests.domain import builders
+from tests.domain.world import World, key
+
+Given = Mapping[str, Any]
+Pair = tuple[str, str]  # a flavor and a resource
+_FLAVOR = "flavor"
+_LONG_AGO = -2_000_000
+_NONE = QueueFlavor("none", {_FLAVOR: "none"})  # of a queue that has no quota
+
+
+class KueueWorld:
+    """`given` has the fields of the families of Kueue; `pending`: those that take part."""
+
+    def __init__(self, given: Given, pending: Sequence[Given]) -> None:
+        self._given, self._pending = given, pending
+        self._policies = {each["name"]: each.get("preemption", {}) for each in given["queues"]}
+        self._counts_pods = any(name == PODS for each in _owners(given) for (_, name), _ in limits(each))
+        spaces = {each["id"]: each.get("namespace", builders.NAMESPACE) for each in pending}
+        self._keys = {name: GroupKey(f"{space}/{name}") for name, space in spaces.items()}
+        labelled = given.get("namespaces", {}).items()
+        self.world = World(*(Namespace(Meta(name=name, labels=labels)) for name, labels in labelled))
+        self.world.add(*self._nodes(), *self._queues())
+        for each in given["admitted"]:
+            self._admit(each)
+        for number, use in enumerate(given.get("usage", ())):
+            used = {use["resource"]: {"flavor": use["flavor"], "amount": use["amount"]}}
+            parts = [{"name": "p", "usage": used}]
+            about = {"priority": 0, "created": _LONG_AGO, "reserved_at": _LONG_AGO, "queue": use["queue"]}
+            self._admit({"id": f"use-{number}", "usage": parts, **about})
+        for each in pending:
+            self.world.add(*(_in_namespace(thing, each) for thing in self._group(each)))
+        self.world.settle()
+
+    # ---- what is decided
+
+    def decision(self, workload: str) -> GroupDecision:
+        return self.world.decisions.groups[self._key(workload)]
+
+    def starts(self, workload: str) -> bool:
+        return workload in self._keys and self.decision(workload).verdict is Verdict.STARTING
+
+    def starting(self) -> list[str]:
+        return sorted(each["id"] for each in self._pending if self.starts(each["id"]))
+
+    def evicted(self) -> dict[str, EvictionCause]:
+        """By workload."""
+        victims = (eviction.victim for eviction in self.world.decisions.evictions.values())
+        return {victim.group.partition("/")[2]: victim.cause for victim in victims}
+
+    def members(self, workload: str) -> dict[str, int]:
+        """How many members of each part run once it has started, and grown as far as it can."""
+        if not self.starts(workload):
+            return {}
+        plan = self.decision(workload).plan
+        for pod in self._pods(workload):
+            if pod.uid in plan:
+                self.world.bind(pod.name, plan[pod.uid])
+                self.world.run(pod.name)
+        self.world.settle()
+        running = [pod.role for pod in self._pods(workload) if pod.node]
+        plan = self.decision(workload).plan
+        return dict(Counter([*running, *(self._role(uid) for uid in plan)]))
+
+    def flavors(self, workload: str) -> dict[str, set[str]]:
+        """By part, the flavors of the nodes that are planned for it."""
+        used: dict[str, set[str]] = {}
+        for uid, node in self.decision(workload).plan.items() if self.starts(workload) else ():
+            used.setdefault(self._role(uid), set()).add(node)
+        return used
+
+    def _role(self, uid: Uid) -> str:
+        pod = self.world.ledger.pods.get(uid)
+        assert pod is not None
+        return pod.role
+
+    # ---- what queues deserve, before anything was evicted
+
+    def is_above_share(self, newcomer: str, without: Iterable[str] = ()) -> bool:
+        """Whether a newcomer brings its queue above what it deserves of each flavor, once some workloads of
+        it are gone."""
+        budget, queue = self._budget, self._queue_of(newcomer)
+        for each in without:
+            budget.shares.take(queue, self._held(budget, each), -1)
+        return all(budget.shares.is_above_share(queue, asked) for asked in self._asked(budget, newcomer))
+
+    def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
+        """Whether a queue that loses these, or one above it that the newcomer does not use, would have to
+        give when it holds no more than it deserves of any flavor, whichever goes last."""
+        budget, own = self._budget, self._queue_of(newcomer)
+        shares = budget.shares
+        lost = {victim: self._held(budget, victim) for victim in victims if self._queue_of(victim)}
+        for each, amounts in lost.items():
+            shares.take(self._queue_of(each), amounts, -1)
+        may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
+        for each, amounts in lost.items():
+            counted = [name for name in amounts if resource_of(name) != name]
+            for level, (held, due, _) in enumerate(shares.levels(self._queue_of(each), own)):
+                before = {name: held.get(name, 0) + amounts[name] for name in counted}
+                above = any(n > due.get(name, 0.0) + EPSILON for name, n in before.items())
+                may_be_last[self._queue_of(each), level] |= above
+        return not all(may_be_last.values())
+
+    def is_within_quota(self, workload: str, flavor: str) -> bool:
+        """Whether its queue borrows nothing of a flavor for it."""
+        budget, group = self._budget, self.world.ledger.snapshot().groups[self._key(workload)]
+        of_queue = next(each for each in budget.flavors.of(group.queue) if each.name == flavor)
+        asked = budget.flavors.counted(of_queue, missing(group).requests)
+        return budget.shares.steps_to_lender(group.queue, asked) == 0
+
+    def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
+        """Whether the queue of any of these deserves some of what others do not ask for."""
+        budget = self._budget
+        given = budget.shares.standing.division.given
+        names = budget.shares.standing.division.names
+        for queue in {self._queue_of(victim) for victim in victims} - {""}:
+            node = budget.shares.tree.node[queue]
+            deserved = budget.shares.standing.deserved_at(node)
+            nominal = dict(zip(names, given[node].tolist(), strict=True))
+            if any(n > nominal[name] + EPSILON for name, n in deserved.items() if resource_of(name) != name):
+                return True
+        return False
+
+    @property
+    def _budget(self) -> Budget:
+        return Budget(self.world.ledger.snapshot())
+
+    def _queue_of(self, workload: str) -> str:
+        """Empty where nothing like it runs or waits."""
+        group = self.world.ledger.snapshot().groups.get(self._key(workload))
+        return group.queue if group is not None else ""
+
+    def _key(self, workload: str) -> GroupKey:
+        return self._keys.get(workload, key(workload))
+
+    def _pods(self, workload: str) -> list[PodRecord]:
+        return list(self.world.ledger.groups.members(self._key(workload)))
+
+    def _held(self, budget: Budget, workload: str) -> Resources:
+        return budget.flavors.requests([(pod, pod.node) for pod in self._pods(workload)])
+
+    def _asked(self, budget: Budget, workload: str) -> list[Resources]:
+        """By flavor of its queue."""
+        group = self.world.ledger.snapshot().groups[self._key(workload)]
+        return [way.asked for way in budget.flavors.ways(group, missing(group))]
+
+    # ---- nodes and queues
+
+    def _nodes(self) -> Iterator[Node]:
+        flavors = {flavor["name"]: flavor for flavor in self._given.get("flavors", ())}
+        room: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for each in _owners(self._given):
+            for (flavor, resource), limit in limits(each):
+                room[flavor][resource] += limit["nominal"]
+        missing = {*self._given.get("missing_flavors", ())} | ({*room} - {*flavors} if flavors else set())
+        for name in room.keys() - missing:
+            flavor, amounts = flavors.get(name, {}), _written(room[name])
+            yield builders.node(
+                name,
+                cpu=amounts.pop("cpu", "0"),
+                memory=amounts.pop("memory", "0"),
+                pods="100000",
+                labels={**self._asked_labels(flavor), **flavor.get("node_labels", {}), _FLAVOR: name},
+                taints=[Taint(**taint) for taint in flavor.get("taints", ())],
+                more=amounts,
+            )
+
+    def _asked_labels(self, flavor: Given) -> dict[str, str]:
+        """Kueue compares only labels that flavors define; whatever else pods ask for, its nodes have."""
+        compared = self._given.get("compared_labels", set(flavor.get("node_labels", ())))
+        asked: dict[str, str] = {}
+        for part in (part for each in self._pending for part in each["podsets"]):
+            wishes = list(part.get("node_selector", {}).items())
+            terms = [wish for term in part.get("required_affinity", ()) for wish in term]
+            wishes += [(wish["key"], wish["values"][0]) for wish in terms if wish["op"] == "In"]
+            asked |= {key: value for key, value in wishes if key not in compared}
+        return asked
+
+    def _queues(self) -> Iterator[Queue]:
+        given, sums = self._given, _sums(self._given)
+        cohorts = {each["name"]: each for each in given["cohorts"]}
+        above = (*(each.get("cohort") for each in given["queues"]), *map(_parent, cohorts.values()))
+        for name in sorted({*cohorts, *filter(None, above)}):
+            cohort = cohorts.get(name, {})
+            yield self._queue(_cohort(name), cohort.get("parent"), cohort, sums[_cohort(name)])
+        for each in given["queues"]:
+            own = {pair: limit["nominal"] for pair, limit in limits(each)}
+            yield self._queue(each["name"], each.get("cohort"), each, own)
+
+    def _queue(self, name: str, above: str | None, given: Given, nominal: Mapping[Pair, int]) -> Queue:
+        policies = self._policies.get(name, {})
+        is_fair = self._given.get("config", {}).get("fair_sharing")  # then Kueue ignores this policy
+        within = policies.get("within_queue", "Never")
+        borrows = ({} if is_fair else policies.get("borrow_in_cohort")) or {}
+        said = dict(limits(given))
+        flavors = [
+            QueueFlavor(
+                flavor,
+                {_FLAVOR: flavor},
+                capability=None if above else _of(flavor, nominal),
+                deserved=_of(flavor, nominal),
+                borrowing_limit=_of(flavor, _limit(said, "borrowing_limit")) if above else None,
+                lending_limit=_of(flavor, _limit(said, "lending_limit")) if above else None,
+            )
+            for flavor in dict.fromkeys((*_flavors(given), *(flavor for flavor, _ in nominal)))
+        ]
+        return builders.queue(
+            name,
+            weight=max(1, round(100 * given.get("fair_weight", 1))),
+            strategy={"StrictFIFO": "fifo"}.get(given.get("strategy", ""), ""),
+            parent=_cohort(above) if above else "",
+            created=moment(_LONG_AGO),
+            flavors=flavors or ([] if above else [_NONE]),
+            reclaimable=self._is_reclaimable(name),
+            namespace_selector=selector(given.get("namespace_selector")),
+            preemption=builders.preemption(
+                within_queue="Never" if within == "Never" else "LowerPriority",
+                borrow_within_cohort=BorrowWithinCohort(
+                    borrows.get("policy", ""), borrows.get("max_priority")
+                ),
+            ),
+        )
+
+    # ---- groups
+
+    def _admit(self, given: Given) -> None:
+        """A group that runs, of a pod for each part and flavor."""
+        name, level = given["id"], f"p{given['priority']}"
+        notes = {keys.PREEMPTABLE: "false"} if self._is_protected(given) else None
+        used: dict[tuple[str, str], dict[str, int]] = {}
+        for part in given["usage"]:
+            for resource, use in part["usage"].items():
+                used.setdefault((part["name"], use["flavor"]), {})[resource] = use["amount"]
+        self.world.add(
+            priority_class({"name": level, "value": given["priority"]}),
+            builders.group(
+                name,
+                len(used),
+                given["queue"],
+                priority_class=level,
+                created=moment(given["created"]),
+                stood_whole=True,
+                annotations=notes,
+            ),
+        )
+        for (part, flavor), amounts in used.items():
+            pod = f"{name}-{part}-{flavor}"
+            uid = f"uid-{given.get('uid', name)}-{pod}"
+            running = _pod(pod, name, amounts, on=flavor, uid=uid)
+            status = replace(running.status, start_time=moment(given["reserved_at"]))
+            self.world.add(replace(running, status=status))
+            if given.get("evicted"):
+                self.world.mark_deleted(running.metadata.name)
+
+    def _is_protected(self, given: Given) -> bool:
+        """Whether no policy of a queue with a newcomer allows to evict it."""
+        queues = {each["queue"] for each in self._pending}
+        return given["queue"] not in queues and not self._may_be_reclaimed(given)
+
+    def _is_reclaimable(self, queue: str) -> bool:
+        """Whether others may take from a queue; one group that they may not take keeps them from none."""
+        held = [each for each in self._given["admitted"] if each["queue"] == queue]
+        return not held or any(map(self._may_be_reclaimed, held))
+
+    def _may_be_reclaimed(self, victim: Given) -> bool:
+        others = [each for each in self._pending if each["queue"] != victim["queue"]]
+        return any(self._may_reclaim(other, victim) for other in others)
+
+    def _may_reclaim(self, newcomer: Given, victim: Given) -> bool:
+        policy = self._policies.get(newcomer["queue"], {}).get("reclaim_in_cohort", "Never")
+        return bool(
+            policy == "Any" or (policy == "LowerPriority" and victim["priority"] < newcomer["priority"])
+        )
+
+    def _group(self, given: Given) -> Iterator[Any]:
+        level = f"p{given['priority']}"
+        yield priority_class({"name": level, "value": given["priority"]})
+        may_shrink = self._given.get("config", {}).get("partial_admission", True)
+        roles = {
+            part["name"]: part.get("min_count", part["count"]) if may_shrink else part["count"]
+            for part in given["podsets"]
+        }
+        queue = given.get("queue", "nowhere")
+        yield builders.group(given["id"], sum(roles.values()), queue, roles, level, moment(given["created"]))
+        for part in given["podsets"]:
+            chosen = {each["flavor"] for each in given.get("assignment", {}).get(part["name"], {}).values()}
+            wanted = part.get("node_selector", {}) | dict(zip([_FLAVOR], chosen, strict=False))
+            terms = [_term(term) for term in part.get("required_affinity", ())]
+            for number in range(part["count"]):
+                name = f"{given['id']}-{part['name']}-{number}"
+                yield _pod(
+                    name,
+                    given["id"],
+                    {**part["request"], **({PODS: 1} if self._counts_pods else {})},
+                    role=part["name"],
+                    uid=f"uid-{name}",
+                    selector=wanted,
+                    tolerations=[Toleration(**each) for each in part.get("tolerations", ())],
+                    affinity=Affinity(NodeAffinity(NodeSelector(terms))) if terms else None,
+                )
+
+
+def _in_namespace(thing: Any, workload: Given) -> Any:
+    if isinstance(thing, PriorityClass) or "namespace" not in workload:
+        return thing
+    return replace(thing, metadata=replace(thing.metadata, namespace=workload["namespace"]))
+
+
+def _owners(given: Given) -> tuple[Given, ...]:
+    """Whoever has quota."""
+    return (*given["queues"], *given["cohorts"])
+
+
+def _sums(given: Given) -> dict[str, dict[Pair, int]]:
+    """What each cohort has: what it brings along itself, and all below it."""
+    above = {_cohort(each["name"]): _parent(each) for each in given["cohorts"]}
+    own = [(_cohort(each["name"]), each) for each in given["cohorts"]]
+    sums: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
+    for at, each in (*own, *((_cohort(queue.get("cohort") or ""), queue) for queue in given["queues"])):
+        passed: set[str] = set()
+        step: str | None = at
+        while step is not None and step not in passed:
+            passed.add(step)
+            for pair, limit in limits(each):
+                sums[step][pair] = sums[step].get(pair, 0) + limit["nominal"]
+            parent = above.get(step)
+            step = _cohort(parent) if parent else None
+    return sums
+
+
+def _parent(cohort: Given) -> str | None:
+    return cohort.get("parent")
+
+
+def limits(given: Given) -> Iterable[tuple[Pair, Given]]:
+    """What a queue or cohort says of each flavor and resource."""
+    for group in given.get("resource_groups", ()):
+        for flavor in group:
+            for resource, shown in flavor["resources"].items():
+                yield (flavor["flavor"], resource), shown
+
+
+def _flavors(given: Given) -> Iterable[str]:
+    return (flavor["flavor"] for group in given.get("resource_groups", ()) for flavor in group)
+
+
+def _limit(said: Mapping[Pair, Given], which: str) -> dict[Pair, int]:
+    return {pair: limit[which] for pair, limit in said.items() if which in limit}
+
+
+def _of(flavor: str, amounts: Mapping[Pair, int]) -> dict[str, Any] | None:
+    return _written({resource: n for (of, resource), n in amounts.items() if of == flavor}) or None
+
+
+def _pod(name: str, group: str, asked: Mapping[str, int], **more: Any) -> Pod:
+    amounts = _written(asked)
+    return builders.pod(name, group, cpu=amounts.pop("cpu", "0"), more=amounts, **more)
+
+
+def _term(wishes: Iterable[Given]) -> NodeSelectorTerm:
+    return NodeSelectorTerm([Requirement(wish["key"], wish["op"], wish.get("values")) for wish in wishes])
+
+
+def _cohort(name: str) -> str:
+    return f"cohort-{name}"
+
+
+def _written(amounts: Mapping[str, int]) -> dict[str, str]:
+    """As pods and queues write them."""
+    return {resource_name(name): f"{n}m" if name == "cpu" else str(n) for name, n in amounts.items()}
+
+
+def resource_name(name: str) -> str:
+    """Cases have resources whose names the API does not allow; how many pods they count is one, too."""
+    return name if counts(name) and name != PODS else f"example.com/{name}"
