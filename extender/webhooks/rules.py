@@ -37,6 +37,7 @@ from extender.domain.admission.access import (
 )
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.queues import (
+    flavors_of_others,
     guaranteed_too_much,
     judge_deletion,
     judge_queue,
@@ -194,8 +195,10 @@ class AdmissionRules:
         if faults and queue.spec.parent:
             newest = self._latest().with_ancestry(tree, queue.spec.parent)
             faults = judge_queue(queue, before, newest, self._max_depth)
-        unmet = guaranteed_too_much(queue, before, tree, self._ledger.offered()) if not faults else ()
-        return ReviewOutcome(faults, warnings=list(unmet))
+        if faults:
+            return ReviewOutcome(faults)
+        unmet = guaranteed_too_much(queue, before, tree, self._ledger.offered())
+        return ReviewOutcome(warnings=[*unmet, *flavors_of_others(queue, before, tree)])
 
     def judge_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Whoever leads a namespace into a restricted queue must be allowed to use that queue: what is in the

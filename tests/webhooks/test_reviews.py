@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.webhooks.reviews import Malformed
-from tests.domain.builders import node, queue
+from tests.domain.builders import flavor, node, queue
 from tests.webhooks.desk import Desk, job, pod, pod_group
 
 Json = dict[str, Any]
@@ -133,3 +133,17 @@ def test_guarantees_above_what_nodes_offer_warn(desk: Desk) -> None:
     assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
     desk.ledger.intake.set_node(node("m", cpu="4"))
     assert "warnings" not in desk.ask("/queues/validate", new)
+
+
+def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> None:
+    """The same labels are no contradiction, in whatever order."""
+    desk.ledger.intake.set_queue(queue("other", flavors=[flavor("spot"), flavor("h100")]))
+    flavors = [
+        {"name": name, "nodeLabels": {"flavor": kind}} for name, kind in (("h100", "a100"), ("spot", "spot"))
+    ]
+    new = {"metadata": {"name": "mine"}, "spec": {"flavors": flavors}}
+    answer = desk.ask("/queues/validate", new)
+    says = "spec.flavors[0].nodeLabels: queue other calls other nodes h100: they are divided apart"
+    assert (answer["allowed"], answer["warnings"]) == (True, [says])
+    heavier = {**new, "spec": {"flavors": flavors, "weight": 2}}
+    assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)

@@ -12,7 +12,7 @@ from extender.api.objects.queues import Queue
 from extender.api.quantities import BadQuantity, Quantity, at_most, misnamed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
-from extender.domain.queues.records import QueueRecord
+from extender.domain.queues.records import QueueRecord, queue_record
 from extender.domain.queues.spec import MOST_OVERSELL
 from extender.domain.queues.tree import QueueTree
 
@@ -128,6 +128,20 @@ def guaranteed_too_much(
             text = f"queues are guaranteed {show(resource, made[resource])} together; nodes offer"
             text = f"{text} {show(resource, most)} now, so each has the same part of its guarantee"
             yield f"spec.guarantee.resource[{resource}]: {text}"
+
+
+def flavors_of_others(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
+    """Warnings where new flavors have a name by which another queue means other nodes."""
+    if before is not None and queue.spec.flavors == before.spec.flavors:
+        return
+    theirs = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
+    for number, own in enumerate(queue_record(queue).flavors):
+        for name, record in theirs.items():
+            others = (flavor for flavor in record.flavors if flavor.name == own.name)
+            if name != queue.metadata.name and any(flavor.nodes != own.nodes for flavor in others):
+                text = f"queue {name} calls other nodes {own.name}: they are divided apart"
+                yield f"spec.flavors[{number}].nodeLabels: {text}"
+                break
 
 
 # ---- a queue judged by itself
