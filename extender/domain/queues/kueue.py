@@ -117,6 +117,8 @@ class _QuotaTree:
             kept |= {"deserved": subtree} | (_limits(spec) if parent else {}) | _weight(spec)
             known = ("parent", "parentName", "fairSharing", "resourceGroups")
             comments = _others(f"Cohort {name}", spec, *known)
+            if any(self._flavors(each, bounded=True)[0] for each in self._specs_below(name, frozenset())):
+                kept |= self._flavors(self._together(name), bounded=not parent)[0]
             if queue != name:
                 comments.append(f"Cohort {name}: called {queue}, as a ClusterQueue has its name")
             yield Migrated(comments, _queue(queue, kept))
@@ -133,6 +135,36 @@ class _QuotaTree:
         parts = [obj for obj in self._queues.values() if _parent(obj) == cohort] + [self._cohorts[cohort]]
         below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
         return _sum([*map(_nominal, parts), *(self._subtree(name, seen | {cohort}) for name in below)])
+
+    def _specs_below(self, cohort: str, seen: frozenset[str]) -> Iterator[Json]:
+        """Of it and of all below it."""
+        yield from (obj.get("spec") or {} for obj in self._queues.values() if _parent(obj) == cohort)
+        yield self._cohorts[cohort].get("spec") or {}
+        below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
+        for name in sorted(below):
+            yield from self._specs_below(name, seen | {cohort})
+
+    def _together(self, cohort: str) -> Json:
+        """Its own limits of flavors, and the quotas of all below it."""
+        quotas: dict[str, list[Amounts]] = {}
+        for spec in self._specs_below(cohort, frozenset()):
+            for flavor in _flavors_of(spec):
+                quotas.setdefault(flavor["name"], []).extend(map(_quota, flavor.get("resources") or ()))
+        own = {flavor["name"]: flavor for flavor in _flavors_of(self._cohorts[cohort].get("spec") or {})}
+        limits = {
+            name: {each["name"]: each for each in it.get("resources") or ()} for name, it in own.items()
+        }
+        flavors = [
+            {
+                "name": name,
+                "resources": [
+                    {**limits.get(name, {}).get(resource, {}), "name": resource, "nominalQuota": amount}
+                    for resource, amount in _sum(amounts).items()
+                ],
+            }
+            for name, amounts in quotas.items()
+        ]
+        return {"resourceGroups": [{"flavors": flavors}]}
 
     # ---- ClusterQueues
 
@@ -159,7 +191,7 @@ class _QuotaTree:
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
         """`bounded`: nothing can be borrowed."""
         groups = spec.get("resourceGroups") or []
-        named = [flavor for group in groups for flavor in group.get("flavors") or ()]
+        named = _flavors_of(spec)
         known = {
             flavor["name"]: at(self._found["ResourceFlavor"].get(flavor["name"]), ("spec",)) or {}
             for flavor in named
@@ -178,14 +210,11 @@ class _QuotaTree:
         for flavor in named:
             quotas = [each for each in flavor.get("resources") or () if each["name"] != _PODS]
             nominal = {each["name"]: str(each.get("nominalQuota", 0)) for each in quotas}
-            limits = {each["name"]: each["borrowingLimit"] for each in quotas if "borrowingLimit" in each}
-            limited = {
-                name: amount
-                for name, limit in limits.items()
-                for amount in _sum([{name: nominal[name]}, {name: str(limit)}]).values()
-            }
-            labels = known[flavor["name"]].get("nodeLabels") or {}
-            parts = {"nodeLabels": labels, "deserved": nominal, "capability": nominal if bounded else limited}
+            parts: Json = {"nodeLabels": known[flavor["name"]].get("nodeLabels") or {}, "deserved": nominal}
+            for field in ("borrowingLimit", "lendingLimit"):
+                limits = {each["name"]: str(each[field]) for each in quotas if each.get(field) is not None}
+                parts |= {} if bounded else {field: limits}
+            parts |= {"capability": nominal} if bounded else {}
             made.append({"name": flavor["name"], **_filled(parts)})
         return {"flavors": made}, comments
 
@@ -242,14 +271,21 @@ def _limits(spec: Json) -> Json:
 
 def _parts(spec: Json) -> list[Json]:
     """The quotas of each resource, over all flavors."""
-    flavors = [flavor for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()]
-    return [each for flavor in flavors for each in flavor.get("resources") or ()]
+    return [each for flavor in _flavors_of(spec) for each in flavor.get("resources") or ()]
+
+
+def _flavors_of(spec: Json) -> list[Json]:
+    return [flavor for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()]
+
+
+def _quota(resource: Json) -> Amounts:
+    return {resource["name"]: str(resource.get("nominalQuota") or 0)}
 
 
 def _nominal(obj: Json, pods: bool = False) -> Amounts:
     """By resource; `pods`: only their number, which is no amount of a queue."""
     parts = [each for each in _parts(obj.get("spec") or {}) if (each["name"] == _PODS) is pods]
-    return _sum({each["name"]: str(each.get("nominalQuota") or 0)} for each in parts)
+    return _sum(map(_quota, parts))
 
 
 def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
