@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.selectors import NodePart
 from extender.domain.queues.flavors import flavor_on
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
@@ -24,16 +25,18 @@ some_amount = st.sampled_from([None, {"cpu": "0"}, {"cpu": "2"}, {"cpu": "5"}, {
 
 @st.composite
 def clusters(draw: st.DrawFn) -> World:
-    """Nodes of some kinds, queues with flavors in any order, and gangs with roles in all states."""
+    """Nodes of some kinds, queues with flavors in any order, some below another and some without any, and
+    gangs with roles in all states."""
     world = World()
     for n in range(draw(st.integers(1, 5))):
         kind, cpu = draw(some_kind), draw(st.sampled_from(["1", "2", "4"]))
         world.add(node(f"n{n}", cpu=cpu, labels=on_flavor(kind)))
-    for n in range(2):
+    for name in ("p", "q0", "q1"):
         kinds = draw(st.lists(st.sampled_from(KINDS), unique=True, max_size=3))
         flavors = [flavor(kind, draw(some_amount), draw(some_amount)) for kind in kinds]
         flavors += draw(st.sampled_from([[], [QueueFlavor("rest", None, {"cpu": "2"})]]))
-        world.add(queue(f"q{n}", draw(st.integers(1, 3)), flavors=flavors))
+        parent = draw(st.sampled_from(["", "p"])) if name != "p" else ""
+        world.add(queue(name, draw(st.integers(1, 3)), flavors=flavors, parent=parent))
     for n in range(draw(st.integers(1, 6))):
         _add_gang(draw, world, f"g{n}")
     return world
@@ -90,19 +93,22 @@ def labels_of(snapshot: Snapshot, name: str) -> Any:
 @FEW
 @given(running())
 def test_no_queue_holds_more_of_a_flavor_than_it_may(world: World) -> None:
+    """With those below that use the same flavor."""
     snapshot = world.settle().ledger.snapshot()
-    held: Counter[tuple[str, str, str]] = Counter()
+    held: Counter[tuple[str, NodePart, str]] = Counter()
     for key, pods in placed(snapshot, world).items():
         name = snapshot.groups[key].queue
+        view = snapshot.queues[name]
         for each, where in pods:
-            used = flavor_on(snapshot.queues[name].record.flavors, labels_of(snapshot, where))
-            assert used is not None or not snapshot.queues[name].record.flavors
+            used = flavor_on(view.flavors, labels_of(snapshot, where))
+            assert used is not None or not view.flavors
             for resource, amount in each.shape.requests.items() if used else ():
-                held[name, used.name if used else "", resource] += amount
+                for queue_name in {name, view.record.parent}:
+                    held[queue_name, used.nodes if used else NodePart(()), resource] += amount
     for name, view in snapshot.queues.items():
         for each in view.record.flavors:
             for resource, most in each.amounts.get("capability", {}).items():
-                assert held[name, each.name, resource] <= most
+                assert held[name, each.nodes, resource] <= most
 
 
 @FEW
@@ -111,7 +117,7 @@ def test_a_role_is_never_on_two_flavors(world: World) -> None:
     snapshot = world.settle().ledger.snapshot()
     for key, pods in placed(snapshot, world).items():
         view, used = snapshot.groups[key], dict[str, set[str]]()
-        flavors = snapshot.queues[view.queue].record.flavors
+        flavors = snapshot.queues[view.queue].flavors
         for each, where in pods:
             role = each.role if each.role in view.min_task_member else ""
             found = flavor_on(flavors, labels_of(snapshot, where))

@@ -21,6 +21,7 @@ from extender.domain.model.shapes import Shape, requests_of
 
 MOST_FLAVORS = 16  # of a queue
 MOST_POOLS = 64  # in all queues together
+_MOST_KNOWN = 4096  # values of their labels of which it is remembered which flavors have them
 Mask = npt.NDArray[np.bool_]  # by row of a node
 
 
@@ -114,6 +115,8 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         """Those that a node with these labels belongs to."""
         values = tuple(map(labels.get, self._keys))
         if values not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             self._known[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
         return self._known[values]
 
