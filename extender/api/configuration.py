@@ -59,6 +59,7 @@ webhook_lifetime: self-signed: how long a certificate is valid. It is renewed wh
 max_queue_depth: How many levels of queues the webhooks allow below root.
 oversell: How many times the capability of a queue may be admitted, unless its spec.oversell says otherwise.
 reservations: The part of the cluster that reservations keep at most; one may keep more. 0: there are none.
+usage_half_life: After how long what queues and users have held counts half. 0s: that is not kept.
 quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
@@ -114,6 +115,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0
     reservations: Annotated[float, allowed.part()] = 0.1
+    usage_half_life: Annotated[float, allowed.duration("0s", "8760h")] = 0.0
     quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}
     )

@@ -123,8 +123,9 @@ _OF_TIME = {"metavar": "DURATION", "callback": checked(_DURATION)}
 _WEIGHTS, _WHOLE = {"type": WholeNumber(1, _HEAVIEST)}, {"type": WholeNumber(0, _INT32)}
 _INT = {"type": WholeNumber(-_INT32 - 1, _INT32)}
 _STATES = {"type": click.Choice(["Open", "Closed"])}
-_ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed"])}
+_ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed", "fair"])}
 _PLACEMENTS = {"type": click.Choice(["Pack", "Spread"])}
+_TURNS = {"type": click.Choice(["Instant", "Historical"])}
 _STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
 
 
@@ -167,6 +168,7 @@ _FLAGS = (
     _Flag(
         "--placement", _PLACEMENTS, "Whether its pods fill nodes one after the other, or spread over them."
     ),
+    _Flag("--fair-share", _TURNS, "Whether what queues below it held lately counts when they take turns."),
     _Flag("--stop-policy", _STOPS, "Whether it admits nothing new, and drains."),
     _Flag("--limits", _OF_COUNTS, "The most that it runs at once."),
     _Flag("--user-limits", _OF_COUNTS, "The most that it runs at once for each user.", "limits.perUser"),

@@ -60,6 +60,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         "deserved": written(decision.deserved),
         "flavors": flavors or None,
         "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
+        "usage": decision.usage,
         "share": round(decision.share, 3),
         **decision.counts,
         "reclaimed": reclaimed or None,

@@ -142,6 +142,7 @@ class Host:
             Limits(
                 oversell=configuration.oversell,
                 reservations=configuration.reservations,
+                usage_half_life=configuration.usage_half_life,
                 window=configuration.window,
                 start_deadline=configuration.bind_deadline,
                 backoff=configuration.start_backoff,

@@ -488,7 +488,8 @@ def test_refusals_have_the_words_of_the_server(town: Desk, refusal: StatusError,
 
 def test_policies_are_fields_of_the_spec(town: Desk) -> None:
     flags = "--dequeue-strategy mixed --priority-threshold 7 --ageing 2 --default-request cpu=1"
-    limits = "--placement Spread --limits groups=4,pods=40 --user-limits groups=1 --namespace-limits pods=8"
+    flags = f"{flags} --fair-share Historical --placement Spread"
+    limits = "--limits groups=4,pods=40 --user-limits groups=1 --namespace-limits pods=8"
     town.muster(*f"queue update idle {flags} {limits}".split())
     assert spec(town, "idle") == {
         **DEFAULTS,
@@ -496,6 +497,7 @@ def test_policies_are_fields_of_the_spec(town: Desk) -> None:
         "priorityThreshold": 7,
         "ageing": 2,
         "placement": "Spread",
+        "fairShare": "Historical",
         "defaultRequest": {"cpu": "1"},
         "limits": {"groups": 4, "pods": 40, "perUser": {"groups": 1}, "perNamespace": {"pods": 8}},
     }

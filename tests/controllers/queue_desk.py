@@ -6,6 +6,7 @@ import msgspec
 
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.queues import Command, PodGroup, Queue
+from extender.domain.snapshot.snapshot import Limits
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.reflector import Removed
 from tests.controllers.api import Api
@@ -106,9 +107,9 @@ def merged(before: Any, patch: Any) -> Any:
 class QueueDesk(Bench):
     """Queues are kept at the API server, groups and pods in the world."""
 
-    def __init__(self, *objects: Any) -> None:
+    def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
         self.store = QueueApi()
-        super().__init__(*objects)
+        super().__init__(*objects, limits=limits)
         self.mail = self.api  # where events go
         self.api = self.store
 

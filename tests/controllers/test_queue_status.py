@@ -4,21 +4,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from extender.api import keys
 from extender.api.objects.queues import Queue, QueueFlavorStatus
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.controllers.queue_status import QueueStatusController
+from extender.domain.snapshot.snapshot import Limits
 from extender.kube.errors import Forbidden, Unreachable
 from tests.controllers.queue_desk import QueueDesk
-from tests.domain.builders import flavor, node, on_flavor, queue
-from tests.domain.world import gang
+from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue
+from tests.domain.world import LIMITS, gang
 
 
 class Desk(QueueDesk):
-    def __init__(self, *objects: Any) -> None:
-        super().__init__(node("a", cpu="4"), *objects)
+    def __init__(self, *objects: Any, limits: Limits | None = None) -> None:
+        super().__init__(node("a", cpu="4"), *objects, limits=limits)
         self.copies: ObjectStore[str, QueueCopy] = ObjectStore()
         self.reporter = QueueStatusController(self.means(self.store), self.recorder, self.copies)
 
@@ -98,6 +100,18 @@ def test_amounts_that_are_gone_are_taken_out(desk: Desk) -> None:
     desk.delete("g-0", "g-1")
     desk.look()
     assert desk.status().deserved == {}
+
+
+def test_what_it_has_held_lately_is_told() -> None:
+    made = Desk(gang("g", 2, queue="q"), limits=replace(LIMITS, usage_half_life=100.0))
+    with made.writing():
+        made.keep(queue("q"))
+        made.start("g").pass_time(100.0)
+        made.look()
+        usage = made.status().usage
+        assert usage is not None
+        assert [each.name for each in usage.namespaces] == [NAMESPACE]
+        assert usage.share == usage.namespaces[0].share > 0.1
 
 
 def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:

@@ -1,5 +1,8 @@
 """A tree of queues on a real kube-scheduler: what binds at every level, and who has what."""
 
+import pytest
+
+from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import EVENTS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
@@ -111,6 +114,49 @@ def test_a_guarantee_above_what_there_is_is_told_on_its_queue_alone(
     wait_for(lambda: unmet(stage) == {"greedy": "False", "kept": "False"}, what="neither says so any more")
     stage.finish(early)
     stage.wait_phase(alone)
+
+
+@pytest.mark.muster_flags("--usage-half-life", "20s")
+def test_who_has_held_least_lately_goes_first_also_after_a_restart(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.nodes(1, cpu="4")
+    stage.queue("a")
+    stage.queue("b")
+    early = stage.gang("early", 4, cpu="1", queue="a", gated=True)
+    stage.wait_phase(early)
+    wait_for(lambda: used(stage, "a") > 0.2, what="a has used some of the cluster")
+    stage.api.patch(QUEUES, "root", {"spec": {"fairShare": "Historical"}})
+    stage.started.callback(stage.api.patch, QUEUES, "root", {"spec": {"fairShare": None}})
+    muster.restart(hard=True)
+    first = stage.gang("first", 4, cpu="1", queue="a", gated=True)
+    later = stage.gang("later", 4, cpu="1", queue="b", gated=True)
+    for name in ("first", "later"):
+        stage.wait_reason(name, "NoRoom", "QueueShare")
+    assert used(stage, "a") > 0.1
+    stage.finish(early)
+    stage.wait_phase(later)
+    assert stage.bound(first) == {}
+
+
+def used(stage: Stage, queue: str) -> float:
+    usage = stage.api.get(QUEUES, queue).get("status", {}).get("usage") or {}
+    return float(usage.get("share", 0.0))
+
+
+@pytest.mark.parametrize(("placement", "nodes"), [("Pack", 1), ("Spread", 2)])
+def test_a_queue_packs_or_spreads_its_pods(
+    stage: Stage, scheduler: KubeScheduler, placement: str, nodes: int
+) -> None:
+    """Those of a gang, and those on their own, which the scheduler would spread."""
+    stage.nodes(2, cpu="8")
+    stage.queue("q", placement=placement)
+    gang = stage.gang("gang", 2, cpu="1", queue="q", gated=True)
+    stage.wait_phase(gang)
+    for name in ("one", "two"):
+        stage.wait_phase(stage.gang(name, 1, cpu="1", queue="q", gated=True))
+    assert len({*stage.bound([*gang, "one-0", "two-0"]).values()}) == nodes
+    assert len({*stage.bound(["one-0", "two-0"]).values()}) == nodes
 
 
 def test_a_queue_whose_parent_is_missing_waits_and_says_so(stage: Stage, scheduler: KubeScheduler) -> None:

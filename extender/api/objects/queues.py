@@ -78,6 +78,7 @@ class QueueSpec(Wire, frozen=True):
     priority: int = 0
     dequeue_strategy: str = ""
     placement: str = ""
+    fair_share: str = ""
     priority_threshold: int | None = None
     ageing: int = 0
     state: str = ""
@@ -119,12 +120,27 @@ class QueueFlavorStatus(Wire, frozen=True):
     borrowed: Quantities | None = None
 
 
+class UsedPart(Wire, frozen=True):
+    name: str
+    share: float = 0.0
+
+
+class QueueUsage(Wire, frozen=True):
+    """What its groups have held lately, as a part of the cluster."""
+
+    at: str = ""  # when: RFC 3339
+    share: float = 0.0
+    users: list[UsedPart] | None = None  # the largest first
+    namespaces: list[UsedPart] | None = None
+
+
 class QueueStatus(Wire, frozen=True):
     state: str = ""
     allocated: Quantities | None = None
     deserved: Quantities | None = None
     flavors: list[QueueFlavorStatus] | None = None
     borrowed: Quantities | None = None
+    usage: QueueUsage | None = None
     share: float | None = None
     pending: int | None = None
     inqueue: int | None = None

@@ -10,6 +10,7 @@ from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import Json
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
+from extender.domain.ledger.usage_meter import UsageMeter
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, Origin, group_of_owner
@@ -23,10 +24,10 @@ from extender.domain.snapshot.nodes import NodeRecord
 
 
 class Intake:
-    def __init__(self, parts: Parts, pods: Pods, jobs: JobRules) -> None:
+    def __init__(self, parts: Parts, pods: Pods, jobs: JobRules, meter: UsageMeter) -> None:
         self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
         self._lock = parts.lock
-        self._pods, self._jobs = pods, jobs
+        self._pods, self._jobs, self._meter = pods, jobs, meter
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
@@ -139,6 +140,7 @@ class Intake:
 
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
+            self._meter.restore(queue)
             if self._registry.set_queue(queue_record(queue)):
                 self._changes.note_freed()
                 self._changes.mark()

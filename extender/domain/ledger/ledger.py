@@ -23,6 +23,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
+from extender.domain.ledger.usage_meter import UsageMeter
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict
@@ -81,7 +82,8 @@ class Ledger:
         jobs = jobs or JobRules()
         self._views = GroupViews(self.registry, self.claims)
         self.pods = Pods(parts, ownership)
-        self.intake = Intake(parts, self.pods, jobs)
+        self._meter = UsageMeter(self.registry, self.limits.usage_half_life, wall_clock)
+        self.intake = Intake(parts, self.pods, jobs, self._meter)
         self.groups = GroupQueries(parts, self.pods)
         self.queues = QueueQueries(parts, self._views)
         self.assumed = AssumedPods(parts, self.pods, lambda: self.decisions)
@@ -118,6 +120,9 @@ class Ledger:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
             self._expected.settle()
+            if self._meter.is_due():
+                self._meter.note(self.offered())
+                self._changes.mark()
             touched, groups, queues = self._views.refresh()
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(touched)
@@ -147,6 +152,7 @@ class Ledger:
                 disruption_budgets=self.intake.disruption_budgets(),
                 attention=self._changes.attention,
                 history=self._history,
+                past=self._meter.past,
                 freed=self._changes.freed,
                 changed_at=self._changes.changed_at,
                 moments=self._moments.known,
@@ -163,6 +169,8 @@ class Ledger:
             self._changes.mark()
 
     def _expiries(self) -> Iterator[float]:
+        if (due_in := self._meter.due_in()) is not None:
+            yield self._clock() + due_in
         if (until := self._refusals.until()) is not None:
             yield until
         yield from self._spared.values()

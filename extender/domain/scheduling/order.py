@@ -7,6 +7,8 @@ it.
 | fifo       | priority, age          | nobody passes it, also while it backs off                           |
 | priority   | priority, age          | groups that fit pass it; once anything becomes free, it is tried    |
 |            |                        | again before them, also while it backs off                          |
+| fair       | what their users held  | groups that fit pass it                                             |
+|            | lately, priority, age  |                                                                     |
 | rotation   | rotation, priority,    | groups that fit pass it; then it comes after all that have not had  |
 |            | age                    | their turn in this rotation                                         |
 | mixed      | those of high priority | as fifo while that group is of high priority, else as rotation      |
@@ -22,7 +24,8 @@ share or the ceiling and groups behind it start. A new group joins the newest ro
 never keeps back those who had their turn. After a restart a new rotation begins.
 
 Among sibling queues, from root down, the one of the highest priority is next, among equals the one with the
-smallest share of what it deserves, then the oldest. With what its groups take, a queue's share rises.
+smallest share of what it deserves, then the oldest. With what its groups take, a queue's share rises. Where
+their parent's `fairShare` is Historical, what a queue held lately counts as if it held that as well.
 """
 
 from collections import defaultdict, deque
@@ -51,8 +54,9 @@ _HOUR = 3600.0
 T = TypeVar("T")
 
 
-# A group's place in its queue, smallest first: if it is of low priority, its rotation, priority, age and key.
-Rank = tuple[bool, int, float, str, str]
+# A group's place in its queue, smallest first: if it is of low priority, its rotation, what its user held
+# lately, its priority, age and key.
+Rank = tuple[bool, int, float, float, str, str]
 
 
 class Traverse:
@@ -68,7 +72,11 @@ class Traverse:
         if self._queue.ageing:
             priority += self._queue.ageing * group.once(_created_at) / _HOUR
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
-        return not self.is_high(group), rotation, priority, group.created, group.key
+        return not self.is_high(group), rotation, self.used(group), priority, group.created, group.key
+
+    def used(self, group: GroupView) -> float:
+        """What its user held lately, where that counts."""
+        return 0.0
 
     def is_high(self, group: GroupView) -> bool:
         """Whether it comes before all groups of which that is not true."""
@@ -85,6 +93,12 @@ class Traverse:
     def backs_off(self, group: GroupView) -> bool:
         """Whether it is not tried now, because a start of it failed."""
         return self._round.snapshot.now < group.start.retry_at
+
+
+class Fair(Traverse):
+    def used(self, group: GroupView) -> float:
+        namespace = group.key.partition("/")[0]
+        return self._round.snapshot.past.of_submitter(group.queue, group.spec.submitter, namespace)
 
 
 class Fifo(Traverse):
@@ -124,6 +138,7 @@ class Mixed(Traverse):
 
 _STRATEGIES: Mapping[str, type[Traverse]] = {
     "traverse": Traverse,
+    "fair": Fair,
     "fifo": Fifo,
     "priority": StrictPriority,
     "rotation": Rotation,
@@ -133,7 +148,7 @@ _STRATEGIES: Mapping[str, type[Traverse]] = {
 
 def lets_all_pass(queue: QueueRecord) -> bool:
     """Whether what its groups do is no matter to those behind them, but for what they take."""
-    return _STRATEGIES.get(queue.strategy, Traverse) is Traverse
+    return _STRATEGIES.get(queue.strategy, Traverse) in (Traverse, Fair)
 
 
 class Strategies:
@@ -242,7 +257,8 @@ class TurnOrder(Generic[T]):
         for turn in self._way:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
-                counts.append(self._shares.headroom_at(turn.node, requests, siblings[0].share) + 1)
+                until = siblings[0].share - self._shares.held_lately(turn.node)
+                counts.append(self._shares.headroom_at(turn.node, requests, until) + 1)
         return min(counts, default=None)
 
     def _turn(self, node: int) -> Turn:
@@ -250,7 +266,8 @@ class TurnOrder(Generic[T]):
         view = self._queues.get(queue)
         priority = -view.record.priority if view is not None and not self._tree.is_seat(node) else 0
         created = view.record.created if view is not None else ""
-        return Turn(priority, self._shares.of_node(node), created, queue, node)
+        share = self._shares.of_node(node) + self._shares.held_lately(node)
+        return Turn(priority, share, created, queue, node)
 
 
 def in_lines(

@@ -271,6 +271,8 @@ def _queues(
     requested = summed_up(shares.tree, {name: queue.requested for name, queue in queues.items()})
     flavors = _Flavors(snapshot, shares)
     decided: dict[str, QueueDecision] = {}
+    past = round_.snapshot.past
+    usages = past.of_queues() if past.parts else {}
     for name, queue in queues.items():
         node = shares.tree.node[name]
         decision = QueueDecision(
@@ -285,6 +287,7 @@ def _queues(
             share=shares.of_node(node),
             borrowed=on_all_nodes(shares.borrowed(node)),
             unmet=shares.at_first.unmet.get(name, {}),
+            usage=usages.get(name),
             flavors=flavors.of(queue, node),
             counts=columns[name],
             uid=queue.record.uid,

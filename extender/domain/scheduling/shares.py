@@ -4,7 +4,7 @@ Amounts of a queue include those of the queues below it. Its own groups count at
 group is judged by its share, and on the whole way up to root by ceilings."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import NamedTuple
 
@@ -15,11 +15,13 @@ from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
 from extender.domain.queues.guarantees_and_ceilings import EPSILON, Portions, exceeded, share
+from extender.domain.queues.past_usage import UsedBy
 from extender.domain.queues.share_tree import TOP, QueueDemand
 from extender.domain.queues.tree import QueueView
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
+_LEAST_PART = 1e-6  # of the cluster
 _NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
 _NOTHING: Portions = {}
 
@@ -128,6 +130,28 @@ class QueueShares:
         """How much of what it deserves a queue holds."""
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
+
+    def held_lately(self, node: int) -> float:
+        """How much of what it deserves a queue has held lately; 0 where that does not count between it and
+        its siblings."""
+        tree, snapshot = self.tree, self.at_first.snapshot
+        parent = snapshot.queues.get(tree.queues[tree.parents[node]])
+        if parent is None or not parent.record.historical:
+            return 0.0
+        total, due = self._division.total, self.standing.deserved_at(node)
+        parts = (amount / total[name] for name, amount in due.items() if total.get(name))
+        return self._held_lately[node] / max(max(parts, default=0.0), _LEAST_PART)
+
+    @cached_property
+    def _held_lately(self) -> list[float]:
+        """By node the part of the cluster that a queue and those below it have held."""
+        sums = [0.0] * len(self.tree)
+        for holder, part in self.at_first.snapshot.past.parts.items():
+            if holder == UsedBy(holder.queue) and holder.queue in self.tree.seat:
+                sums[self.tree.seat[holder.queue]] += part
+        for node in range(len(sums) - 1, TOP, -1):  # children have higher numbers
+            sums[self.tree.parents[node]] += sums[node]
+        return sums
 
     def borrowed(self, node: int) -> Resources:
         """What a queue held above what it deserves when the round began."""

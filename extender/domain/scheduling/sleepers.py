@@ -135,6 +135,7 @@ def cluster(sleepers: Sleepers, notes: Notes) -> Iterable[GroupKey] | None:
         and now.pools == before.pools
         and now.dimensions == before.dimensions
         and now.refused == before.refused
+        and now.past is before.past
         and now.queues.keys() == before.queues.keys()
         and now.occupancy.is_alike(before.occupancy)
         and np.array_equal(now.allocatable, before.allocatable)

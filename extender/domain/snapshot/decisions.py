@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from extender.api.objects.queues import QueueUsage
 from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
@@ -74,6 +75,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     borrowed: Mapping[str, int] = {}  # what it holds above what it deserves
     flavors: Mapping[str, FlavorShare] = {}  # by the name of a flavor
     unmet: Resources = {}  # what is kept for it of its guarantee, where nodes offer less than all
+    usage: QueueUsage | None = None  # what its own groups have held lately; None: nothing, or not known
     counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
     uid: str = ""  # empty while the API has no such queue
     wish: QueueState = QueueState.OPEN  # its state apart from its parents

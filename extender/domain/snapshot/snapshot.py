@@ -16,6 +16,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.flavors import Pools
+from extender.domain.queues.past_usage import PastUsage
 from extender.domain.queues.records import Reclaimed
 from extender.domain.queues.tree import Orphan, QueueView
 from extender.domain.snapshot.group_view import GroupView
@@ -93,6 +94,7 @@ class Limits(msgspec.Struct, frozen=True):
     drain: int = 100  # how many pods of a queue that is drained may be on their way out at once
     expected_pods: int = 50_000  # for how many pods that are not made yet the jobs of one namespace may wait
     start_timeouts: int = 3  # how often in a row it may fail to get going in time before it is held
+    usage_half_life: float = 0.0  # of what queues and users have held; 0: that is not kept
     refusal_memory: float = 60.0  # how long a node's refusal of a shape is remembered
     backoff: float = 5.0  # the pause after the first failed start; it doubles with each further one
     backoff_max: float = 300.0  # the longest such pause
@@ -205,6 +207,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone for good
     touched: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
     history: RunHistory = RunHistory()  # how long groups ran that have ended
+    past: PastUsage = PastUsage()  # what queues and users have held lately
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
     reclaimed: Mapping[str, Mapping[str, Reclaimed]] = {}  # by queue what is remembered of its reclaims
     spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims

@@ -3,11 +3,17 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
+from extender.domain.queues.past_usage import PastUsage, UsedBy
+from extender.domain.scheduling.order import Strategies, in_lines
+from extender.domain.scheduling.round import Round
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.needs import in_family
-from tests.conformance.queueing.waiting import line, waiting
+from tests.conformance.queueing.waiting import QUEUE, line, waiting
 from tests.conformance.verdicts import Check, Skip
+from tests.conformance.volcano.objects import queue
 from tests.domain.world import World
 
 Given = Mapping[str, Any]
@@ -26,14 +32,23 @@ def check_compare(case: Case) -> Iterator[str]:
 
 
 def check_submitters(case: Case) -> Iterator[str]:
-    """One submitter, or a mode in which submitters do not matter: the order inside a queue."""
+    """The order inside a queue: fair, in a mode in which submitters matter. What they used is a part of the
+    largest usage here."""
     pending = [{"created": 0, **each} for each in case.input["pending"]]
-    yield from unequal("top", [case.expect["top"]], line(World(*waiting(pending)))[:1])
-
-
-def _is_by_submitter(case: Case) -> bool:
     counts = case.input["config"].get("mode", "None") != "None"
-    return counts and len({each.get("submitter") for each in case.input["pending"]}) > 1
+    world = World(queue({"name": QUEUE, "dequeueStrategy": "fair" if counts else "traverse"}))
+    world.add(*waiting(pending))
+    used = {each["name"]: sum(each["usage"].values()) for each in case.input["submitters"]}
+    parts = {UsedBy(QUEUE, user=name): n / max(*used.values(), 1) for name, n in used.items()}
+    seen = replace(world.ledger.snapshot(), past=PastUsage(parts=parts))
+    rank = Strategies(Round(seen, seen.groups, {}, None)).rank
+    ordered = in_lines(seen.groups.values(), lambda view: view, rank).get(QUEUE, ())
+    names = [view.key.partition("/")[2] for view in ordered]
+    yield from unequal("top", [case.expect["top"]], names[:1])
+
+
+def _weighs_resources(case: Case) -> bool:
+    return bool(case.input["config"].get("resource_weights"))
 
 
 def _unit(given: Given) -> Given:
@@ -63,8 +78,8 @@ SKIPS: tuple[Skip, ...] = (
         in_family("queue_order", where=_puts_evicted_behind),
     ),
     Skip(
-        "inside a queue, priority and age count, not what a submitter used; limits bound that",
-        in_family("submitter_fair_order", where=_is_by_submitter),
+        "what a submitter used counts by the resource of which that is the most, and none has a weight",
+        in_family("submitter_fair_order", where=_weighs_resources),
     ),
     Skip(
         "queues take turns by priority and share, not by the priorities of their first groups",

@@ -33,7 +33,9 @@ def waiting(
         level = f"p{priority}"
         yield priority_class({"name": level, "value": priority})
         metadata = {"namespace": _NAMESPACE, "name": workload["id"], "queue": workload.get("queue", queue)}
-        metadata |= {"annotations": {keys.HOLD: "true"}} if is_held else {}
+        notes = {keys.HOLD: "true"} if is_held else {}
+        notes |= {keys.SUBMITTER: workload["submitter"]} if "submitter" in workload else {}
+        metadata |= {"annotations": notes} if notes else {}
         yield group({**metadata, "priorityClassName": level}, created=moment(workload["created"]))
 
 

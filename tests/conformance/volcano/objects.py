@@ -33,7 +33,7 @@ def node(given: Given) -> Node:
 
 
 def queue(given: Given) -> Queue:
-    same = ("weight", "capability", "deserved", "reclaimable", "parent", "priority")
+    same = ("weight", "capability", "deserved", "reclaimable", "parent", "priority", "dequeueStrategy")
     spec = {name: given[name] for name in same if given.get(name) is not None}
     spec["preemption"] = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
     if given.get("guarantee"):

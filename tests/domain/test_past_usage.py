@@ -1,0 +1,131 @@
+"""What queues and users have held lately: its averages, the order by it, and that a restart keeps it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.api.objects.queues import Queue, QueueStatus
+from extender.domain.model.reasons import Verdict
+from extender.domain.queues.past_usage import PastUsage, UsedBy, held_by
+from extender.domain.scheduling.decide import decide
+from tests.domain.builders import node, queue
+from tests.domain.world import LIMITS, World, comparable, gang
+
+HOUR = 3600.0
+KEPT = replace(LIMITS, usage_half_life=HOUR)
+Q = UsedBy("q")
+
+
+def test_what_is_a_half_life_ago_counts_half() -> None:
+    begun = PastUsage(0.0).after(HOUR, HOUR, {Q: 1.0})
+    assert begun.parts == {Q: 0.5}
+    assert begun.after(2 * HOUR, HOUR, {Q: 1.0}).parts == {Q: 0.75}
+    assert begun.after(2 * HOUR, HOUR, {}).parts == {Q: 0.25}
+    assert begun.after(100 * HOUR, HOUR, {}).parts == {}
+
+
+@given(st.lists(st.tuples(st.floats(0.0, HOUR), st.floats(0.0, 1.0)), min_size=1, max_size=9))
+def test_an_average_lies_between_what_was_held_however_often_it_is_taken(
+    steps: list[tuple[float, float]],
+) -> None:
+    past, now = PastUsage(0.0), 0.0
+    for seconds, held in steps:
+        half = past.after(now + seconds / 2, HOUR, {Q: held}).after(now + seconds, HOUR, {Q: held})
+        past, now = past.after(now + seconds, HOUR, {Q: held}), now + seconds
+        assert half.parts.get(Q, 0.0) == pytest.approx(past.parts.get(Q, 0.0), abs=1e-3)
+    assert 0.0 <= past.parts.get(Q, 0.0) <= max(held for _, held in steps)
+
+
+def test_what_is_small_in_a_large_cluster_adds_up_too() -> None:
+    past = PastUsage(0.0)
+    for moment in range(1, 201):
+        past = past.after(moment * HOUR / 200, HOUR, {Q: 1e-5})
+    assert past.parts == {Q: pytest.approx(5e-6)}
+
+
+def test_parts_are_of_the_resource_of_which_it_is_the_most_for_queue_user_and_namespace() -> None:
+    groups = [("q", "alice", "team", {"cpu": 2, "gpu": 4}), ("q", "", "team", {"cpu": 1, "pods": 9})]
+    assert held_by(groups, {"cpu": 10, "gpu": 8, "pods": 10}) == {
+        Q: 0.6,
+        UsedBy("q", user="alice"): 0.5,
+        UsedBy("q", namespace="team"): 0.6,
+    }
+
+
+def of(user: str) -> dict[str, str]:
+    return {keys.SUBMITTER: user}
+
+
+def used(*queues: Any, cpu: str = "4") -> World:
+    """Alice has used queue a for an hour, and all of the cluster."""
+    world = World(node("n", cpu=cpu), *queues, limits=KEPT)
+    world.add(gang("old", 4, queue="a", notes=of("alice"))).start("old")
+    world.pass_time(HOUR)
+    return world
+
+
+def test_in_a_fair_queue_who_has_used_least_goes_first() -> None:
+    world = used(queue("a", strategy="fair"))
+    world.add(gang("hers", 4, queue="a", notes=of("alice"), created="2026-01-01T00:00:00Z"))
+    world.add(gang("his", 4, queue="a", notes=of("bob"), created="2026-01-02T00:00:00Z"))
+    world.add(gang("urgent", 4, queue="a", notes=of("alice"), priority=9))
+    world.finish(*(f"old-{n}" for n in range(4))).settle()
+    assert [world.decision(name).position for name in ("his", "urgent", "hers")] == [0, 1, 2]
+    assert world.verdict("his") is Verdict.STARTING
+
+
+@given(st.lists(st.sampled_from(["wait", "come", "start", "end"]), max_size=12))
+def test_it_is_decided_as_from_nothing_however_usage_changes_meanwhile(steps: list[str]) -> None:
+    world = used(queue("root", fair_share="Historical"), queue("a", strategy="fair"), queue("b"))
+    for number, step in enumerate(steps):
+        match step:
+            case "wait":
+                world.pass_time(HOUR / 7)
+            case "come":
+                user = ("alice", "bob")[number % 2]
+                world.add(gang(f"g{number}", 2, queue="ab"[number % 3 % 2], notes=of(user)))
+            case "start":
+                world.settle().start(
+                    *(f"g{n}" for n in range(12) if f"g{n}-0" in world.pods and world.plan(f"g{n}"))
+                )
+            case "end":
+                world.finish(*(name for name, pod in world.pods.items() if pod.status.phase == "Running"))
+        snapshot = world.ledger.snapshot()
+        assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))
+        world.settle()
+
+
+@pytest.mark.parametrize(("fair_share", "first"), [("Historical", "b"), ("Instant", "a"), ("", "a")])
+def test_queues_take_turns_by_what_they_have_held_lately(fair_share: str, first: str) -> None:
+    root = queue("root", fair_share=fair_share)
+    world = used(root, queue("a", created="2025-01-01"), queue("b", created="2025-01-02"))
+    world.finish(*(f"old-{n}" for n in range(4)))
+    world.add(gang("of-a", 3, queue="a"), gang("of-b", 3, queue="b")).settle()
+    assert world.verdict(f"of-{first}") is Verdict.STARTING
+
+
+def test_a_restart_goes_on_from_what_statuses_say() -> None:
+    world = used(queue("a"))
+    usage = world.queue("a").usage
+    assert usage is not None
+    assert [each.name for each in usage.users or ()] == ["alice"]
+    assert usage.share == pytest.approx(0.5, abs=0.02)
+    written = msgspec.json.decode(msgspec.json.encode(usage), type=type(usage))
+    again = World(node("n"), limits=KEPT)
+    again.now = world.now + HOUR
+    again.add(Queue(queue("a").metadata, status=QueueStatus(usage=written)), queue("b")).settle()
+    found = again.queue("a").usage
+    assert found is not None
+    assert found.share == pytest.approx(usage.share / 2, abs=0.02)
+    assert again.queue("b").usage is None
+
+
+def test_without_a_half_life_nothing_is_kept() -> None:
+    world = World(node("n"), queue("a"), gang("g", 1, queue="a")).start("g")
+    world.pass_time(HOUR)
+    assert world.queue("a").usage is None
