@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.shape import Arrow, arrows, folder_arrows, modules, only_siblings, reach_of_decide
-
-MOST_ARROWS = 20
-MOST_FILES, DEEPEST = 25, 11  # of decide() for a gang of three
+from tools.shape import (
+    DEEPEST,
+    MOST_ARROWS,
+    MOST_FILES,
+    Arrow,
+    arrows,
+    folder_arrows,
+    modules,
+    only_siblings,
+    reach_of_decide,
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,12 @@ _ENTRY = re.compile(r"^([^\s:]+): (.+(?:\n  .+)*)", re.MULTILINE)
 
 def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
     """Names for a sentence: the first of them, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(names[:most]) + more
+    return " ".join([between.join(names[:most]), *and_more(len(names) - most)])
+
+
+def and_more(left_out: int, what: str = "") -> list[str]:
+    """`and 3 more`, for the end of a list that is cut; nothing where nothing is left out."""
+    return [f"and {left_out:,} more{what}"] if left_out > 0 else []
 
 
 def texts(table: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from extender.api.objects.base import condition
-from extender.api.texts import listed
+from extender.api.texts import and_more, listed
 from extender.cli.access import ClusterAccess
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
@@ -185,8 +185,7 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
         active = condition(status.conditions, "Active")
         activity = f", not active: {active.reason}" if active is not None and active.status == "False" else ""
         yield f"{key}: {status.waiting or 0} waiting, {status.admitted or 0} admitted{activity}"
-    if len(keys) > _MOST:
-        yield f"and {len(keys) - _MOST} more"
+    yield from and_more(len(keys) - _MOST)
 
 
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
@@ -206,6 +205,5 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             if ahead:
                 names = ", ".join(other.spoken_name for other in ahead)
                 lines.append(folded(f"behind {names}", _INDENT * 2, hanging=_INDENT))
-        if (more := len(of_phase) - _MOST) > 0:
-            lines.append(f"{_INDENT}and {more} more")
+        lines += (f"{_INDENT}{text}" for text in and_more(len(of_phase) - _MOST))
         yield section(f"{heading} ({len(of_phase)}):", lines, indent="")

@@ -15,6 +15,7 @@ from extender.api import keys
 from extender.api.objects.base import Reference
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree, QuotaKind, ResourceQuota
 from extender.api.objects.queues import Queue
+from extender.api.texts import and_more
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.cycle import FaultGuard
 from extender.controllers.events import WARNING, EventRecorder
@@ -265,5 +266,4 @@ class QuotaQueuesController(RecordingController[str]):
 
 def faults_text(faults: Iterable[QuotaFault]) -> str:
     texts = [str(fault) for fault in faults]
-    more = f"; and {len(texts) - _MOST_SHOWN} more: see /debug/quotas" if len(texts) > _MOST_SHOWN else ""
-    return "; ".join(texts[:_MOST_SHOWN]) + more
+    return "; ".join(texts[:_MOST_SHOWN] + and_more(len(texts) - _MOST_SHOWN, ": see /debug/quotas"))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from extender.api.texts import listed
+from extender.api.texts import and_more, listed
 from extender.cli.kinds import Target
 from extender.cli.output import NOTHING, age, amount, amounts, folded, number, percent, width
 from extender.cli.why.explanation import Blocker, Explanation, QueueFigures, Stands
@@ -97,9 +97,7 @@ def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
     for other in others[:_MOST]:
         held = amounts(other.holds)
         shown.append(f"{other.spoken_name} {other.does}" + ("" if held == NOTHING else f": {held}"))
-    if more := len(others) - len(shown):
-        shown.append(f"and {more} more")
-    return _list(heading, shown)
+    return _list(heading, shown + and_more(len(others) - len(shown)))
 
 
 def _help(answer: Explanation) -> Iterator[str]:

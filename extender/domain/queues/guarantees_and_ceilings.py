@@ -1,5 +1,5 @@
-"""What each queue is guaranteed, and its ceiling, as Volcano's real capability: its own guarantee and all
-that is not guaranteed to its siblings, limited by its capability.
+"""What queues specify about their shares, as rows of amounts: what limits each and what is kept for it, from
+which `deserved` divides; and whether an amount goes beyond a limit.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from extender.api.texts import and_more
 from extender.domain.model.reasons import LACKS_ROOM, Reason
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.resources import Resources, add, in_flavor, total
@@ -230,7 +231,7 @@ class Choice(msgspec.Struct, frozen=True):
         """The reason for all flavors together, and what stands against each."""
         reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
         texts = [f"flavor {it.flavor}: {it.reason} ({it.detail})" for it in self.tried[:_MOST_TEXTS]]
-        more = [f"and {len(self.tried) - _MOST_TEXTS} more"] if len(self.tried) > _MOST_TEXTS else []
+        more = and_more(len(self.tried) - _MOST_TEXTS)
         role = f"role {self.role}: " if self.role else ""
         return reason, role + "; ".join(texts + more)
 

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from extender.api.texts import listed
+from extender.api.texts import and_more, listed
 from extender.sim.show import tables
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import LoosePod
@@ -98,8 +98,8 @@ def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
     kinds = alike([pod for pod in pods if pod.state == "waits"])
     texts = [f"{listed([pod.key for pod in kind], 3)} {pods_sentence(kind)}" for kind in kinds]
     lines = [Text(line, "yellow") for text in texts[:_MOST_LOOSE] for line in canvas.wrapped(text)]
-    if len(texts) > _MOST_LOOSE:
-        lines.append(Text(f"and {len(texts) - _MOST_LOOSE} more kinds of pods of no gang wait", "dim"))
+    rest = and_more(len(texts) - _MOST_LOOSE, " kinds of pods of no gang wait")
+    lines += (Text(text, "dim") for text in rest)
     counted = Counter(pod.state for pod in pods if pod.state != "waits")
     if counted:
         parts = ", ".join(f"{count} {_VERBS_OF_PODS[state]}" for state, count in counted.items())

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from extender.api.durations import two_units
+from extender.api.texts import and_more
 from extender.sim.virtual.report import FAILED_CREATE, QueueReport, SimulationReport, SizeReport
 from extender.terminal.text import columns, many, shortened
 
@@ -134,6 +135,5 @@ def _never_started(report: SimulationReport) -> Iterator[str]:
         reason = ": ".join(filter(None, (group.reason, group.detail))) or "no reason was given"
         name = f"{many(group.pods, 'pod')} of {group.group}" if group.pods else group.group
         yield f"  {name}: {reason}" + (f"; {group.hint}" if group.hint else "")
-    more = len(report.never_started) - _MOST_UNSTARTED
-    if more > 0:
-        yield f"  and {more:,} more (-o json has them all)"
+    rest = and_more(len(report.never_started) - _MOST_UNSTARTED, " (-o json has them all)")
+    yield from (f"  {text}" for text in rest)

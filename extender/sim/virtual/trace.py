@@ -19,6 +19,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.api.objects.queues import PodGroup, PodGroupSpec, Queue, QueueSpec
 from extender.api.quantities import BadQuantity, at_least
+from extender.api.texts import and_more
 from extender.sim.virtual.workload import GroupArrival, InvalidWorkload, PodArrival, VirtualWorkload, stamp
 
 _MOST_FAULTS = 20
@@ -86,8 +87,7 @@ def read(path: Path) -> list[Row]:
     if not faults and not rows:
         faults = [f"{path}: no rows in there"]
     if faults:
-        more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
-        raise InvalidWorkload("\n".join(faults[:_MOST_FAULTS] + more))
+        raise InvalidWorkload("\n".join(faults[:_MOST_FAULTS] + and_more(len(faults) - _MOST_FAULTS)))
     return rows
 
 
