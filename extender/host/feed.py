@@ -3,10 +3,9 @@ ours, and in which queue they wait, depends on namespaces and groups."""
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from threading import Event, Thread
-from types import MappingProxyType
 from typing import Any
 
 from extender.api.objects import cluster, queues
@@ -31,7 +30,6 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-NOTHING: Mapping[Reflector[Any], str] = MappingProxyType({})
 _AGAIN = 30.0  # seconds between two looks for missing kinds
 _AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that are served
 _PATIENCE = 0.02  # seconds between two checks whether pods can be read
@@ -47,25 +45,28 @@ _GROUPS_OF_OTHERS = (
 
 
 class OptionalWatches:
-    """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
-    `granted_apart`: the verb without which a kind is not tried, since a component of the manifests grants it.
-    Of several watches of one kind, the first that may be started is enough."""
+    """Watches of kinds that a cluster may lack: each starts once the API server serves its kind. Of several
+    watches of one kind, the first that may be started is enough."""
 
     def __init__(
         self,
         cluster: ApiClient,
-        watches: Sequence[Reflector[Any]],
         clock: Callable[[], float] = time.monotonic,
-        granted_apart: Mapping[Reflector[Any], str] = NOTHING,
     ) -> None:
         self._cluster = cluster
-        self._granted_apart = granted_apart
-        self.missing = list(watches)  # those of kinds that the cluster does not have
+        self._verbs: dict[Reflector[Any], str] = {}
+        self.missing: list[Reflector[Any]] = []  # those of kinds that the cluster does not have
         self._clock = clock
         self._poller = Poller("optional-watches", _AGAIN, self._poll)
         self._looked = False
         self._patience = 0.0
         self.started: list[Reflector[Any]] = []
+
+    def add(self, watch: Reflector[Any], verb: str = "") -> None:
+        """Before the start. `verb`: without which its kind is not tried, since a component of the manifests
+        grants it; empty: none."""
+        self._verbs[watch] = verb
+        self.missing.append(watch)
 
     def start(self) -> None:
         self._patience = self._clock() + _AT_FIRST
@@ -86,15 +87,13 @@ class OptionalWatches:
     def look(self) -> None:
         """Start the watches of kinds that are served now."""
         for reflector in list(self.missing):
-            is_read = any(running.resource == reflector.resource for running in self.started)
-            if is_read and self._granted_apart.get(reflector) != "patch":  # by a watch that took more rights
+            resource, verb = reflector.resource, self._verbs[reflector]
+            is_read = any(running.resource == resource for running in self.started)
+            if is_read and verb != "patch":  # by a watch that took more rights
                 self.missing.remove(reflector)
                 continue
-            resource, verb = reflector.resource, self._granted_apart.get(reflector)
             try:
-                is_served = self._cluster.serves(resource) and (
-                    verb is None or self._cluster.may(verb, resource)
-                )
+                is_served = self._cluster.serves(resource) and (not verb or self._cluster.may(verb, resource))
             except ApiError as fault:
                 log.warning("cannot check whether a kind exists", kind=resource.path(), error=str(fault))
                 continue
@@ -128,10 +127,10 @@ class Feed:
         quota_sources: Collection[str] = (),
         maker_kinds: Sequence[WorkloadRow] = (),
     ) -> None:
+        self._connection = connection
         self._quotas = controllers.quotas
         self._stopping = Event()
         watch = partial(Reflector[Any], connection)
-        removable = partial(watch, removable=True)
         sinks = Sinks(ledger, controllers, auto_groups)
         self._needed: tuple[Reflector[Any], ...] = (
             watch(resources.NAMESPACES, cluster.Namespace, sinks.namespaces),
@@ -141,50 +140,63 @@ class Feed:
             watch(resources.POD_GROUPS, queues.PodGroup, sinks.groups),
             watch(resources.PODS, Pod, sinks.pods),
         )
-        provisioning = removable(
+        self.optional = OptionalWatches(ApiClient(connection))
+        self._watch_kinds(controllers, sinks, auto_groups, quota_sources)
+        self._watch_jobs(ledger, sinks, job_kinds, maker_kinds)
+
+    def _watch_kinds(
+        self, controllers: Controllers, sinks: Sinks, auto_groups: bool, quota_sources: Collection[str]
+    ) -> None:
+        add, mine = self._optional, "=".join(MANAGED_BY)
+        add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
+        add(resources.COMMANDS, queues.Command, controllers.bus_commands)
+        add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
+        provisioning = add(
             resources.PROVISIONING_REQUESTS,
             cluster.ProvisioningRequest,
             controllers.provisioning_requests,
-            label_selector="=".join(MANAGED_BY),
+            "watch",
+            label_selector=mine,
         )
-        controllers.provisioning_is_served = lambda: provisioning.synced
         quotas = {
-            name: removable(resource, type_, controllers.quotas.sinks[name])
+            name: add(resource, type_, controllers.quotas.sinks[name], "watch")
             for name, (resource, type_) in resources.QUOTAS.items()
             if name in quota_sources
         }
+        for resource, kind, origin in _GROUPS_OF_OTHERS:
+            add(resource, kind, sinks.groups_of_others(origin))
+        for resource in _OWNERS if auto_groups else ():
+            add(resource, cluster.Workload, sinks.owners)
+        controllers.provisioning_is_served = lambda: provisioning.synced
         controllers.quota_is_read = lambda kind: any(
             name == kind.lower() and quota.synced for name, quota in quotas.items()
         )
-        runtimes = [
-            removable(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind))
-            for kind in runtime_kinds(job_kinds)
-        ]
-        jobs = [removable(resource_of(row), AnyJob, sinks.jobs(JobKind(*row.key))) for row in job_kinds]
-        makers = [removable(resource_of(row), AnyJob, sinks.makers(JobKind(*row.key))) for row in maker_kinds]
+
+    def _watch_jobs(
+        self,
+        ledger: Ledger,
+        sinks: Sinks,
+        job_kinds: Sequence[WorkloadRow],
+        maker_kinds: Sequence[WorkloadRow],
+    ) -> None:
+        """Those that may be changed before those that are only read: one watch of a kind is enough."""
         by_kind: dict[str, list[Reflector[Any]]] = defaultdict(list)
-        for row, job in zip((*job_kinds, *maker_kinds), (*jobs, *makers), strict=True):
-            by_kind["/".join(row.key)].append(job)
+        for kind in runtime_kinds(job_kinds):
+            self._optional(resource_of(kind), JobRuntime, sinks.runtimes(kind.kind), "watch")
+        for row in job_kinds:
+            sink = sinks.jobs(JobKind(*row.key))
+            by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, "patch"))
+        for row in maker_kinds:
+            sink, verb = sinks.makers(JobKind(*row.key)), "" if row.key in WORKLOADS else "watch"
+            by_kind["/".join(row.key)].append(self._optional(resource_of(row), AnyJob, sink, verb))
         ledger.intake.expect_makers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
-        optional = (
-            removable(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues),
-            removable(resources.COMMANDS, queues.Command, controllers.bus_commands),
-            provisioning,
-            removable(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets),
-            *quotas.values(),
-            *runtimes,
-            *jobs,
-            *(
-                removable(kind, type_, sinks.groups_of_others(origin))
-                for kind, type_, origin in _GROUPS_OF_OTHERS
-            ),
-            *(removable(kind, cluster.Workload, sinks.owners) for kind in _OWNERS if auto_groups),
-            *makers,
-        )
-        further = (job for row, job in zip(maker_kinds, makers, strict=True) if row.key not in WORKLOADS)
-        read = (provisioning, *runtimes, *quotas.values(), *further)
-        apart = dict.fromkeys(read, "watch") | dict.fromkeys(jobs, "patch")
-        self.optional = OptionalWatches(ApiClient(connection), optional, granted_apart=apart)
+
+    def _optional(
+        self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any
+    ) -> Reflector[Any]:
+        made = Reflector[Any](self._connection, resource, type_, sink, removable=True, **more)
+        self.optional.add(made, verb)
+        return made
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:

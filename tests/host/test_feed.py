@@ -196,7 +196,8 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
     api.served = {"apps/v1": ["replicasets"]}
     api.open.clear()
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
-    watches = OptionalWatches(ApiClient(station.connection), [watch], clock=lambda: next(moments))
+    watches = OptionalWatches(ApiClient(station.connection), clock=lambda: next(moments))
+    watches.add(watch)
     watches.start()
     assert [watches.settled for _ in range(2)] == [False, True]
     watches.halt()
@@ -207,7 +208,9 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
 def test_of_two_watches_of_one_kind_the_first_that_may_be_started_is_enough(station: Station) -> None:
     station.api.served = {"apps/v1": ["replicasets"]}
     first, second = (Reflector(station.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
-    watches = OptionalWatches(ApiClient(station.connection), [first, second])
+    watches = OptionalWatches(ApiClient(station.connection))
+    watches.add(first)
+    watches.add(second)
     watches.look()
     assert (watches.started, watches.missing) == ([first], [])
     first.stop()
@@ -224,7 +227,9 @@ def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_ar
 
     station.api.served = {"apps/v1": ["replicasets"]}
     first, second = (Reflector(station.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
-    watches = OptionalWatches(Cluster(station.connection), [first, second], granted_apart={first: "patch"})
+    watches = OptionalWatches(Cluster(station.connection))
+    watches.add(first, "patch")
+    watches.add(second)
     watches.look()
     assert (watches.started, watches.missing) == ([second], [first])
     granted.append("patch")
@@ -236,7 +241,8 @@ def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_ar
 
 def test_a_kind_that_comes_later_is_found(station: Station) -> None:
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
-    watches = OptionalWatches(ApiClient(station.connection), [watch])
+    watches = OptionalWatches(ApiClient(station.connection))
+    watches.add(watch)
     watches.look()
     assert watches.started == []
     station.api.served = {"apps/v1": ["replicasets"]}
