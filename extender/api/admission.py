@@ -141,6 +141,7 @@ class PodTemplate(Wire, frozen=True):
 
 
 class JobSpec(Wire, frozen=True):
+    suspend: bool = False
     template: PodTemplate = PodTemplate()
 
 

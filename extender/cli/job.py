@@ -104,13 +104,17 @@ def _row(job: "ObservedJob", evidence: "Evidence", wide: bool) -> tuple[object, 
         out.age(job.was_let_go),
         job.start_timeouts or 0,
         unit.name if unit else out.NOTHING,
-        job.message or out.NOTHING,
+        _message(job, evidence) or out.NOTHING,
     )
     return row + more if wide else row
 
 
 def _queue(job: "ObservedJob", evidence: "Evidence") -> str:
     return evidence.queue_of(job.unit) if job.unit else job.refusal.queue if job.refusal else ""
+
+
+def _message(job: "ObservedJob", evidence: "Evidence") -> str:
+    return job.message or evidence.unheeded(job.meta, job.spoken_name, _queue(job, evidence))
 
 
 def _reason(job: "ObservedJob") -> str:
@@ -131,7 +135,7 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
         "position": job.position or None,
         "pods": job.pods,
         "reason": _reason(job),
-        "message": job.message,
+        "message": _message(job, evidence),
         "letGo": job.was_let_go or None,
         "startTimeouts": int(job.start_timeouts) if job.start_timeouts.isdigit() else 0,
         "podGroup": unit.name if unit else None,

@@ -64,6 +64,7 @@ from extender.domain.admission.submission import (
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.queue_of_group import local_queue_label
 from extender.domain.model.records import GroupKey
+from extender.domain.snapshot.jobs import BY_QUEUE
 from extender.kube.admission import AdmissionApi
 from extender.kube.errors import ApiError
 from extender.webhooks.latest import Latest
@@ -279,6 +280,9 @@ class AdmissionRules:
         if own is None or faults:
             return ReviewOutcome(faults)
         own = replace(own, namespace=pod.metadata.namespace)
+        if not job.spec.suspend and self._ledger.intake.jobs.mode != BY_QUEUE and own.queue != to.queue:
+            text = f"{own.field} counts only for a job that waits suspended: its pods go to {to.queue!r}"
+            return ReviewOutcome(warnings=[f"{text}; name the queue in spec.template.metadata, too"])
         return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.judge(own, job_entry)])
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:

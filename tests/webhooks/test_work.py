@@ -522,12 +522,21 @@ def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(desk: Desk)
     assert desk.faults("/podgroups/validate", pod_group("shut"), userInfo=MUSTER) == ["QueueNotOpen"]
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_queue_that_a_job_names_counts_only_while_it_waits(desk: Desk, waits: bool) -> None:
+    thing = {**job(), "metadata": {"name": "j", "annotations": {QUEUE: "open"}}}
+    thing["spec"] = {**thing["spec"], "suspend": waits}
+    warnings = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
+    assert ["its pods go to 'default'" in text for text in warnings] == [True] * (not waits)
+
+
 @pytest.mark.parametrize(
     ("queue", "warned"),
     [("open", []), ("mistyped", ["there is no queue 'mistyped'"]), ("shut", ["is Closed"])],
 )
 def test_the_queue_of_a_job_is_looked_at_on_the_job(desk: Desk, queue: str, warned: list[str]) -> None:
     thing = {**job(), "metadata": {"name": "j", "annotations": {QUEUE: queue}}}
+    thing["spec"] = {**thing["spec"], "suspend": True}
     answer = desk.ask("/jobs/validate", thing, kind=BATCH)
     assert answer["allowed"]
     warnings = answer.get("warnings", [])

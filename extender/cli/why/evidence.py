@@ -12,7 +12,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import AlphaPodGroup, LocalQueue, NativePodGroup, PluginsPodGroup
 from extender.cli.access import ClusterAccess
 from extender.cli.check.findings import Installation
-from extender.cli.kinds import OwnerKind
+from extender.cli.kinds import OwnerKind, kind_of_owner
 from extender.cli.lookup import ListedObject, Right
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import group_name, queue_named_by
@@ -220,6 +220,24 @@ class Evidence:
         """Of pods without a group that name a queue, or a LocalQueue by a label."""
         local, by_namespace = self._queue_by_label(namespace, label), self.queue_of_namespace(namespace)
         return queue_entered(named, by_namespace, local) or DEFAULT_QUEUE
+
+    def unheeded(self, maker: Meta, spoken_name: str, queue: str) -> str:
+        """A sentence where what makes pods names another queue than `queue`, where they are; else empty."""
+        named, label = queue_named_by(maker), local_queue_label(maker)
+        if not named and self._local_queue(maker.namespace, label) is None:
+            return ""
+        if (own := self.queue_of_pods(maker.namespace, named, label)) == queue:
+            return ""
+        stands = f"{spoken_name} names queue {own} itself, but its pods do not: they are in queue {queue}."
+        return f"{stands} Name it in their template."
+
+    def unheeded_by(self, maker: OwnerReference | None, queue: str) -> list[str]:
+        """The same of a maker in this namespace, as far as it may be read."""
+        kind = kind_of_owner(maker) if maker else None
+        found = self.find_owner(kind, maker.name, ListedObject) if kind and maker else None
+        spoken = f"{maker.kind.lower()}/{maker.name}" if maker else ""
+        text = self.unheeded(found.metadata, spoken, queue) if found else ""
+        return [text] if text else []
 
     def refusal_of(self, name: str) -> tuple[str, str]:
         """Why a queue takes nothing in, and the numbers of it; empty where it does, or may not be read."""

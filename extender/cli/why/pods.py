@@ -171,7 +171,8 @@ def _alone(evidence: Evidence, pod: Pod) -> Explanation:
         stands = "The pod's group, which is its own, has no PodGroup"
     told = evidence.reason_in_events("Pod", pod.metadata.name)
     case = Case(evidence, pod.metadata.namespace, queue, pod=pod.metadata.name)
-    return _by_itself(evidence, pod, stands, told, case, _NAME_A_GROUP)
+    answer = _by_itself(evidence, pod, stands, told, case, _NAME_A_GROUP)
+    return replace(answer, notes=[*evidence.unheeded_by(maker, queue), *answer.notes])
 
 
 def _by_itself(

@@ -27,7 +27,7 @@ class Intake:
     def __init__(self, parts: Parts, pods: Pods, jobs: JobRules, meter: UsageMeter) -> None:
         self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
         self._lock = parts.lock
-        self._pods, self._jobs, self._meter = pods, jobs, meter
+        self._pods, self.jobs, self._meter = pods, jobs, meter
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
@@ -81,7 +81,7 @@ class Intake:
 
     def set_maker(self, kind: JobKind, job: AnyJob, known: MadePods | None = None) -> GroupKey | None:
         """The same for a job, for pods that name no group. `known`: as `set_job` has read it."""
-        record = owner_of_pods(kind, job, self._jobs.table, known)
+        record = owner_of_pods(kind, job, self.jobs.table, known)
         return self._put_owner(group_made_by(kind, job.metadata), record)
 
     def _put_owner(self, key: GroupKey, record: OwnerRecord) -> GroupKey | None:
@@ -106,9 +106,9 @@ class Intake:
         """What it says of its pods; None where that is not read."""
         ownership, key = self._pods.ownership, group_of_owner(job.metadata.namespace, job.metadata.uid)
         with self._lock:
-            whole = self._registry.runtimes.complete(key, self._jobs.table[kind], kind, job)
+            whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
             record = job_record(
-                kind, whole, self._jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
+                kind, whole, self.jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
             )
             if self._registry.jobs.put(record):
                 self._note_turned([record.group])
