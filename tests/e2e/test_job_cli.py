@@ -59,3 +59,15 @@ def test_why_a_job_that_names_no_queue_is_left_alone(jobs: Stage) -> None:
     jobs.job("free", suspend=True)
     output = Shell(jobs.cluster, ADMIN, jobs.namespace).output("why", "job/free")
     assert "it names no queue" in " ".join(output.split())
+
+
+def test_a_job_that_is_not_suspended_is_listed_while_its_queue_is_missing(jobs: Stage) -> None:
+    shell = Shell(jobs.cluster, ADMIN, jobs.namespace)
+    jobs.job("train", parallelism=2, completions=2, queue="mistyped", more={"completionMode": "Indexed"})
+    (pod, *_) = jobs.jobs.wait_pods("train", 2)
+    found = listed(shell)["train"]
+    assert (found["state"], found["queue"], found["reason"]) == ("Waiting", "mistyped", "QueueNotFound")
+    assert "The pod is in the group of job/train" in " ".join(shell.output("why", f"pod/{pod}").split())
+    jobs.queue("mistyped")
+    jobs.jobs.wait_pods("train", 2, "Running")
+    assert listed(shell)["train"]["reason"] == ""
