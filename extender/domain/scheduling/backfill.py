@@ -73,7 +73,9 @@ class Forecast:
             has_room = bool((self._free_after(departures, moment, rows) >= needs).all())
             return has_room and self.headroom.is_there(group, wanted, moment)
 
-        moments = sorted({self._round.snapshot.now, *departures.moments, *self.headroom.moments(group.queue)})
+        moments = sorted(
+            {self._round.snapshot.now, *departures.moments, *self.headroom.moments(group, wanted)}
+        )
         first = bisect_left(moments, True, key=is_free)
         if first == len(moments):
             return None

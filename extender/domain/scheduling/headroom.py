@@ -94,16 +94,18 @@ class HeadroomForecast:
             return False
         return any(end.at <= moment and not end.is_known for end, _ in self._ends_below(group.queue))
 
-    def moments(self, queue: str) -> set[float]:
-        """When more will be left for a queue."""
-        return {end.at for end, _ in self._ends_below(queue)}
+    def moments(self, group: GroupView, wanted: Missing) -> set[float]:
+        """When more will be left for members that lack headroom now."""
+        if self.is_there(group, wanted, self._round.snapshot.now):
+            return set()
+        return {end.at for end, _ in self._ends_below(group.queue)}
 
     def keep(self, group: GroupView, wanted: Missing, start: float | None) -> Need:
         """Take what the group will need and others could take before. `start`: when; None: nobody knows."""
         budget = self._round.budget
         there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
         then: Amounts = {level: left for level, (_, left) in there.items()}
-        if start is not None and not self._round.is_due(start):
+        if there and start is not None and not self._round.is_due(start):
             with self._once_ended(group.queue, start):
                 then = left_for(budget, group)
         kept = {
@@ -125,7 +127,8 @@ class HeadroomForecast:
         try:
             for amounts in self._reserved:
                 reserve(budget, amounts)
-            for end, group in self._ends_below(queue):
+            has_time_passed = moment > self._round.snapshot.now
+            for end, group in self._ends_below(queue) if has_time_passed else ():
                 if end.at > moment:
                     break
                 budget.end(group)
