@@ -12,7 +12,7 @@ from extender.api.objects.queues import QueueLimits
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.holders import StartChange
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import group, node, pod, preemption, queue, stranger
+from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue, stranger
 from tests.domain.world import LIMITS, World, gang, key, nodes, timestamp
 from tests.property_examples import examples
 
@@ -114,6 +114,17 @@ def test_a_request_that_would_fit() -> None:
 
 
 # ---- the queue
+
+
+def test_a_capability_of_a_flavor() -> None:
+    """Of the queue above, whose ceiling it is."""
+    world = World(node("n", cpu="9", labels=on_flavor("spot")))
+    world.add(queue("p", flavors=[flavor("spot", {"cpu": "4"})]), queue("q", parent="p")).add(one("b", "6"))
+    assert world.settle().reason("b") is Reason.NEVER_FITS
+    says = "with cpu 6 instead of 4 in spec.flavors[0].capability (spot) in queue p"
+    assert change(world, "b").text == says
+    world.add(queue("p", flavors=[flavor("spot", {"cpu": "6"})])).settle()
+    assert world.verdict("b") is STARTS
 
 
 def test_a_capability() -> None:

@@ -208,6 +208,27 @@ def capability(case: WaitingCase) -> StartChange | None:
     return None
 
 
+def flavor_capability(case: WaitingCase) -> StartChange | None:
+    """The same of one flavor."""
+    asked = missing(case.group).requests
+    for name in queues_above(case.decisions, case.group.queue):
+        record, told = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
+        for number, flavor in enumerate(record.flavors):
+            before = flavor.amounts.get("capability", {})
+            held = told[flavor.name].allocated if flavor.name in told else {}
+            wanted = {each: held.get(each, 0) + asked[each] for each in before if each in asked}
+            more = {each: n for each, n in wanted.items() if n > before[each]}
+            raised = replace(flavor, amounts={**flavor.amounts, "capability": {**before, **more}})
+            flavors = tuple(raised if each is flavor else each for each in record.flavors)
+            if more and case.trial.starts(with_queue(case.snapshot, replace(record, flavors=flavors))):
+                parts = [
+                    f"{amounts_text({it: n})} instead of {show(it, before[it])}" for it, n in more.items()
+                ]
+                where = f"spec.flavors[{number}].capability ({flavor.name}) in queue {name}"
+                return StartChange(f"with {', '.join(parts)} in {where}")
+    return None
+
+
 def _in_subtree(case: WaitingCase, queue: str) -> dict[str, int]:
     """What groups of a queue, and of those below it, hold and start with."""
     sums = dict(case.decisions.queues[queue].allocated)
@@ -334,14 +355,14 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.NO_ROOM: _ROOM,
     Reason.FRAGMENTED: _ROOM,
     Reason.REFUSED_BY_SCHEDULER: _ROOM,
-    Reason.QUEUE_CEILING: (limit, ends_in_queue, capability),
+    Reason.QUEUE_CEILING: (limit, ends_in_queue, capability, flavor_capability),
     Reason.QUEUE_SHARE: (claims_end, nodes),
     Reason.BEHIND_OTHERS: (those_ahead,),
     Reason.RESERVED: (run_time, reservations_end, nodes),
     Reason.RECLAIMING: (victims_gone,),
     Reason.WINDOW_FULL: (window_clears,),
     Reason.TOO_LARGE_FOR_WINDOW: (window_grows,),
-    Reason.NEVER_FITS: (limit, capability, requests, nodes_to_stand_alone),
+    Reason.NEVER_FITS: (limit, capability, flavor_capability, requests, nodes_to_stand_alone),
     Reason.BACKING_OFF: (time,),
     Reason.NOT_ENOUGH_MEMBERS: (members,),
     Reason.HELD: (resumed,),
