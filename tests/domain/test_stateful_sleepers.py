@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
+from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
@@ -35,7 +36,13 @@ class Waiting(DecidedTwice):
                         "ageing": st.sampled_from([0, 8]),
                         "limits": st.sampled_from([None, QueueLimits(groups=1)]),
                         "reclaimable": st.booleans(),
-                        "preemption": st.just(preemption(unmanaged="LowerPriority")),
+                        "preemption": st.sampled_from(
+                            [
+                                preemption(unmanaged="LowerPriority"),
+                                preemption(at_most="20m"),
+                                preemption(at_most="15m", after="1m", patience="0.2"),
+                            ]
+                        ),
                     },
                 )
             ]
@@ -86,6 +93,19 @@ class Waiting(DecidedTwice):
         if f"{which}-0" in self.world.pods:
             self.world.finish(f"{which}-0")
 
+    @rule(
+        which=st.sampled_from(RUNNING),
+        ran=st.sampled_from([1.0, 60.0, 900.0]),
+        saves=st.sampled_from(["", "7s", "90s", timestamp(1100.0)]),
+    )
+    def one_that_runs_has_work_to_lose(self, which: str, ran: float, saves: str) -> None:
+        if (before := self.world.pods.get(f"{which}-0")) is not None and before.spec.node_name:
+            status = replace(before.status, start_time=timestamp(self.world.now - ran))
+            notes = {**(before.metadata.annotations or {}), keys.CHECKPOINT: saves}
+            self.world.add(
+                replace(before, status=status, metadata=replace(before.metadata, annotations=notes))
+            )
+
     @rule(cpu=st.sampled_from(["0", "0.1", "2"]), goes=st.booleans())
     def others_come_and_go(self, cpu: str, goes: bool) -> None:
         if "s2" in self.world.pods and goes:
@@ -107,7 +127,7 @@ class Waiting(DecidedTwice):
         if waiting:
             self.world.refuse(waiting[which % len(waiting)])
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 20.0, 700.0]))
+    @rule(seconds=st.sampled_from([0.1, 1.0, 6.0, 20.0, 700.0]))
     def time_passes(self, seconds: float) -> None:
         self.world.advance(seconds)
 
