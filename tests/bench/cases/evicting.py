@@ -72,14 +72,15 @@ class Cost(Measurements):
         super().reclaimed(pod, now)
 
     def pass_time(self, now: float) -> None:
-        seconds, queues = now - self._now, self.decisions.queues
-        parents = {queue.parent for queue in queues.values()}
-        full = min(now, self.full_until) - max(self._now, self.full_from)
-        for queue in (queue for name, queue in queues.items() if name not in parents):
-            held = queue.allocated.get(self.scarce, 0)
-            due = min(queue.deserved.get(self.scarce, 0.0), queue.requested.get(self.scarce, 0))
-            self.below_due += max(due - held, 0.0) * seconds
-            self.held += held * max(full, 0.0)
+        self._wait(now)  # what was waited before in vain is counted, too
+        for until, seconds, decisions in self._waited:
+            parents = {queue.parent for queue in decisions.queues.values()}
+            full = min(until, self.full_until) - max(until - seconds, self.full_from)
+            for queue in (queue for name, queue in decisions.queues.items() if name not in parents):
+                held = queue.allocated.get(self.scarce, 0)
+                due = min(queue.deserved.get(self.scarce, 0.0), queue.requested.get(self.scarce, 0))
+                self.below_due += max(due - held, 0.0) * seconds
+                self.held += held * max(full, 0.0)
         super().pass_time(now)
 
 
