@@ -434,7 +434,7 @@ def test_a_queue_has_every_field_of_its_api() -> None:
     assert set(spec) == {field.encode_name for field in fields(QueueSpec)} | ignored
     assert set(status) == {field.encode_name for field in fields(QueueStatus)} | {"reservation"}
     assert (spec["weight"]["minimum"], spec["weight"]["maximum"], spec["weight"]["default"]) == (1, 65535, 1)
-    assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "priority", "rotation", "mixed"]
+    assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "fair", "priority", "rotation", "mixed"]
     assert spec["dequeueStrategy"]["default"] == "traverse"
     assert set(status["state"]["enum"]) == {"", "Open", "Closed", "Closing", "Unknown"}
 

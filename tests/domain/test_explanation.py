@@ -177,11 +177,11 @@ def test_whose_pods_are_evicted_for_it() -> None:
     assert world.reason("b") is Reason.RECLAIMING
     shown = why(world, "b")
     assert [(holder.name, holder.pods, holder.amounts) for holder in shown.holders] == [
-        ("team/wide", 2, {"cpu": 2000})
+        ("team/alone", 2, {"cpu": 2000})
     ]
-    assert shown.change == StartChange("once the pods evicted for it are gone: team/wide (2 pods)")
+    assert shown.change == StartChange("once the pods evicted for it are gone: team/alone (2 pods)")
     assert (shown.position, shown.waiting) == (1, 2)
-    world.delete("wide-0", "wide-1").settle()
+    world.delete("alone-0", "alone-1").settle()
     assert world.verdict("b") is STARTS
 
 
