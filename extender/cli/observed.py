@@ -10,7 +10,7 @@ from extender.cli.kinds import job_row
 from extender.cli.output import NOTHING, age
 from extender.domain.model.ownership import stands_for
 from extender.domain.model.reasons import NOT_WAITING, Reason
-from extender.domain.queues.quota_steps import entering
+from extender.domain.queues.quota_records import entering
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS

@@ -22,9 +22,15 @@ from extender.controllers.events import WARNING, EventRecorder
 from extender.controllers.objects import ObjectStore, QueueCopy
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
-from extender.domain.queues import quota_steps as steps
-from extender.domain.queues.quota_records import QuotaFault, QuotaPlan, QuotaQueue, QuotaSource
-from extender.domain.queues.quota_steps import QuotaStep, quota_source
+from extender.domain.queues import quota_records as steps
+from extender.domain.queues.quota_records import (
+    QuotaFault,
+    QuotaPlan,
+    QuotaQueue,
+    QuotaSource,
+    QuotaStep,
+    quota_source,
+)
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict, Forbidden, Invalid

@@ -13,8 +13,7 @@ import yaml
 
 from extender.api.keys import GATE, QUEUE
 from extender.cli.output import Json
-from extender.domain.explain.remedies import REMEDIES
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import REMEDIES, Reason
 from tests.cli.desk import Desk, ago, unschedulable
 from tests.cli.front import Front
 from tests.pages.town import NUMBERS, settle

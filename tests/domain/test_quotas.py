@@ -18,8 +18,17 @@ from extender.api.objects.queues import Guarantee, Queue, QueueLimits, QueueSpec
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.resources import offered, total
-from extender.domain.queues.quota_records import QuotaPlan, QuotaQueue, QuotaSource, queue_name
-from extender.domain.queues.quota_steps import QuotaStep, annotations_of, changes, spec_of, step_of
+from extender.domain.queues.quota_records import (
+    QuotaPlan,
+    QuotaQueue,
+    QuotaSource,
+    QuotaStep,
+    annotations_of,
+    changes,
+    queue_name,
+    spec_of,
+    step_of,
+)
 from extender.domain.queues.quotas import Quotas, TreeReader, plan_of
 from tests.domain.builders import NAMESPACE, group, pod, queue
 from tests.domain.world import World

@@ -10,8 +10,7 @@ from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.texts import listed
 from extender.cli.check.findings import Finding, Installation, fine, wrong
 from extender.cli.lookup import right_to
-from extender.domain.queues.quota_records import QuotaPlan
-from extender.domain.queues.quota_steps import QuotaStep, is_ended, quota_source, step_of
+from extender.domain.queues.quota_records import QuotaPlan, QuotaStep, is_ended, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.kube import resources as kube
 from extender.terminal.text import many

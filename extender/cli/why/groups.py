@@ -25,9 +25,8 @@ from extender.cli.why.explanation import (
 )
 from extender.cli.why.offers import Case, Offer, annotating, checking, commands, offered
 from extender.cli.why.queues import holders
-from extender.domain.explain.remedies import TO_START_WHOLE, remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import TO_START_WHOLE, Reason, remedy, sentence
 from extender.kube.resources import PODS
 from extender.terminal.text import near_miss
 

@@ -19,10 +19,9 @@ from extender.cli.why.explanation import (
 )
 from extender.cli.why.groups import NOT_LOOKED_AT, explain_group, in_queue, misnamed, queue_figures
 from extender.cli.why.offers import Case, checking, commands, describing, offered
-from extender.domain.explain.remedies import remedy, sentence
 from extender.domain.model.ownership import auto_name, group_name, maker_of
 from extender.domain.model.queue_of_group import explicit_queue
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import Reason, remedy, sentence
 from extender.terminal.text import did_you_mean, near_misses
 
 _NAME_A_GROUP = (

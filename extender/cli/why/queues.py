@@ -10,8 +10,7 @@ from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Blocker, Explanation, held_by, queue_figures_of
 from extender.cli.why.offers import offered, opening
-from extender.domain.explain.remedies import FOR_ROOM, REMEDIES, remedy
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import FOR_ROOM, REMEDIES, Reason, remedy
 from extender.terminal.text import many
 
 _HOLDING = ("Running", "Inqueue")

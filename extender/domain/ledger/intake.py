@@ -8,9 +8,9 @@ from extender.api.objects.queues import LocalQueue, NativePodGroup, PluginsPodGr
 from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import Json
+from extender.domain.ledger.group_views import UsageMeter
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
-from extender.domain.ledger.usage_meter import UsageMeter
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, Origin, group_of_owner

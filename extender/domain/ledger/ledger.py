@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from extender.domain.ledger.assumed_pods import AssumedPods, Confirmation, Preemptions
 from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage
 from extender.domain.ledger.expected_members import ExpectedMembers
-from extender.domain.ledger.group_views import GroupViews
+from extender.domain.ledger.group_views import GroupViews, UsageMeter
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.intake import Intake
 from extender.domain.ledger.nodes import NodeCapacity
@@ -23,7 +23,6 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Moments, Parts, Refusals
-from extender.domain.ledger.usage_meter import UsageMeter
 from extender.domain.model.evictions import Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict

@@ -13,7 +13,7 @@ from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.model.resources import CPU, offered, pod_requests, total
 from extender.domain.queues.local_queues import records_by_key
-from extender.domain.queues.quota_steps import entering
+from extender.domain.queues.quota_records import entering
 from extender.sim.apiserver.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.sim.apiserver.objects import typed
 from extender.sim.apiserver.store import Store

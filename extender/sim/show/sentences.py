@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from extender.api.texts import listed
-from extender.domain.explain.remedies import FOR_ROOM, IN_ITS_QUEUE, TO_START_WHOLE, with_numbers
-from extender.domain.model.reasons import Reason
+from extender.domain.model.reasons import FOR_ROOM, IN_ITS_QUEUE, TO_START_WHOLE, Reason, with_numbers
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, LoosePod
 from extender.terminal.text import many, pods_that_name

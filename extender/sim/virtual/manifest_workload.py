@@ -26,7 +26,7 @@ from extender.api.workloads.shape import KindName, at, with_spec
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey
-from extender.domain.queues.quota_steps import annotations_of, spec_of
+from extender.domain.queues.quota_records import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import unit
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
