@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueReclaimed, QueueStatus
-from extender.domain.model.reasons import Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import LIMITS, World, gang
 
@@ -76,6 +76,16 @@ def test_each_group_gives_once_an_hour() -> None:
     assert len(refusing.evicted) > len(VICTIMS)
     for name in VICTIMS:
         assert all(later - one >= HOUR - 20.0 for one, later in pairwise(refusing.of(name)))
+
+
+def test_others_alike_take_what_a_group_is_not_given_again() -> None:
+    refusing = Refusing()
+    refusing.go_on(1500.0)
+    assert len(refusing.evicted) == len(VICTIMS)
+    assert refusing.world.reason("x") is Reason.NO_ROOM
+    refusing.world.add(gang("y", 2, queue="a"))
+    refusing.go_on(20.0)
+    assert len(refusing.evicted) == len(VICTIMS) + 2
 
 
 def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain() -> None:

@@ -12,9 +12,10 @@ from extender.api.objects.base import Meta
 from extender.domain.admission.submission import unread_checkpoint
 from extender.domain.model.reasons import Verdict
 from extender.domain.queues.records import queue_record
+from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import message_of
 from tests.domain.builders import group, node, pod, preemption, queue
-from tests.domain.world import World, gang, key, names, nodes, timestamp
+from tests.domain.world import World, comparable, gang, key, names, nodes, timestamp
 from tests.property_examples import examples
 
 PAID = preemption(at_most="1h")
@@ -71,6 +72,35 @@ def test_it_never_waits_for_longer_than_its_queue_says(at_most: str, after: floa
     waited = taken_after(world)
     assert waited is not None
     assert after <= waited <= after + 1.0
+
+
+def test_a_group_in_front_that_begins_to_wait_anew_does_not_put_off_those_behind_it() -> None:
+    world = lent(ran=3 * 86400.0, rules=preemption(at_most="30m"))
+    begun = world.now
+    world.advance(1.0).add(gang("y", 1, queue="a", cpu="2", created=timestamp(world.now)))
+    for turn in range(6):
+        world.pass_time(305.0)
+        snapshot = world.ledger.snapshot()
+        assert comparable(decide(snapshot, world.decisions)) == comparable(decide(snapshot))
+        if turn < 5:
+            assert not evicted(world)
+            world.delete(*(name for name in world.pods if name.startswith("x-")))
+            world.add(pod(f"x-again-{turn}", "x", cpu="2", created=timestamp(world.now)))
+    assert world.now <= begun + 1800.0 + 31.0
+    assert evicted(world) == [*names("long", 2)]
+
+
+def test_the_longest_wait_counts_whoever_sleeps() -> None:
+    """x begins anew; y, which has waited the longest by then, goes as v comes. Only w has waited for long."""
+    world = lent(ran=3 * 86400.0)
+    begun = world.now
+    for name in "yw":
+        world.advance(10.0).add(gang(name, 1, queue="a", cpu="2", created=timestamp(world.now)))
+    world.settle().advance(100.0).delete("x-0")
+    world.add(pod("x-again", "x", cpu="2", created=timestamp(world.now))).settle().advance(100.0)
+    world.ledger.intake.drop_group(key("y"))
+    world.delete("y-0").add(gang("v", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
+    assert f"they come by {timestamp(begun + 20.0 + 3600.0)}" in message_of(world.decision("x"))
 
 
 def test_until_then_it_says_so() -> None:

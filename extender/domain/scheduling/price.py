@@ -4,9 +4,11 @@ Both are parts of the cluster, of the resource of which that is the most, times 
 from the start of a victim or its last checkpoint, and with what earlier evictions cost its group, so that it
 is not always the same one. Room is taken back once no more is lost than the group has gone without, times the
 patience of its queue, and after `atMost` of that queue in any case: the price orders and delays, and denies
-nothing. Work is looked at every ten seconds, so that it is known when it may be enough."""
+nothing. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew with
+each pod that is made again would put off all of them. Work is looked at every ten seconds, so that it is
+known when it may be enough."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ from extender.domain.model.resources import Resources, total
 from extender.domain.placement.units import Loss, Run, Taking, Unit
 from extender.domain.scheduling.round import Round
 from extender.domain.snapshot.group_view import GroupView
-from extender.domain.snapshot.wholeness import Missing, ready_since
+from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _PERIOD = 10.0  # seconds from one look to the next
 
@@ -26,11 +28,19 @@ class Turns(NamedTuple):
     next_at: float  # inf: never, since whatever they cost no longer counts
 
 
-class Price:
-    """As of the last look, for one round."""
+def alike(group: GroupView) -> object:
+    """Equal for groups of one queue and priority that miss the same: victims are found for all of them or for
+    none. One that has taken room from others is alone, since these do not give to it again."""
+    if group.history.took_from:
+        return group.key
+    return group.queue, group.priority, missing(group).signature
 
-    def __init__(self, round_: Round) -> None:
-        self._round = round_
+
+class Price:
+    """As of the last look, for one round. `longest`: of groups alike, the one that has waited the longest."""
+
+    def __init__(self, round_: Round, longest: Mapping[object, GroupView]) -> None:
+        self._round, self._longest = round_, longest
         self._total = round_.budget.shares.standing.division.total
         self._losses: dict[Unit, Loss] = {}  # by whole units
         self.looked_at = round_.snapshot.now // _PERIOD * _PERIOD
@@ -66,7 +76,7 @@ class Price:
 
     def owed(self, group: GroupView, wanted: Missing) -> float:
         """What a group has gone without, since all its members are there."""
-        waited = self.looked_at - self._round.snapshot.moment(ready_since(group))
+        waited = self.looked_at - self._round.snapshot.moment(self._since(group))
         return self.part(wanted.requests) * max(waited, 0.0)
 
     def may_be_paid(self, group: GroupView, wanted: Missing, takings: Sequence[Taking]) -> bool:
@@ -80,8 +90,11 @@ class Price:
 
     def latest(self, group: GroupView) -> float:
         """When room is taken back for a group whatever that costs."""
-        rules, since = self._round.snapshot.queues[group.queue].record.preemption, ready_since(group)
+        rules, since = self._round.snapshot.queues[group.queue].record.preemption, self._since(group)
         return self._round.snapshot.moment(since) + max(rules.at_most, rules.after) if since else 0.0
+
+    def _since(self, group: GroupView) -> str:
+        return ready_since(self._longest.get(alike(group), group))
 
     def turns(self, group: GroupView) -> Turns:
         latest = self.latest(group)

@@ -27,7 +27,7 @@ from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waits
-from extender.domain.scheduling.price import Price
+from extender.domain.scheduling.price import Price, alike
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.scheduling.victims import Candidates, departing, is_any_in_part, left, would_be_split
@@ -165,7 +165,7 @@ def _evict(round_: Round, group: GroupView, reclaim: Reclaim) -> None:
 class Starving(NamedTuple):
     """Groups that look for victims. What the first of a kind does not find, no other of its kind does."""
 
-    first: Mapping[object, GroupView]  # by kind its first group for which a possible victim runs
+    first: Mapping[object, GroupView]  # for which a victim may run: by kind its first, and the longest wait
     idle: Mapping[tuple[str, int], GroupView]  # by queue and priority a group for which none does
     may_find: Callable[[GroupView, tuple[EvictionCause, ...]], bool]  # whether one runs, by some rules
 
@@ -180,7 +180,10 @@ def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starvi
     starving = _starving(round_)
     idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
     may_find = [group for group in starving if (group.queue, group.priority) not in idle]
-    found = Starving(_first(round_, may_find), idle, candidates.may_exist_for)
+    longest = _longest(may_find)
+    first = _first(round_, may_find)
+    first |= {(each, "longest"): group for each, group in longest.items()}
+    found = Starving(first, idle, candidates.may_exist_for)
     shares, queues = round_.budget.shares, round_.snapshot.queues
     ranks = {
         queue: (-queues[queue].record.priority, shares.of_node(shares.tree.node[queue]), queue)
@@ -190,7 +193,7 @@ def begin(round_: Round, lending: Lending, reservations: Reservations) -> Starvi
     if seeking and places > 0:
         seeking.sort(key=lambda group: (ranks[group.queue], group.order))
         mark = round_.budget.journal.mark()
-        _Searches(round_, lending, reservations, candidates).begin(seeking, places)
+        _Searches(round_, lending, reservations, candidates, Price(round_, longest)).begin(seeking, places)
         round_.budget.journal.roll_back(mark)
     return found
 
@@ -223,17 +226,32 @@ def _first(round_: Round, groups: Iterable[GroupView]) -> dict[object, GroupView
     return first
 
 
+def _longest(groups: Iterable[GroupView]) -> dict[object, GroupView]:
+    """Of groups alike, the one that has waited the longest."""
+    longest: dict[object, GroupView] = {}
+    for group in groups:
+        known = longest.setdefault(alike(group), group)
+        if group.preempts and (not known.preempts or ready_since(group) < ready_since(known)):
+            longest[alike(group)] = group
+    return longest
+
+
 class _Searches:
     """The searches of one round. Each sees what the ones before it took."""
 
     def __init__(
-        self, round_: Round, lending: Lending, reservations: Reservations, candidates: Candidates
+        self,
+        round_: Round,
+        lending: Lending,
+        reservations: Reservations,
+        candidates: Candidates,
+        price: Price,
     ) -> None:
         self._round = round_
         self._lending = lending
         self._reservations = reservations
         self._candidates = candidates
-        self._price = Price(round_)
+        self._price = price
         self._vain: set[object] = set()  # what was searched for in vain
         decided, reclaims = round_.decided, round_.reclaims.items()
         kept = [reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim]
@@ -280,8 +298,7 @@ class _Searches:
     def _try(self, group: GroupView) -> bool:
         """Whether a reclaim is begun for a group."""
         round_, wanted = self._round, missing(group)
-        sought = (group.queue, group.priority, wanted.signature)
-        if sought in self._vain and not group.history.took_from:
+        if (sought := alike(group)) in self._vain:
             return False
         gives = True
         for causes in _causes(round_, group, wanted):

@@ -27,6 +27,7 @@ from extender.domain.scheduling.victims import ALL_CAUSES
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import ready_since
 
 T = TypeVar("T")
 
@@ -219,9 +220,16 @@ def turns(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey
     starving = (
         group.queue
         for kind, group in then.first_starving.items()
-        if kind not in first.first and first.may_find(group, ALL_CAUSES)
+        if _comes_later(first.first.get(kind), group) and first.may_find(group, ALL_CAUSES)
     )
     return sleepers.those_in(waiting.union(starving))
+
+
+def _comes_later(now: GroupView | None, before: GroupView) -> bool:
+    """Whether those that sleep may come before the one that looks for victims now."""
+    if now is None:
+        return True
+    return now.order > before.order or ready_since(now) > ready_since(before)
 
 
 def victims(sleepers: Sleepers, then: Memory, judged: Judged) -> Iterable[GroupKey]:
