@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.api.objects.queues import QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import node, pod, queue
-from tests.domain.world import LIMITS, World, gang
+from tests.domain.world import LIMITS, World, gang, timestamp
 
 VICTIMS = tuple(f"b{n}" for n in range(4))
 HOUR = LIMITS.reclaim_memory
@@ -119,3 +119,29 @@ def test_two_queues_whose_weights_change_back_and_forth_do_not_take_turns() -> N
         assert len(moments) > 4
         for first in moments:
             assert len([moment for moment in moments if first <= moment < first + HOUR]) <= 1 + 3
+
+
+def test_queues_that_lend_to_each_other_by_turns_always_get_back_what_they_deserve() -> None:
+    """Whichever has work takes all there is, until the other one has some as well."""
+    world = World(node("n"), queue("a"), queue("b"))
+    for turn in range(8):
+        for name, other in (("a", "b"), ("b", "a")):
+            _come(world, name, turn, 4)
+            _come(world, other, turn, 2)
+            assert [each for each in world.pods if world.pods[each].spec.node_name and each[0] == other]
+            for group in list(world.decisions.groups):
+                world.ledger.intake.drop_group(group)
+            world.delete(*list(world.pods)).settle()
+
+
+def _come(world: World, where: str, turn: int, count: int) -> None:
+    """New groups come to a queue, and start in place of others if there is no room."""
+    groups = [f"{where}{turn}-{number}-{world.now}" for number in range(count)]
+    world.advance(60.0)
+    world.add([gang(name, 1, queue=where, created=timestamp(world.now)) for name in groups]).settle()
+    for _ in groups:
+        for eviction in list(world.decisions.evictions.values()):
+            world.delete(eviction.victim.name)
+        world.settle()
+        planned = [name for each in world.decisions.groups for name in world.plan(each.partition("/")[2])]
+        world.scheduler_takes(*planned).run(*planned).settle()

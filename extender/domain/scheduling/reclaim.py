@@ -381,14 +381,16 @@ class _Searches:
 
 def _taken_from(round_: Round, group: GroupView, other: str) -> Reclaimed:
     """That a group takes room from another queue. The last time was in vain if that queue has taken room back
-    since, or if whom it was for waits again."""
+    since, unless this group came only then: that is no turn in a loop, but two queues that lend to each other
+    as their work comes and goes. It was in vain, too, if whom it was for waits again."""
     now, last = round_.snapshot.timestamp(round_.snapshot.now), round_.reclaimed_by(group.queue).get(other)
     if last is None:
         return Reclaimed(group.key, now)
     back = round_.reclaimed_by(other).get(group.queue, last)
+    went_back = back.at > last.at and group.created <= back.at
     before = round_.decision_on(last.group)
     waits = before is not None and before.verdict is Verdict.WAITING and before.reclaim is None
-    return Reclaimed(group.key, now, last.in_vain + (waits or back.at > last.at))
+    return Reclaimed(group.key, now, last.in_vain + (waits or went_back))
 
 
 def _causes(round_: Round, group: GroupView, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
