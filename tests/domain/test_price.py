@@ -111,6 +111,12 @@ def test_until_then_it_says_so() -> None:
     assert world.decisions.wake_at <= world.now + LOOKS
 
 
+def test_a_moment_beyond_all_calendars_is_not_told() -> None:
+    text = message_of(lent(rules=preemption(at_most="9" * 300 + "h")).decision("x"))
+    assert "more work than it has waited for" in text
+    assert "they come by" not in text
+
+
 @pytest.mark.parametrize(
     ("patience", "is_enough"), [("0", False), ("0.5", False), ("10", True), ("1000", True)]
 )

@@ -105,4 +105,5 @@ class Price:
     def text(self, group: GroupView) -> str:
         """Why nobody makes way for a group yet, for people."""
         latest = self._round.snapshot.timestamp(self.latest(group))
-        return f"evictions for it would lose more work than it has waited for; they come by {latest}"
+        text = "evictions for it would lose more work than it has waited for"
+        return f"{text}; they come by {latest}" if latest else text
