@@ -87,6 +87,36 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
             "6: spec.completionMode: got 'indexed'; allowed is In",
             id="mode",
         ),
+        pytest.param(
+            f"{QUEUE}spec:\n  flavors: [{{name: a, guarantee: {{resource: {{cpu: 4}}}}}}]\n",
+            "5: spec.flavors[0].guarantee: got {'resource': {'cpu': 4}}; allowed is quantities by resource",
+            id="amounts-in-amounts",
+        ),
+        pytest.param(
+            f"{QUEUE}spec: {{preemption: {{atMost: 1d}}}}\n",
+            "4: spec.preemption.atMost: got '1d'; allowed is a duration such as 90s, 10m or 1h30m",
+            id="duration",
+        ),
+        pytest.param(
+            f"{QUEUE}spec: {{preemption: {{after: 600}}}}\n",
+            "4: spec.preemption.after: got 600; allowed is a duration such as",
+            id="duration-number",
+        ),
+        pytest.param(
+            f"{QUEUE}spec: {{preemption: {{withinQueue: Any}}}}\n",
+            "4: spec.preemption.withinQueue: got 'Any'; allowed is Never or LowerPriority",
+            id="choice",
+        ),
+        pytest.param(
+            f"{QUEUE}spec: {{preemption: {{patience: -1}}}}\n",
+            "4: spec.preemption.patience: got -1; allowed is a number from 0 to 1000",
+            id="factor",
+        ),
+        pytest.param(
+            f"{QUEUE}spec: {{oversell: 1.5}}\n",
+            '4: spec.oversell: got 1.5; allowed is a number from 1 to 100; write it in quotes: "1.5"',
+            id="factor-unquoted",
+        ),
         pytest.param(job(template="{spec: {containers: [null]}}"), "5: spec.template.spec.cont", id="null"),
         pytest.param(POD.replace("name: p", "name: My_Pod"), "3: metadata.name: got 'My_Pod'", id="name"),
         pytest.param(POD.replace("name: p", "name: 1"), "3: metadata.name: got 1; allowed", id="number"),

@@ -6,6 +6,7 @@ names, that a pod has a container, that amounts are not negative. Templates and 
 the table says. Status, which controllers write, is left as it is, but for the room of nodes.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ def _each(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def _amounts_meant(value: Any) -> str:
     for name, amount in value.items() if isinstance(value, dict) else ():
         try:
-            at_least(amount)
+            at_least(str(amount))
         except BadQuantity as fault:
             return str(fault)
         if what := misnamed(str(name)):
@@ -79,9 +80,33 @@ def _unquoted(value: Any) -> str:
 
 
 def one_of(values: Iterable[str]) -> Leaf:
-    *others, last = values
+    """An empty text is as good as none, and not worth a word."""
+    allowed = tuple(values)
+    *others, last = filter(None, allowed)
     listed = f"{', '.join(others)} or {last}" if others else last
-    return Leaf(listed, lambda value: value in (*others, last))
+    return Leaf(listed, lambda value: value in allowed)
+
+
+def _duration(pattern: str) -> Leaf:
+    def is_one(value: Any) -> bool:
+        return isinstance(value, str) and re.search(pattern, value) is not None
+
+    return Leaf("a duration such as 90s, 10m or 1h30m", is_one)
+
+
+def _factor(least: int, most: int) -> Leaf:
+    """A number that may have a fraction: the API takes that as a text."""
+
+    def is_one(value: Any) -> bool:
+        return _is_quantity(value) and least * 1000 <= at_least(str(value), 1000) <= most * 1000
+
+    def meant(value: Any) -> str:
+        return f'write it in quotes: "{value}"' if is_one(value) else ""
+
+    def is_written_well(value: Any) -> bool:
+        return is_one(value) and not isinstance(value, float)
+
+    return Leaf(f"a number from {least} to {most}", is_written_well, meant)
 
 
 ANY = Leaf("anything", lambda _: True)
@@ -211,6 +236,10 @@ def _form(schema: FieldSchema) -> Form:
         return QUANTITY
     if "enum" in published:
         return one_of(published["enum"])
+    if "(ms|s|m|h)" in published.get("pattern", ""):
+        return _duration(published["pattern"])
+    if published.get("x-kubernetes-int-or-string") and "maximum" in published:
+        return _factor(published["minimum"], published["maximum"])
     if "properties" in published:
         return _fields(schema)
     if "additionalProperties" in published:

@@ -7,6 +7,7 @@ its rules in CEL those are played that say what a quantity is, and those that co
 
 import re
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from extender.api.quantities import BadQuantity, at_least
@@ -143,8 +144,9 @@ def defaulted(value: Any, schema: FieldSchema) -> Any:
     return {name: defaulted(part, schema.field(name)) for name, part in {**value, **absent}.items()}
 
 
-def schema_errors(value: Any, schema: FieldSchema, at: str) -> errors.FieldErrors:
-    """What the schema does not allow in a value, which is at this path."""
+def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") -> errors.FieldErrors:
+    """What the schema does not allow in a value, which is at this path; rules of the schema have one of their
+    own for what a map has."""
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -156,13 +158,14 @@ def schema_errors(value: Any, schema: FieldSchema, at: str) -> errors.FieldError
             yield _of_type(at, value, str(published.get("format") if found == "number" else wanted))
             return
     yield from _scalar_errors(value, published, at)
-    yield from _quantity_errors(value, published, at)
+    yield from _quantity_errors(value, published, in_rules or at)
     if isinstance(value, dict):
         for name in published.get("required", ()):
             if name not in value:
                 yield errors.required(f"{at}.{name}")
         for name in sorted(value):
-            yield from schema_errors(value[name], schema.field(name), f"{at}.{name}")
+            in_rules = f"{at}[{name}]" if "additionalProperties" in published else ""
+            yield from schema_errors(value[name], schema.field(name), f"{at}.{name}", in_rules)
     if isinstance(value, list):
         yield from _item_errors(value, schema, at)
 
@@ -208,13 +211,15 @@ def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
 
 def _quantity_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
     for rule in published.get("x-kubernetes-validations", ()):
+        if "isQuantity(string(self))" not in rule["rule"]:
+            continue
+        least, most = published["minimum"], published.get("maximum", inf)
         try:
-            is_fit = "isQuantity(string(self))" not in rule["rule"] or at_least(value) >= 0
+            is_fit = least * _NANO <= at_least(value, _NANO) <= most * _NANO
         except BadQuantity:
             is_fit = False
         if not is_fit:
-            above, _, name = at.rpartition(".")
-            yield errors.wrong(f"{above}[{name}]", value, rule["message"])
+            yield errors.wrong(at, value, rule["message"])
 
 
 _NANO = 10**9
