@@ -71,8 +71,24 @@ Ahead of it:
 What helps:
   Wait for running pods to end, or request less. Administrators can see on the
     debug pages what holds each node.
+  What other queues hold above their shares is taken back for groups with which
+    this queue stays within its own: after 10m if that loses little work, after
+    60m whatever it loses (spec.preemption of the queue).
 """
     )
+
+
+def test_when_room_is_taken_back_is_as_the_queue_says(town: Desk) -> None:
+    town.queue("research", {"preemption": {"after": "0s", "atMost": "90s"}}, share=0.67)
+    assert "after 0s if that loses little work, after 90s whatever it loses" in helps(
+        town.output("why", "podgroup/sweep")
+    )
+
+
+def test_nothing_is_taken_back_from_a_queue_that_is_not_reclaimable(town: Desk) -> None:
+    town.queue("reports", {"reclaimable": False}, share=1.5)
+    assert "taken back" not in helps(town.output("why", "podgroup/sweep"))
+    assert verdict(town.output("why", "q/reports")).endswith("What is above it keeps.")
 
 
 def test_a_group_that_runs(town: Desk) -> None:
@@ -605,7 +621,7 @@ What helps:
 def test_a_queue_above_its_share(town: Desk) -> None:
     assert verdict(town.output("why", "q/reports")) == (
         "Open It takes new groups. It uses 150% of what it deserves (cpu 6 of 4). What is above is lent to it"
-        " while others do not want it."
+        " until others take it back."
     )
 
 

@@ -24,7 +24,7 @@ from extender.cli.why.explanation import (
     queue_figures_of,
 )
 from extender.cli.why.offers import Case, Offer, annotating, checking, commands, offered
-from extender.cli.why.queues import holders
+from extender.cli.why.queues import holders, taking_back
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.reasons import TO_START_WHOLE, Reason, remedy, sentence
 from extender.kube.resources import PODS
@@ -84,6 +84,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         remedies, offers = [NOT_LOOKED_AT], [offered(evidence, checking())]
     else:
         remedies = [remedy(reason)] if blocked and remedy(reason) else []
+        remedies += taking_back(evidence, group, ahead)
         remedies = [_OF_REFUSED] if refusal else remedies
         offers = commands(reason, case) if blocked else []
     return Explanation(

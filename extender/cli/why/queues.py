@@ -4,13 +4,16 @@ share."""
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
+from extender.api.durations import rounded
 from extender.api.objects.base import condition
+from extender.api.objects.queues import QueuePreemption
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Blocker, Explanation, held_by, queue_figures_of
 from extender.cli.why.offers import offered, opening
 from extender.domain.model.reasons import FOR_ROOM, REMEDIES, Reason, remedy
+from extender.domain.queues.spec import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.terminal.text import many
 
 _HOLDING = ("Running", "Inqueue")
@@ -57,7 +60,8 @@ def _of_share(queue: ObservedQueue) -> str:
         return "Muster has not written yet what it holds and deserves."
     used = f"It uses {share_of(queue)}."
     if queue.share > 1:
-        return f"{used} What is above is lent to it while others do not want it."
+        kept = "it keeps" if queue.spec.reclaimable is False else "is lent to it until others take it back"
+        return f"{used} What is above {kept}."
     if queue.counts["pending"]:
         return f"{used} Groups that wait have a claim on the rest."
     return used
@@ -95,6 +99,23 @@ def queues_above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
         if queue.share > 1 and queue.name != but:
             held = queue.status.allocated or {}
             yield Blocker("Queue", queue.name, does=f"uses {share_of(queue)}", holds=held)
+
+
+def taking_back(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[str]:
+    """When its queue takes back what queues ahead of a group that lacks room hold above their shares."""
+    queue = evidence.queue(evidence.queue_of(group))
+    above = [evidence.queue(blocker.name) for blocker in ahead if blocker.kind == "Queue"]
+    if queue is None or queue.share >= _ENOUGH or group.reason == Reason.RECLAIMING:
+        return
+    if any(each is not None and each.spec.reclaimable is not False for each in above):
+        rules = queue.spec.preemption or QueuePreemption()
+        after, at_most = duration_of(rules.after, TAKE_AFTER), duration_of(rules.at_most, TAKE_AT_MOST)
+        yield (
+            "What other queues hold above their shares is taken back for groups with which this queue stays"
+            f" within its own: after {rounded(int(after))} if that loses little work, after"
+            f" {rounded(int(max(after, at_most)))} whatever it loses"
+            " (spec.preemption of the queue)."
+        )
 
 
 def share_of(queue: ObservedQueue) -> str:
