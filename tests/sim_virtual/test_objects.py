@@ -301,6 +301,30 @@ def test_pods_run_as_long_as_they_say_else_as_the_flag_and_no_longer_than_a_dead
     assert found == {"a": (7.0, False), "b": (9.0, False), "train": (3.0, True)}
 
 
+def _of_queue(name: str, cpu: int, at: int, notes: str = "") -> str:
+    """A queue, and a Job of one pod in it that runs for ten hours."""
+    head = f"apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {{name: {name}}}\n---\n"
+    noted = f'{RUN}: "36000", {ARRIVAL}: "{at}"{notes}'
+    queue = f"metadata: {{annotations: {{scheduling.volcano.sh/queue-name: {name}}}}}"
+    container = f"{{name: main, image: x, resources: {{requests: {{cpu: '{cpu}'}}}}}}"
+    pods = f"{{{queue}, spec: {{schedulerName: muster, restartPolicy: Never, containers: [{container}]}}}}"
+    meta = f"{{name: {name}, annotations: {{{noted}}}}}"
+    return f"{head}apiVersion: batch/v1\nkind: Job\nmetadata: {meta}\nspec: {{template: {pods}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("notes", "wait"),
+    [("", 3600.0), (", kube-muster.io/checkpoint: 5m", 600.0)],
+    ids=["never-saved", "saved"],
+)
+def test_checkpoints_of_a_job_are_those_of_its_pods(tmp_path: Path, notes: str, wait: float) -> None:
+    """Its eviction costs little from then on, and so comes as soon as it may."""
+    path = tmp_path / "objects.yaml"
+    path.write_text("---\n".join([_of_queue("first", 4, 0, notes), _of_queue("late", 2, 7200)]))
+    result = run(cluster(nodes=1) + from_manifests(load([path]), seed=0))
+    assert starts(result)["job/late"] == 7200 + wait
+
+
 def test_a_job_that_may_starts_with_fewer_pods_and_the_next_one_with_the_rest(tmp_path: Path) -> None:
     """Two nodes of 4 have room for two pods of 3: the first job asks for five and takes both."""
     fewer = JOB.replace("RUN: ", "kube-muster.io/min-parallelism: '1', RUN: ").replace('cpu: "2"', 'cpu: "3"')

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.keys import GATE, GROUP_ANNOTATION, ROOT_QUEUE
+from extender.api.keys import CHECKPOINT, GATE, GROUP_ANNOTATION, ROOT_QUEUE
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue
@@ -153,7 +153,15 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(each for each in manifests.objects if each.kind is kinds.RESOURCE_QUOTAS)
     made: dict[KindName, list[Made]] = defaultdict(list)
+    saved: dict[str, str] = {}  # checkpoints of what makes pods, by UID; here they are read off the pods only
     for obj, where in creation.objects:
+        meta = obj["metadata"]
+        given, made_by = meta.get("annotations") or {}, meta.get("ownerReferences") or ()
+        if text := given.get(CHECKPOINT) or next(
+            filter(None, (saved.get(each["uid"]) for each in made_by)), ""
+        ):
+            saved[meta["uid"]] = text
+            obj = {**obj, "metadata": {**meta, "annotations": {**given, CHECKPOINT: text}}}
         try:
             made[obj["apiVersion"], obj["kind"]].append(Made(obj, _arrival(obj)))
         except ValueError as fault:
