@@ -38,6 +38,7 @@ from extender.domain.admission.access import (
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.queues import (
     flavors_of_others,
+    flavors_without_nodes,
     guaranteed_too_much,
     judge_deletion,
     judge_queue,
@@ -199,7 +200,8 @@ class AdmissionRules:
         if faults:
             return ReviewOutcome(faults)
         unmet = guaranteed_too_much(queue, before, tree, self._ledger.offered())
-        return ReviewOutcome(warnings=[*unmet, *flavors_of_others(queue, before, tree)])
+        flavors = [*flavors_without_nodes(queue, before), *flavors_of_others(queue, before, tree)]
+        return ReviewOutcome(warnings=[*unmet, *flavors])
 
     def judge_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Whoever leads a namespace into a restricted queue must be allowed to use that queue: what is in the

@@ -64,6 +64,18 @@ def codes(new: Queue, tree: QueueTree, before: Queue | None = None, depth: int =
         ({"guarantee": {"resource": {"x.io/gpu": "1"}}}, [Code.DESERVED_BELOW_GUARANTEE]),
         ({"capability": {"cpu": "1"}, "deserved": {"cpu": "2"}}, [Code.DESERVED_ABOVE_CAPABILITY]),
         ({"capability": {"cpu": "1"}, "deserved": {"memory": "2"}}, []),
+        (
+            {"flavors": [{"name": "a", "capability": {"cpu": "1"}, "guarantee": {"cpu": "2"}}]},
+            [Code.DESERVED_ABOVE_CAPABILITY],
+        ),
+        (
+            {"flavors": [{"name": "a", "capability": {"cpu": "1"}, "deserved": {"cpu": "2", "x.io/y": "1"}}]},
+            [Code.DESERVED_ABOVE_CAPABILITY],
+        ),
+        (
+            {"flavors": [{"name": "a", "capability": {"cpu": "x"}, "deserved": {"cpu": "2"}}]},
+            [Code.NOT_A_QUANTITY],
+        ),
         ({"deserved": {"cpu": "-1"}, "guarantee": {"resource": {"memory": "1"}}}, [Code.NEGATIVE_QUANTITY]),
         ({"deserved": {"cpu": "two"}}, [Code.NOT_A_QUANTITY]),
         ({"capability": {"mem": "1Gi"}}, [Code.NOT_A_RESOURCE]),

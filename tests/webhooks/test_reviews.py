@@ -147,3 +147,23 @@ def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> No
     assert (answer["allowed"], answer["warnings"]) == (True, [says])
     heavier = {**new, "spec": {"flavors": flavors, "weight": 2}}
     assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"),
+    [
+        ([{"life": "spot"}, {"life": "spot"}], True),
+        ([{}, {"life": "spot"}], True),
+        ([{"life": "spot"}, {"life": "spot", "zone": "a"}], True),
+        ([{"life": "spot", "zone": "a"}, {"life": "spot"}, {}], False),
+    ],
+    ids=str,
+)
+def test_a_flavor_whose_nodes_are_all_of_an_earlier_one_warns(
+    desk: Desk, labels: list[dict[str, str]], warned: bool
+) -> None:
+    flavors = [{"name": f"f{number}", "nodeLabels": each} for number, each in enumerate(labels)]
+    answer = desk.ask("/queues/validate", {"metadata": {"name": "q"}, "spec": {"flavors": flavors}})
+    says = "all nodes with these labels are of flavor f0, which comes first: it has none"
+    warnings = [f"spec.flavors[1].nodeLabels: {says}"] if warned else []
+    assert (answer["allowed"], answer.get("warnings", [])) == (True, warnings)

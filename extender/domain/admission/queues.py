@@ -144,6 +144,20 @@ def flavors_of_others(queue: Queue, before: Queue | None, tree: QueueTree) -> It
                 break
 
 
+def flavors_without_nodes(queue: Queue, before: Queue | None) -> Iterator[str]:
+    """Warnings where new flavors have only labels that suffice for an earlier one."""
+    written = queue.spec.flavors or []
+    if before is not None and written == before.spec.flavors:
+        return
+    for number, flavor in enumerate(written):
+        labels = (flavor.node_labels or {}).items()
+        for earlier in written[:number]:
+            if (earlier.node_labels or {}).items() <= labels:
+                text = f"all nodes with these labels are of flavor {earlier.name}, which comes first"
+                yield f"spec.flavors[{number}].nodeLabels: {text}: it has none"
+                break
+
+
 # ---- a queue judged by itself
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
@@ -188,8 +202,20 @@ def _judge_amounts(queue: Queue) -> Iterator[Fault]:
             text = f"got {spec.oversell}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
-        for field, amounts in flavor.amounts().items():
-            yield from _not_amounts(f"spec.flavors[{number}].{_WRITTEN.get(field, field)}", amounts)
+        yield from _judge_flavor(f"spec.flavors[{number}]", flavor.amounts())
+
+
+def _judge_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
+    named = {f"{at}.{_WRITTEN.get(field, field)}": amounts for field, amounts in lists.items()}
+    if wrong := [fault for field, amounts in named.items() for fault in _not_amounts(field, amounts)]:
+        yield from wrong
+        return
+    capability = lists.get("capability", {})
+    for field in ("deserved", "guarantee"):
+        for name, amount in lists.get(field, {}).items():
+            if name in capability and _exact(amount) > _exact(capability[name]):
+                text = f"got {amount}; allowed is the flavor's capability, {capability[name]}, or less"
+                yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"{at}.{field}[{name}]", text)
 
 
 def _lists(queue: Queue) -> dict[str, Quantities]:
