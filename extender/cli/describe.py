@@ -11,7 +11,7 @@ from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
 from extender.cli.observed import ObservedGroup, ObservedQueue, conditions, events
 from extender.cli.observed_jobs import ObservedJob, find_job
-from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, section
+from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import is_gated, queue_figures_of
 from extender.cli.why.groups import explain_group
@@ -31,11 +31,22 @@ _HEADINGS: Mapping[str, str] = {
     "Completed": "Groups that have ended",
     "Unknown": "Groups that are unclear",
 }
-_TIMES = {
+_PLAIN = {
+    "fairShare": "Order below it",
+    "placement": "Placement",
+    "oversell": "Oversell",
+    "stopPolicy": "Stop policy",
     "reserveAfter": "Reserves after",
     "startTimeout": "Jobs get going within",
     "maxRunTime": "Jobs run at most",
 }
+_AMOUNTS = {
+    "deserved": "Deserved",
+    "capability": "Capability",
+    "borrowingLimit": "Borrows at most",
+    "lendingLimit": "Lends at most",
+}
+_GROUPS = {"limits": "Limits", "preemption": "Preemption"}
 
 
 def job_description(place: ClusterAccess, target: Target) -> str:
@@ -132,6 +143,7 @@ def queue_description(place: ClusterAccess, name: str) -> str:
         verdict,
         section("Shares:", bars(figures) or resource_rows(figures)),
         section("Flavors:", flavors),
+        section("Held lately, of the cluster:", list(_usage(queue))),
         section("LocalQueues:", list(_local_queues(evidence, name))),
         *_groups(evidence, name),
         *rest,
@@ -149,21 +161,28 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     if queue.entering:
         yield "Namespaces", listed(queue.entering, _MOST)
     yield "Order", queue.spec.dequeue_strategy or "traverse"
-    if spec.get("placement"):
-        yield "Placement", spec["placement"]
-    yield from ((title, spec[field]) for field, title in _TIMES.items() if spec.get(field))
+    yield from ((title, spec[field]) for field, title in _PLAIN.items() if spec.get(field))
     yield "Reclaimable", "no" if spec.get("reclaimable") is False else "yes"
     yield "Restricted", "yes" if spec.get("restricted") is True else "no"
     if spec.get("namespaceSelector") is not None:
         yield "Namespaces", _selector(spec["namespaceSelector"])
-    for title, written in (("Deserved", "deserved"), ("Capability", "capability")):
-        if spec.get(written):
-            yield title, amounts(spec[written])
+    yield from ((title, amounts(spec[field])) for field, title in _AMOUNTS.items() if spec.get(field))
     if queue.spec.guarantee and queue.spec.guarantee.resource:
         yield "Guarantee", amounts(queue.spec.guarantee.resource)
+    groups = ((title, list(_settings(spec.get(field) or {}))) for field, title in _GROUPS.items())
+    yield from ((title, ", ".join(settings)) for title, settings in groups if settings)
     if reserved := queue.status.reservation:
         yield "Reserved", f"{amounts(reserved.resource)} on {listed(reserved.nodes or [], _MOST)}"
     yield "Age", age(queue.metadata.creation_timestamp)
+
+
+def _settings(written: Json, above: str = "") -> Iterator[str]:
+    """`after=5m, borrowWithinCohort.policy=LowerPriority`."""
+    for name, value in written.items():
+        if isinstance(value, dict):
+            yield from _settings(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}={value}"
 
 
 def _selector(written: Json) -> str:
@@ -173,6 +192,15 @@ def _selector(written: Json) -> str:
         values = f" ({', '.join(expression['values'])})" if expression.get("values") else ""
         labels.append(f"{expression['key']} {expression['operator']}{values}")
     return ", ".join(labels) or "all"
+
+
+def _usage(queue: ObservedQueue) -> Iterator[str]:
+    """Of all its own groups, and of the users and namespaces that have made them."""
+    if usage := queue.status.usage:
+        yield f"the queue: {percent(usage.share)}"
+        for kind, parts in (("user", usage.users or []), ("namespace", usage.namespaces or [])):
+            yield from (f"{kind} {part.name}: {percent(part.share)}" for part in parts[:_MOST])
+            yield from and_more(len(parts) - _MOST)
 
 
 def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:

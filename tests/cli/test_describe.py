@@ -102,6 +102,25 @@ def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
     assert part(output, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
 
 
+def test_what_a_queue_sets_and_has_held(town: Desk) -> None:
+    spec = {
+        "fairShare": "Historical",
+        "borrowingLimit": {"cpu": "4"},
+        "limits": {"pods": 9, "perUser": {"groups": 2}},
+        "preemption": {"after": "5m", "borrowWithinCohort": {"policy": "LowerPriority"}},
+    }
+    usage = {"at": "", "share": 0.25, "users": [{"name": "ann", "share": 0.2}], "namespaces": []}
+    town.queue("set", spec, state="Open", usage=usage)
+    output = town.output("queue", "describe", "set")
+    assert {
+        "Order below it:   Historical",
+        "Borrows at most:  cpu 4",
+        "Limits:           pods=9, perUser.groups=2",
+        "Preemption:       after=5m, borrowWithinCohort.policy=LowerPriority",
+    } <= {*output.splitlines()}
+    assert part(output, "Held lately, of the cluster:") == ["  the queue: 25%", "  user ann: 20%"]
+
+
 def test_a_guarantee_that_is_not_met_in_full(town: Desk) -> None:
     says = "nodes offer less cpu than queues are guaranteed: each has the same part of its guarantee"
     unmet = {"type": "GuaranteeUnmet", "status": "True", "reason": "TooFewNodes", "message": says}
