@@ -121,8 +121,9 @@ NotEnoughMembers: Create the missing pods, or lower `minMember`. A pod counts if
   same namespace and has the right `schedulerName`.
 NeverFits: Request less, loosen node selectors, raise the queue's capability, or add nodes: larger ones if no
   node holds one member.
-QueueCeiling: Wait for other groups of the queue to end, or raise its `spec.capability` or, if the message
-  counts groups or pods, its `spec.limits`. Guarantees of other queues lower the ceiling, too.
+QueueCeiling: Wait for other groups of the queue to end, or raise what the message names: the `capability` or
+  `borrowingLimit` of the queue or its flavor or, if it counts groups or pods, `spec.limits`. Guarantees of
+  other queues lower the ceiling, too.
 QueueShare: Wait: room that other queues do not claim is lent. A higher `spec.weight` gives a larger share.
 BehindOthers: Wait until that group starts or is deleted. Groups that fit may overtake it if the queue's
   `dequeueStrategy` is neither `fifo` nor `mixed`.
