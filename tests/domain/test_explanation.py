@@ -106,6 +106,14 @@ def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs()
     assert world.reason("b") is Reason.NO_ROOM
 
 
+def test_more_nodes_do_not_help_below_a_ceiling_that_is_too_low() -> None:
+    """Nor does more capability while others run."""
+    world = World(*nodes("n", "m", cpu="4"), queue("q", capability={"cpu": "4"}))
+    world.add(stranger("s", on="n", cpu="3")).add(one("b", "3", members=2)).settle()
+    assert world.reason("b") is Reason.NEVER_FITS
+    assert why(world, "b").change is None
+
+
 def test_a_request_that_would_fit() -> None:
     world = small().add(one("b", "9")).settle()
     assert change(world, "b").text == "with requests of at most cpu 4 per member instead of 9"

@@ -69,7 +69,8 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
     if row is None or not fits(most):
         return None
     count = 1 + bisect_left(range(1, most), True, key=fits)
-    return case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
+    found = case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
+    return None if found.then == Reason.NEVER_FITS else found  # it is too large for a ceiling
 
 
 def _best_node(case: WaitingCase) -> int | None:
