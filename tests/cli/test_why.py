@@ -635,6 +635,16 @@ def test_a_queue_that_is_closing_says_how_to_open_it(desk: Desk) -> None:
     assert helps(answer) == "To open it: muster queue open q"
 
 
+def test_a_queue_that_is_held_says_how_to_resume_it(desk: Desk) -> None:
+    desk.queue("q", {"stopPolicy": "Hold"}, state="Open", share=0.5, pending=1)
+    answer = desk.output("why", "queue/q")
+    assert verdict(answer) == (
+        "Open It takes new groups, and starts none: its spec.stopPolicy is Hold. It uses 50% of what it"
+        " deserves."
+    )
+    assert helps(answer) == "To let it admit groups again: muster queue resume q"
+
+
 def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
     message = "queue team above it is closed; this queue opens when that one does"
     condition = {"type": "Open", "status": "False", "reason": "ParentClosed", "message": message}

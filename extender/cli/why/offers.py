@@ -75,6 +75,11 @@ def opening(queue: str, above: str) -> Offer:
     return Offer(purpose, f"muster queue open {shut}", right_to("patch", kube.QUEUES, name=shut))
 
 
+def resuming(queue: str) -> Offer:
+    right = right_to("patch", kube.QUEUES, name=queue)
+    return Offer("let it admit groups again", f"muster queue resume {queue}", right)
+
+
 def annotating(namespace: str, pods: list[str], group: str) -> str:
     return f"kubectl -n {namespace} annotate --overwrite pod {' '.join(pods)} {GROUP_ANNOTATION}={group}"
 
@@ -212,8 +217,7 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
         right = right_to("patch", kube.LOCAL_QUEUES, namespace, name)
         yield Offer("let its LocalQueue admit groups again", line, right)
     elif _is_name(case.queue):
-        line = f"muster queue resume {case.queue}"
-        yield Offer("let it admit groups again", line, right_to("patch", kube.QUEUES, name=case.queue))
+        yield resuming(case.queue)
 
 
 def _namespace_labelled(case: Case) -> Iterator[Offer]:

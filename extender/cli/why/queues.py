@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
 from extender.api.durations import rounded
+from extender.api.keys import STOP_NONE
 from extender.api.objects.base import condition
 from extender.api.objects.queues import QueuePreemption
 from extender.cli.observed import ObservedGroup, ObservedQueue
 from extender.cli.output import amount, number, percent
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Blocker, Explanation, held_by, queue_figures_of
-from extender.cli.why.offers import offered, opening
+from extender.cli.why.offers import offered, opening, resuming
 from extender.domain.model.reasons import FOR_ROOM, REMEDIES, Reason, remedy
 from extender.domain.queues.spec import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.terminal.text import many
@@ -38,6 +39,9 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         takes = f"It takes no new groups; {left} that came before are still in it, and go on."
     elif queue.state == "Closed":
         takes = "It is closed: it takes no new groups."
+    elif _is_stopped(queue):
+        takes = f"It takes new groups, and starts none: its spec.stopPolicy is {queue.spec.stop_policy}."
+        offers = [offered(evidence, resuming(queue.name))]
     unmet = condition(queue.status.conditions, "GuaranteeUnmet")
     if unmet is not None and unmet.status == "True":
         takes = f"{takes} Its guarantee is not met in full: {unmet.message}."
@@ -62,9 +66,13 @@ def _of_share(queue: ObservedQueue) -> str:
     if queue.share > 1:
         kept = "it keeps" if queue.spec.reclaimable is False else "is lent to it until others take it back"
         return f"{used} What is above {kept}."
-    if queue.counts["pending"]:
+    if queue.counts["pending"] and queue.share < _ENOUGH and not _is_stopped(queue):
         return f"{used} Groups that wait have a claim on the rest."
     return used
+
+
+def _is_stopped(queue: ObservedQueue) -> bool:
+    return queue.spec.stop_policy not in ("", STOP_NONE)
 
 
 # ---- who stands in the way
