@@ -313,14 +313,27 @@ def _of_queue(name: str, cpu: int, at: int, notes: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("notes", "wait"),
-    [("", 3600.0), (", kube-muster.io/checkpoint: 5m", 600.0)],
-    ids=["never-saved", "saved"],
+    ("notes", "named", "wait"),
+    [
+        ("", False, 3600.0),
+        (", kube-muster.io/checkpoint: 5m", False, 600.0),
+        (", kube-muster.io/checkpoint: 5m", True, 3600.0),
+    ],
+    ids=["never-saved", "saved", "of-a-group"],
 )
-def test_checkpoints_of_a_job_are_those_of_its_pods(tmp_path: Path, notes: str, wait: float) -> None:
-    """Its eviction costs little from then on, and so comes as soon as it may."""
+def test_checkpoints_of_a_job_are_those_of_its_pods(
+    tmp_path: Path, notes: str, named: bool, wait: float
+) -> None:
+    """Its eviction costs little from then on, and so comes as soon as it may. Not where the pods name a
+    group, as in a cluster."""
+    first = _of_queue("first", 4, 0, notes)
+    if named:
+        first = first.replace(
+            "{scheduling.volcano.sh/queue-name: first}", "{scheduling.k8s.io/group-name: own}"
+        )
+        first += "---\n" + group("own", 1).replace("minMember: 1", "minMember: 1, queue: first")
     path = tmp_path / "objects.yaml"
-    path.write_text("---\n".join([_of_queue("first", 4, 0, notes), _of_queue("late", 2, 7200)]))
+    path.write_text("---\n".join([first, _of_queue("late", 2, 7200)]))
     result = run(cluster(nodes=1) + from_manifests(load([path]), seed=0))
     assert starts(result)["job/late"] == 7200 + wait
 

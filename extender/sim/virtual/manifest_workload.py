@@ -153,10 +153,13 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(each for each in manifests.objects if each.kind is kinds.RESOURCE_QUOTAS)
     made: dict[KindName, list[Made]] = defaultdict(list)
-    saved: dict[str, str] = {}  # checkpoints of what makes pods, by UID; here they are read off the pods only
+    # Checkpoints of what makes pods, by UID: here they are read off the pods. With a PodGroup that they name,
+    # what makes them says nothing.
+    saved: dict[str, str] = {}
     for obj, where in creation.objects:
         meta = obj["metadata"]
         given, made_by = meta.get("annotations") or {}, meta.get("ownerReferences") or ()
+        made_by = () if GROUP_ANNOTATION in given else made_by
         if text := given.get(CHECKPOINT) or next(
             filter(None, (saved.get(each["uid"]) for each in made_by)), ""
         ):
