@@ -116,8 +116,8 @@ def test_a_job_that_may_start_with_fewer_pods_takes_the_most_that_fit(jobs: Stag
 
 def test_one_larger_than_the_capability_of_its_queue_starts_with_as_many_as_that_allows(jobs: Stage) -> None:
     jobs.queue("q", capability={"cpu": "3"})
-    jobs.job("first", parallelism=3, suspend=True, queue="q")
-    jobs.jobs.wait_pods("first", 3, "Running")
+    jobs.job("first", parallelism=1, suspend=True, queue="q", cpu="2")  # one pod: its room is free at once
+    jobs.jobs.wait_pods("first", 1, "Running")
     jobs.job(
         "train", parallelism=6, suspend=True, queue="q", annotations={"kube-muster.io/min-parallelism": "2"}
     )

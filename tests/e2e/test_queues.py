@@ -22,7 +22,7 @@ def test_a_queue_over_its_share_waits_while_another_could_use_the_room(
 ) -> None:
     """Greedy holds 6 of 8 cpus. Modest wants 4: until they are free, greedy borrows none of the last 2."""
     stage.nodes(4, cpu="2")
-    stage.queue("greedy")
+    stage.queue("greedy", reclaimable=False)
     stage.queue("modest")
     early = stage.gang("early", 3, cpu="2", queue="greedy", gated=True)
     stage.wait_phase(early)
@@ -42,7 +42,7 @@ def test_a_queue_goes_on_over_its_share_when_nobody_else_wants_the_room(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(4, cpu="2")
-    stage.queue("greedy")
+    stage.queue("greedy", reclaimable=False)
     stage.queue("modest")
     stage.wait_phase(stage.gang("early", 3, cpu="2", queue="greedy", gated=True))
     modest = stage.gang("modest", 2, cpu="2", queue="modest", gated=True)
