@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from extender.api import keys
@@ -36,6 +37,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SHOWN = 5.0  # seconds within which the watch shows what was written
+_MOST_MAKERS = 1000  # of one job, of which refusals are looked up
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
 _OF_WAITING = (JobStep.MAKE_UNIT, JobStep.UPDATE_UNIT)
@@ -227,7 +229,8 @@ class JobsController(RecordingController[GroupKey]):
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.made != POD for part in row.offspring) and (obj := self._newest(job)) is not None:
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                makes = {(made["kind"], made["metadata"].get("name")) for made in makers(whole)}
+                first = islice(makers(whole), _MOST_MAKERS)  # a tenant may ask for billions, without a pod
+                makes = {(made["kind"], made["metadata"].get("name")) for made in first}
                 found = self._cluster.warnings(job.namespace, "reason=FailedCreate")
                 events += [each for each in found if (each.about.kind, each.about.name) in makes]
         began = job.started_at[:_TO_THE_SECOND]

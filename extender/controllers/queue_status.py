@@ -51,8 +51,8 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
         for name, each in decision.flavors.items()
     ]
     reclaimed = [
-        QueueReclaimed(name, last.group, last.at, last.in_vain)
-        for name, last in sorted(decision.reclaimed.items())
+        QueueReclaimed(losing.queue, last.group, last.at, last.in_vain)
+        for losing, last in sorted(decision.reclaimed.items())
     ]
     status = {
         "state": decision.state,

@@ -304,8 +304,10 @@ def test_one_that_may_not_read_events_asks_as_rarely() -> None:
 def test_what_a_job_makes_says_why_its_pods_do_not_come() -> None:
     """Of the Jobs of a JobSet, and of no other that is called like them."""
     template = {"spec": job("a").spec["template"]["spec"]}
+    spec = {"parallelism": 1, "template": template}
     sets = [
-        {"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 1, "template": template}}}
+        {"name": "workers", "replicas": 2, "template": {"spec": spec}},
+        {"name": "none", "replicas": 2**31 - 1, "template": {"spec": {**spec, "parallelism": 0}}},
     ]
     made = replace(job("train", annotations={keys.STARTED: STARTED}), spec={"replicatedJobs": sets})
     with desk(node("n0", cpu="4")) as bench:

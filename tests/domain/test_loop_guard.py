@@ -7,11 +7,12 @@ The memory of which group gave to which is lost with the process; that of queues
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from extender.api.objects.queues import QueueReclaimed, QueueStatus
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import node, pod, queue
+from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, timestamp
 
 VICTIMS = tuple(f"b{n}" for n in range(4))
@@ -34,8 +35,8 @@ class Refusing:
         before = self.world
         groups = [gang(name, 1, queue="b")[0] for name in VICTIMS]
         written = [
-            QueueReclaimed(name, last.group, last.at, last.in_vain)
-            for name, last in before.decisions.queues["a"].reclaimed.items()
+            QueueReclaimed(losing.queue, last.group, last.at, last.in_vain)
+            for losing, last in before.decisions.queues["a"].reclaimed.items()
         ]
         claiming = replace(queue("a"), status=QueueStatus(reclaimed=written))
         self.world = World(self.objects, claiming, groups, gang("x", 2, queue="a")[0])
@@ -86,6 +87,16 @@ def test_others_alike_take_what_a_group_is_not_given_again() -> None:
     refusing.world.add(gang("y", 2, queue="a"))
     refusing.go_on(20.0)
     assert len(refusing.evicted) == len(VICTIMS) + 2
+
+
+@pytest.mark.parametrize(
+    ("namespace", "verdict"), [(NAMESPACE, Reason.NO_ROOM), ("other", Reason.RECLAIMING)]
+)
+def test_what_one_namespace_takes_in_vain_rests_no_other(namespace: str, verdict: Reason) -> None:
+    world = World(node("n"), queue("b"), *(gang(name, 1, queue="b") for name in VICTIMS)).start(*VICTIMS)
+    written = QueueReclaimed("b", f"{namespace}/x", timestamp(world.now), 3)
+    world.add(replace(queue("a"), status=QueueStatus(reclaimed=[written])), gang("x", 2, queue="a")).settle()
+    assert world.reason("x") is verdict
 
 
 def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain() -> None:

@@ -131,12 +131,7 @@ class GroupViews:
         on_nodes = Counter(pod.role for pod in members.placed)
         self._note_history(group, queue, members)
         stood_with = group.stood_with.within(needs) if group.stood_with else None
-        job, named = group.job, self._registry
-        made_by = named.jobs.get(group.key)
-        # Whether members on nodes belong to a start that Muster admitted before its last restart. Only a mark
-        # that no one but Muster may write is proof: users may write a phase or a node name. If marks are not
-        # protected, or there was no time to write one, missing members are judged like all others.
-        resumes = record is not None and record.admitted and named.marks_count and not group.waited
+        named = self._registry
         return GroupView(
             key=group.key,
             exists=group.exists and not named.awaits_maker(group),
@@ -151,23 +146,8 @@ class GroupViews:
             run_limit=self._run_limit(group),
             aborted=named.lost_its_queue(group) or named.is_suspended(group),
             spec=self._spec(group, queue),
-            job=JobState(
-                managed=job is not None,
-                let_go=job is not None and job.is_let_go,
-                outcome=made_by.outcome if made_by is not None else None,
-                least=group.least,
-                crowded_out=group.crowded_out,
-                start_timeouts=group.start_timeouts,
-                made=group.coming.there if group.coming.asked_at is not None else None,
-            ),
-            history=GroupHistory(
-                entitled=group.entitled_in == queue,
-                accepted_by=named.accepts(group),
-                stood_with=stood_with,
-                resumes=resumes,
-                took_from=dict(group.took_from),
-                lost_work=group.lost_work,
-            ),
+            job=self._job(group),
+            history=self._history(group, queue, stood_with),
             start=group.start,
             placed=tuple(members.placed),
             pinned=tuple(members.pinned),
@@ -187,6 +167,32 @@ class GroupViews:
             pending=requests_of(Counter(pod.shape for pod in members.waiting)),
             by_pool=self._by_pool(group),
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
+        )
+
+    def _job(self, group: Group) -> JobState:
+        job, made_by = group.job, self._registry.jobs.get(group.key)
+        return JobState(
+            managed=job is not None,
+            let_go=job is not None and job.is_let_go,
+            outcome=made_by.outcome if made_by is not None else None,
+            least=group.least,
+            crowded_out=group.crowded_out,
+            start_timeouts=group.start_timeouts,
+            made=group.coming.there if group.coming.asked_at is not None else None,
+        )
+
+    def _history(self, group: Group, queue: str, stood_with: Needs | None) -> GroupHistory:
+        """Members on nodes belong to a start that Muster admitted before its last restart, if a mark says so
+        that no one but Muster may write: users may write a phase or a node name. If marks are not protected,
+        or there was no time to write one, missing members are judged like all others."""
+        record, marks_count = group.record, self._registry.marks_count
+        return GroupHistory(
+            entitled=group.entitled_in == queue,
+            accepted_by=self._registry.accepts(group),
+            stood_with=stood_with,
+            resumes=record is not None and record.admitted and marks_count and not group.waited,
+            took_from=dict(group.took_from),
+            lost_work=group.lost_work,
         )
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:

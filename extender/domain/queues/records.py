@@ -1,6 +1,7 @@
 """What the ledger remembers of a queue: a small frozen record, made from the wire object."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +14,14 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, asked, offered
 from extender.domain.queues import spec as fields
 from extender.domain.queues.flavors import Flavor, flavors_of
+
+
+class LosingTo(NamedTuple):
+    """Who lost room to a queue, and for whose groups: what one tenant takes in vain is not counted against
+    others."""
+
+    queue: str
+    namespace: str
 
 
 class Reclaimed(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +69,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""  # empty: the API does not have it (yet)
     marked: bool = False  # it was open when its parent was closed, by its annotation
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
-    reclaimed: Mapping[str, Reclaimed] = {}  # by queue: when this one last took room from it
+    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
 
 
@@ -113,7 +122,9 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         uid=meta.uid,
         marked=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
-            each.queue: Reclaimed(GroupKey(each.group), each.at, each.in_vain)
+            LosingTo(each.queue, each.group.partition("/")[0]): Reclaimed(
+                GroupKey(each.group), each.at, each.in_vain
+            )
             for each in queue.status.reclaimed or ()
         },
         last_command=annotations.get(keys.LAST_COMMAND, ""),

@@ -22,7 +22,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.units import Unit
 from extender.domain.placement.victim_search import Found, Search
-from extender.domain.queues.records import Reclaimed
+from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
@@ -370,8 +370,8 @@ class _Searches:
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
             detail = f"pods to evict: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
         for other in {victim.queue for victim in victims if victim.cause is EvictionCause.RECLAIM}:
-            taken = _taken_from(round_, group, other)
-            round_.reclaimed.setdefault(group.queue, {})[other] = taken
+            losing = LosingTo(other, group.key.partition("/")[0])
+            round_.reclaimed_by(group.queue)[losing] = _taken_from(round_, group, losing)
         reclaim = Reclaim(victims, found.plan, since, until, detail)
         round_.is_due(until)
         round_.has_begun_reclaim = True
@@ -379,15 +379,16 @@ class _Searches:
         _evict(round_, group, reclaim)
 
 
-def _taken_from(round_: Round, group: GroupView, other: str) -> Reclaimed:
+def _taken_from(round_: Round, group: GroupView, losing: LosingTo) -> Reclaimed:
     """That a group takes room from another queue. The last time was in vain if that queue has taken room back
     since, unless this group came only then: that is no turn in a loop, but two queues that lend to each other
     as their work comes and goes. It was in vain, too, if whom it was for waits again."""
-    now, last = round_.snapshot.timestamp(round_.snapshot.now), round_.reclaimed_by(group.queue).get(other)
+    now, last = round_.snapshot.timestamp(round_.snapshot.now), round_.reclaimed_by(group.queue).get(losing)
     if last is None:
         return Reclaimed(group.key, now)
-    back = round_.reclaimed_by(other).get(group.queue, last)
-    went_back = back.at > last.at and group.created <= back.at
+    others = round_.reclaimed_by(losing.queue).items()
+    back_at = max((back.at for taking, back in others if taking.queue == group.queue), default="")
+    went_back = back_at > last.at and group.created <= back_at
     before = round_.decision_on(last.group)
     waits = before is not None and before.verdict is Verdict.WAITING and before.reclaim is None
     return Reclaimed(group.key, now, last.in_vain + (waits or went_back))

@@ -14,7 +14,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.placement.affinity import TooDear
 from extender.domain.placement.planner import Planner
-from extender.domain.queues.records import Reclaimed
+from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.shares import Standing
 from extender.domain.snapshot.decisions import GroupDecision
@@ -81,7 +81,7 @@ class Round:
         self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether room is being taken back for one more group
-        self.reclaimed: dict[str, dict[str, Reclaimed]] = {}  # by queue, in this round, and from which others
+        self._reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
         # By group, or `NOBODY`, when time alone could next change what is decided.
         self.moments: dict[GroupKey, float] = {}
         self.judged = NOBODY  # the group that is judged now
@@ -100,15 +100,17 @@ class Round:
     def settle(self, decision: GroupDecision) -> None:
         self.decided[decision.key] = decision
 
-    def reclaimed_by(self, queue: str) -> Mapping[str, Reclaimed]:
-        """By queue, when this one last took room from it within an hour: in this round, as is remembered, or
-        as an earlier process wrote."""
-        found = dict(self.snapshot.queues[queue].record.reclaimed)
-        for more in (self.snapshot.reclaimed.get(queue, {}), self.reclaimed.get(queue, {})):
-            for other, last in more.items():
-                found[other] = max(last, found.get(other, last), key=attrgetter("at"))
-        until = self.snapshot.now - self.limits.reclaim_memory
-        return {other: last for other, last in found.items() if self.snapshot.moment(last.at) > until}
+    def reclaimed_by(self, queue: str) -> dict[LosingTo, Reclaimed]:
+        """When a queue last took room within an hour: as is remembered, or as an earlier process wrote. What
+        it takes in this round is put there, too."""
+        if queue not in self._reclaimed:
+            found = dict(self.snapshot.queues[queue].record.reclaimed)
+            for losing, last in self.snapshot.reclaimed.get(queue, {}).items():
+                found[losing] = max(last, found.get(losing, last), key=attrgetter("at"))
+            until = self.snapshot.now - self.limits.reclaim_memory
+            recent = ((it, last) for it, last in found.items() if self.snapshot.moment(last.at) > until)
+            self._reclaimed[queue] = dict(recent)
+        return self._reclaimed[queue]
 
     def unsettled(
         self, groups: Iterable[GroupView], decide: Callable[[GroupView], GroupDecision | None]

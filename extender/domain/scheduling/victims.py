@@ -17,6 +17,7 @@ from extender.domain.model.evictions import Eviction, EvictionCause, Reclaim, Re
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.units import Disruptions, Unit, inverted, standing, unit_of, units_of
+from extender.domain.queues.records import LosingTo
 from extender.domain.scheduling.round import Guard, Round
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_view import GroupView, once
@@ -225,8 +226,9 @@ class Candidates:
                 yield from filter(self._is_free, units) if is_any_barred else units
 
     def _may_take_from(self, group: GroupView, queue: str) -> bool:
-        """Two queues do not take turns: where room was taken in vain too often, there is an hour's rest."""
-        last = self._round.reclaimed_by(group.queue).get(queue)
+        """Two queues do not take turns: where room was taken in vain too often for groups of one namespace,
+        these have an hour's rest."""
+        last = self._round.reclaimed_by(group.queue).get(LosingTo(queue, group.key.partition("/")[0]))
         if last is None or last.in_vain < _MOST_IN_VAIN:
             return True
         self._round.is_due(self._round.snapshot.moment(last.at) + self._round.limits.reclaim_memory)

@@ -9,7 +9,7 @@ from extender.domain.model.evictions import Eviction, Reclaim
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.queues.records import Reclaimed
+from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_view import Reservation
@@ -83,7 +83,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
     reservation: Reservation | None = None  # that of one of its groups
-    reclaimed: Mapping[str, Reclaimed] = {}  # by queue: when this one last took room from it, within an hour
+    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room, within an hour
     waiting: int = 0  # how many of its own groups are in line
 
 

@@ -17,7 +17,7 @@ from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.past_usage import PastUsage
-from extender.domain.queues.records import Reclaimed
+from extender.domain.queues.records import LosingTo, Reclaimed
 from extender.domain.queues.tree import Orphan, QueueView
 from extender.domain.snapshot.group_view import GroupView
 from extender.domain.snapshot.nodes import AmountRows, NodeTable
@@ -209,7 +209,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     history: RunHistory = RunHistory()  # how long groups ran that have ended
     past: PastUsage = PastUsage()  # what queues and users have held lately
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
-    reclaimed: Mapping[str, Mapping[str, Reclaimed]] = {}  # by queue what is remembered of its reclaims
+    reclaimed: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue what is remembered of its reclaims
     spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims
     disruption_budgets: BudgetsByNamespace = {}  # the same object as long as none of them changes
     attention: Attention = Attention()  # whether this replica leads and the scheduler asks
