@@ -336,6 +336,26 @@ def _binding(role: str, *users: str) -> Json:
     }
 
 
+def test_each_user_runs_no_more_at_once_than_the_limit_of_the_queue_for_users(
+    stage: Stage, judge: Muster, muster_user: User, users: tuple[Client, Client]
+) -> None:
+    stage.start_sidecar(judge, user=muster_user)
+    stage.nodes(1, cpu="8")
+    stage.queue("q", limits={"perUser": {"groups": 1}})
+    known(stage, judge, "q")
+    alice, bob = users
+    for user, name in ((alice, "first"), (alice, "second"), (bob, "other")):
+        user.create(POD_GROUPS, objects.pod_group(name, namespace=stage.namespace, min_member=1, queue="q"))
+    pods = {name: stage.pods(name, 1, group=name, gated=True) for name in ("first", "second", "other")}
+    stage.wait_phase(pods["other"])
+    running = stage.first_to_say(("first", "second"), "Running")
+    waiting = "second" if running == "first" else "first"
+    stage.wait_reason(waiting, "QueueCeiling")
+    assert "user alice in queue q: groups: 1 run" in str(stage.pod_group(waiting)["status"]["conditions"])
+    stage.finish(pods[running])
+    stage.wait_phase(pods[waiting])
+
+
 def test_a_restricted_queue_is_for_those_who_may_use_it(
     stage: Stage, judge: Muster, users: tuple[Client, Client]
 ) -> None:

@@ -158,6 +158,17 @@ def test_a_job_of_many_completions_keeps_its_room_from_one_pod_to_the_next(jobs:
     jobs.jobs.wait_pods("next", 1, "Running")
 
 
+def test_a_job_that_runs_longer_than_its_queue_allows_is_suspended_until_it_is_resumed(jobs: Stage) -> None:
+    jobs.queue("q", maxRunTime="3s")
+    jobs.job("long", parallelism=2, suspend=True, queue="q")
+    jobs.jobs.wait_pods("long", 2, "Running")
+    jobs.jobs.wait_condition("long", "Suspended")
+    jobs.jobs.wait_pods("long", 0)
+    jobs.job("next", parallelism=4, suspend=True, queue="default")
+    jobs.jobs.wait_pods("next", 4, "Running")
+    assert jobs.jobs.pods("long") == []
+
+
 def test_a_job_suspended_by_hand_stays_out_of_its_queue(jobs: Stage) -> None:
     jobs.job("first", parallelism=4, suspend=True, queue="default")
     jobs.jobs.wait_pods("first", 4, "Running")
