@@ -291,7 +291,8 @@ class AdmissionRules:
         if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
             return ReviewOutcome()
         marked = DEFAULT_SCHEDULER in self._schedulers
-        return ReviewOutcome(patch=pod_defaults(read(request.object, dict[str, Any]), marked))
+        pod, user = read(request.object, dict[str, Any]), request.user_info.username
+        return ReviewOutcome(patch=pod_defaults(pod, marked, user))
 
     def judge_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _placed(read(request.object, NewPod), request)

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from extender.api.keys import QUEUE_UID, STOOD_WHOLE, SUBMITTER
+from extender.api.keys import (
+    GROUP_ANNOTATION,
+    GROUP_LABEL,
+    LOCAL_QUEUE,
+    QUEUE,
+    QUEUE_UID,
+    STOOD_WHOLE,
+    SUBMITTER,
+)
 from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client
@@ -229,3 +237,29 @@ def test_a_pod_of_a_group_chooses_no_node(stage: Stage, tenant: Client, in_force
     assert "spec.nodeName" in refusal(lambda: _dry(tenant, pod(queue="q", **everybodys)))
     assert refusal(lambda: _dry(tenant, pod(group="g"))) == ""
     assert refusal(lambda: _dry(tenant, pod(**everybodys))) == ""
+
+
+def test_a_placed_pod_is_excused_by_no_forged_owner_and_joins_nothing_later(
+    stage: Stage, tenant: Client, in_force: None
+) -> None:
+    stage.nodes(1)
+    placed = objects.pod("placed", namespace=stage.namespace, scheduler="default-scheduler", nodeName="n0")
+    of_daemonset = objects.pod("forged", namespace=stage.namespace, group="g", nodeName="n0")
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": NO_QUEUE, "controller": True}
+    of_daemonset["metadata"]["ownerReferences"] = [owner]
+    assert "spec.nodeName: got n0" in refusal(partial(_dry, tenant, of_daemonset))
+    with stage.api.acting_as("system:serviceaccount:kube-system:daemon-set-controller") as controller:
+        assert refusal(partial(_dry, controller, of_daemonset)) == ""
+    tenant.create(PODS, placed)
+    for field, key in (
+        ("annotations", QUEUE),
+        ("annotations", GROUP_ANNOTATION),
+        ("labels", QUEUE),
+        ("labels", GROUP_LABEL),
+        ("labels", LOCAL_QUEUE),
+    ):
+        body = {"metadata": {field: {key: "q"}}}
+        joins = partial(tenant.patch, PODS, "placed", body, stage.namespace)
+        assert "spec.nodeName: got n0" in refusal(joins)
+    tenant.patch(PODS, "placed", {"metadata": {"labels": {"a": "b"}}}, stage.namespace)
+    stage.api.delete(PODS, "placed", stage.namespace)

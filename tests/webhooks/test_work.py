@@ -99,8 +99,12 @@ def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
     assert desk.patch("/pods/mutate", pod()) == [new]
     assert desk.patch("/pods/mutate", pod(schedulingGates=[{"name": "x"}])) == [more]
     assert desk.patch("/pods/mutate", pod(schedulingGates=[GATE])) == []
-    for passed in (pod(scheduler="other"), pod(nodeName="n"), owned(pod(), "DaemonSet", "d")):
+    for passed in (pod(scheduler="other"), pod(nodeName="n")):
         assert desk.patch("/pods/mutate", passed) == []
+    of_daemonset = owned(pod(), "DaemonSet", "d")
+    assert desk.patch("/pods/mutate", of_daemonset) == [new], "anybody can write an owner"
+    controller = {"username": "system:serviceaccount:kube-system:daemon-set-controller"}
+    assert "patch" not in desk.ask("/pods/mutate", of_daemonset, userInfo=controller)
 
 
 def test_marks_leave_what_is_asked_for() -> None:

@@ -27,6 +27,10 @@ from extender.domain.model.wire_records import checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.tree import QueueTree, QueueView
 
+_MAKE_DAEMON_PODS = (
+    "system:serviceaccount:kube-system:daemon-set-controller",
+    "system:kube-controller-manager",
+)
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
 
@@ -270,13 +274,14 @@ def group_defaults(group: PodGroup, namespace: str, user: str, queues: QueueLook
     return patch
 
 
-def pod_defaults(pod: dict[str, Any], marked: bool) -> list[Operation]:
+def pod_defaults(pod: dict[str, Any], marked: bool, user: str) -> list[Operation]:
     """Our gate on a new pod of ours and, if `marked`, the marks that make the scheduler send it to Muster, as
     the admission policies set them; `pod` is the object as submitted. A pod with a node bypasses the
-    scheduler, and pods of a DaemonSet do not wait for one another.
+    scheduler, and pods of a DaemonSet do not wait for one another: those that its controller creates.
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
     of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
+    of_daemonset &= user in _MAKE_DAEMON_PODS
     if spec.get("nodeName") or of_daemonset:
         return []
     patch, gate, gates = [], {"name": keys.GATE}, spec.get("schedulingGates")
