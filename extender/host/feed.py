@@ -35,6 +35,7 @@ _AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that 
 _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
+_REFUSED = 60.0  # seconds without accepted credentials; open watches go on for up to ten minutes
 
 _OWNERS = (resources.REPLICA_SETS, resources.STATEFUL_SETS, resources.DAEMON_SETS)
 _GROUPS_OF_OTHERS = (
@@ -231,10 +232,16 @@ class Feed:
         return all(reflector.synced for reflector in self._needed)
 
     def checks(self) -> dict[str, Callable[[], str | None]]:
-        """For /readyz: resources that have not been read, or whose watches have long been silent."""
-        return {
+        """For /readyz: resources that have not been read, or whose watches have long been silent, and
+        credentials that the API server does not accept."""
+        read = {
             f"{reflector.resource.plural}-synced": partial(_state, reflector) for reflector in self._needed
         }
+        return {**read, "credentials": self._refused}
+
+    def _refused(self) -> str | None:
+        seconds = self._connection.endpoint.refused_for
+        return f"refused by the API server for {seconds:.0f} s" if seconds > _REFUSED else None
 
 
 def _state(reflector: Reflector[Any]) -> str | None:

@@ -1,8 +1,8 @@
 """Requests to one API server over a few persistent HTTP/1.1 connections, shared by all threads.
 
-Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is retried or redirected here: only the
-sender knows whether a request may be sent twice. To make that question rare, an idle connection is reused
-only for a short time and while the server has sent nothing.
+Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is redirected here, and nothing repeated
+but what credentials were too old for: only the sender knows whether a request may be sent twice. To make that
+question rare, an idle connection is reused only for a short time and while the server has sent nothing.
 
 Muster writes three times for every pod of a gang, while a filter call must be answered within milliseconds
 under the same interpreter lock. In the bench case `wire`, a small write costs http.client three times the
@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from extender import __version__
 from extender.kube.endpoint import ApiEndpoint, find
-from extender.kube.errors import Ambiguous, Unreachable, refused
+from extender.kube.errors import Ambiguous, Refused, Unreachable, refused
 
 _DIAL_TIMEOUT = 5.0
 _OLDEST_IDLE = 60.0  # the API server closes after 90
@@ -117,10 +117,8 @@ class Connection:
 
     def close(self) -> None:
         """Close all idle connections, now and whenever another becomes idle."""
-        with self._lock:
-            self._closed, idle, self._idle = True, self._idle, []
-        for wire in idle:
-            wire.close()
+        self._closed = True
+        self._drop_idle()
 
     def keep(self, wire: HttpWire) -> None:
         """Take back a connection that is ready for another request."""
@@ -129,6 +127,12 @@ class Connection:
             if keep := not self._closed and len(self._idle) < self._pool:
                 self._idle.append(wire)
         if not keep:
+            wire.close()
+
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for wire in idle:
             wire.close()
 
     def _send(
@@ -142,11 +146,26 @@ class Connection:
     ) -> "Stream":
         target = f"{self.endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
         head = [f"{method} {target} HTTP/1.1", f"Host: {self.endpoint.netloc}", _CONSTANT_HEADERS]
-        if authorization := self.endpoint.authorization:
-            head.append(f"Authorization: {authorization}")
         if body is not None:
             head.append(f"Content-Type: {content_type}\r\nContent-Length: {len(body)}")
-        request = "\r\n".join([*head, "\r\n"]).encode("latin-1") + (body or b"")
+        authorization = self.endpoint.authorization
+        stream = self._exchange(head, authorization, body, timeout)
+        if stream.status == 401:
+            fault = _refusal(stream)
+            self._drop_idle()  # they may show an old client certificate
+            if not self.endpoint.renew(authorization):
+                raise fault
+            stream = self._exchange(head, self.endpoint.current, body, timeout)
+        if stream.status != 401:
+            self.endpoint.accepted()
+        if stream.status < 400:
+            return stream
+        raise _refusal(stream)
+
+    def _exchange(self, head: list[str], authorization: str, body: bytes | None, timeout: float) -> "Stream":
+        """A request with these headers, and its answer, whatever it is."""
+        shown = [f"Authorization: {authorization}"] if authorization else []
+        request = "\r\n".join([*head, *shown, "\r\n"]).encode("latin-1") + (body or b"")
         wire = self._reuse()
         try:
             wire = wire or HttpWire(self.endpoint.dial(min(timeout, _DIAL_TIMEOUT)))
@@ -154,16 +173,10 @@ class Connection:
             raise Unreachable(f"{self.endpoint.netloc}: {_text(fault)}") from fault
         try:
             wire.send(request, timeout)
-            stream = Stream(self, wire)
+            return Stream(self, wire)
         except OSError as fault:
             wire.close()
             raise Ambiguous(_text(fault)) from fault
-        if stream.status < 400:
-            return stream
-        if stream.status == 401:
-            self.endpoint.expire()
-        with stream:
-            raise refused(stream.read(), stream.status, stream.headers.get("retry-after", ""))
 
     def _reuse(self) -> HttpWire | None:
         """The connection used last, so that unneeded ones stay idle and expire."""
@@ -241,6 +254,11 @@ class Stream:
             self._is_complete = True
         except OSError as fault:
             raise Ambiguous(_text(fault)) from fault
+
+
+def _refusal(stream: Stream) -> Refused:
+    with stream:
+        return refused(stream.read(), stream.status, stream.headers.get("retry-after", ""))
 
 
 def _number(text: str, base: int) -> int:

@@ -1,8 +1,9 @@
 """The address of the API server, the credentials for it, and the proxy on the way to it, as the `kubernetes`
 client reads them: kubeconfig files and their merging, service accounts, exec plugins, rotating tokens.
 
-It offers the current token through a hook that may run a program or read a file. So that is called every few
-seconds by one thread, while the others continue with the token that they have.
+It offers the current token through a hook that may run a program, and reads files only once. So one thread
+calls the hook every second and loads everything again when a file has changed, while the others continue with
+the token that they have.
 """
 
 import base64
@@ -12,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -23,7 +25,8 @@ from extender.kube.errors import NoConfiguration
 log = structlog.get_logger(__name__)
 
 _PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
-_REFRESH = 10.0  # seconds between two looks at the token
+_REFRESH = 1.0  # seconds between two looks at the files, and between two loads after refusals
+_AFTER_FAULT = 10.0  # seconds
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
 _KEEPALIVE = {
@@ -71,19 +74,24 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
 class ApiEndpoint:
     """One API server: dials it, and has the current Authorization header."""
 
-    def __init__(self, configuration: Any) -> None:
-        """Raises NoConfiguration for a proxy of an unknown kind."""
+    def __init__(self, load: Callable[[], Any], files: Iterable[str | Path] = ()) -> None:
+        """`load`: the configuration as it is now; called again when one of `files` changes, and when the
+        server refuses the credentials. Raises NoConfiguration for a proxy of an unknown kind, and whatever
+        `load` raises."""
+        self._load, self._files = load, tuple(files)
+        self._stamps = self._stamped()
+        self._configuration = configuration = load()
         url = urlsplit(configuration.host)
-        self._configuration = configuration
         self.secure = url.scheme == "https"
         self._host = url.hostname or "localhost"
         self._port = url.port or (443 if self.secure else 80)
         self._refreshing = threading.Lock()
-        self._authorization, self._due = "", 0.0  # the header, and when it is looked at again
+        self._due = self._forced = 0.0  # when the files are looked at again, and were read after a refusal
+        self._refused_since: float | None = None
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
         self.proxy = find_proxy(configuration)
-        self._load()
+        self._read_token()
         self.tls()  # so that a broken certificate is reported at once
 
     @property
@@ -91,17 +99,30 @@ class ApiEndpoint:
         """The header's value; empty if a client certificate, or nothing, identifies Muster."""
         if time.monotonic() >= self._due and self._refreshing.acquire(blocking=False):
             try:
-                self._load()
-            except Exception as fault:  # of a plugin, or a half-written file: the old ones may still work
-                self._due = time.monotonic() + _REFRESH
-                log.warning("credentials could not be reloaded", error=str(fault))
+                self._look()
             finally:
                 self._refreshing.release()
-        return self._authorization
+        return self.current
 
-    def expire(self) -> None:
-        """The server did not accept the credentials: look for new ones before the next request."""
-        self._due = 0.0
+    def renew(self, refused: str) -> bool:
+        """The server did not accept this header, or the certificate: all is read again. Returns whether the
+        header is another one now. Waits for the program that has it."""
+        with self._refreshing:
+            now = time.monotonic()
+            self._refused_since = self._refused_since or now
+            if self.current == refused and now >= self._forced + _REFRESH:
+                self._forced = now
+                self._look(everything=True)
+            return self.current != refused
+
+    def accepted(self) -> None:
+        self._refused_since = None
+
+    @property
+    def refused_for(self) -> float:
+        """Seconds for which the server has accepted the credentials of no request."""
+        since = self._refused_since
+        return time.monotonic() - since if since is not None else 0.0
 
     @property
     def url(self) -> str:
@@ -146,9 +167,29 @@ class ApiEndpoint:
             sock.close()
             raise
 
-    def _load(self) -> None:
-        self._authorization = self._configuration.get_api_key_with_prefix("BearerToken") or ""
+    def _look(self, everything: bool = False) -> None:
+        """Read the token as it is now. If a plugin fails, or a file is half written, the old one may work."""
         self._due = time.monotonic() + _REFRESH
+        try:
+            stamps = self._stamped()
+            if everything or stamps != self._stamps:
+                found = self._load()
+                if found.host != self._configuration.host:
+                    raise NoConfiguration(f"{found.host}, another API server, is used only after a restart")
+                self._stamps, self._configuration = stamps, found
+            self._read_token()
+        except Exception as fault:
+            self._due += _AFTER_FAULT
+            log.warning("credentials could not be reloaded", error=str(fault))
+
+    def _read_token(self) -> None:
+        found = self._configuration.get_api_key_with_prefix("BearerToken") or ""
+        self.current = found.strip()  # a file may end with a newline
+
+    def _stamped(self) -> list[tuple[int, int, int]]:
+        """What changes with a file, of each. Raises OSError."""
+        stats = map(os.stat, self._files)
+        return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
@@ -157,23 +198,39 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     """
     from kubernetes import config
     from kubernetes.client import Configuration
+    from kubernetes.config import incluster_config
 
-    found = Configuration()
     in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
     named = kubeconfig or os.environ.get("KUBECONFIG")
     if not context and (kubeconfig or not in_pod):
         _check_current_context(kubeconfig)
-    try:
-        if not named and in_pod:
+    of_the_pod = in_pod and not named
+
+    def load() -> Configuration:
+        found = Configuration()
+        if of_the_pod:
             config.load_incluster_config(found)  # type: ignore[no-untyped-call]
         else:
-            files = _files(kubeconfig)
-            config.load_kube_config(files, context, found, persist_config=False)  # type: ignore[no-untyped-call]
-        return ApiEndpoint(found)
+            config.load_kube_config(_files(kubeconfig), context, found, persist_config=False)  # type: ignore[no-untyped-call]
+        return found
+
+    try:
+        token = incluster_config.SERVICE_TOKEN_FILENAME
+        return ApiEndpoint(load, [token] if of_the_pod else _files_with_credentials(_files(kubeconfig)))
     except NoConfiguration:
         raise
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, the library itself
         raise NoConfiguration(_advice(named, fault)) from fault
+
+
+def _files_with_credentials(files: str) -> list[str]:
+    """The kubeconfig files, and the files of tokens that they name."""
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    merger = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
+    users = (merger.config.value.get("users") or ()) if merger.config else ()
+    named = [(Path(user.path).parent, (user.value.get("user") or {}).get("tokenFile")) for user in users]
+    return [*merger.paths, *(str(folder / token) for folder, token in named if token)]
 
 
 def _check_current_context(kubeconfig: str | None) -> None:

@@ -42,7 +42,7 @@ _MOST_TELLING = 64  # Events on their way at once, a quarter of what the port ta
 _HANGS = 1.0  # seconds without an answer to any of these, after which others are not to come again
 _LONGEST_HEADER = 64 * 1024  # bytes
 _OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
-_REFRESH = 5.0  # seconds between two looks at the credentials
+_REFRESH = 1.0  # seconds between two looks at the credentials
 _DIAL = 5.0  # seconds
 _TURN = 30.0  # seconds to wait for a connection of the pool
 _ANSWER = 90.0  # seconds of silence; the API server gives up after 60
@@ -93,7 +93,6 @@ class Upstream:
         self._endpoint = endpoint
         self._route = _route(endpoint)
         self._gone = False  # whether the last dial failed
-        self._authorization = endpoint.authorization
         self._sessions = {asked: _session(asked, limit) for asked, limit in _CONNECTIONS.items()}
         self._under_way = Counter[RequestClass]()
         self._told = -math.inf  # when an Event was answered
@@ -130,32 +129,41 @@ class Upstream:
     async def _ask(
         self, session: aiohttp.ClientSession, target: ViewTarget, headers: CIMultiDictProxy[str], body: Body
     ) -> aiohttp.ClientResponse:
-        sent = for_upstream(headers, self._authorization)
-        if not body:  # a body that the client announced would be waited for, or be read from the next request
-            sent.popall(hdrs.CONTENT_LENGTH, None)
+        shown = self._endpoint.current
         try:
-            query = f"?{target.query}" if target.query else ""
-            answer = await session.request(
-                target.method,
-                URL(f"{self._endpoint.url}{target.path}{query}", encoded=True),
-                headers=sent,
-                data=body or None,
-                allow_redirects=False,
-                **self._route,
-            )
+            answer = await self._send(session, target, headers, body)
+            if answer.status == 401 and await self._renew(shown) and isinstance(body, bytes):
+                answer.close()
+                answer = await self._send(session, target, headers, body)
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise self.failure(target, fault) from fault
         if self._gone:
             log.info("the view reaches the API server again")
         self._gone = False
-        if answer.status == 401:
-            self._expire()
+        if answer.status != 401:
+            self._endpoint.accepted()
         return answer
+
+    async def _send(
+        self, session: aiohttp.ClientSession, target: ViewTarget, headers: CIMultiDictProxy[str], body: Body
+    ) -> aiohttp.ClientResponse:
+        sent = for_upstream(headers, self._endpoint.current)
+        if not body:  # a body that the client announced would be waited for, or be read from the next request
+            sent.popall(hdrs.CONTENT_LENGTH, None)
+        query = f"?{target.query}" if target.query else ""
+        return await session.request(
+            target.method,
+            URL(f"{self._endpoint.url}{target.path}{query}", encoded=True),
+            headers=sent,
+            data=body or None,
+            allow_redirects=False,
+            **self._route,
+        )
 
     def failure(self, target: ViewTarget, fault: Exception) -> Exception:
         """What the client has to know of a request that failed."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
-            self._expire()
+            self._route_anew()
         why = str(fault) or type(fault).__name__
         if isinstance(fault, _UNSENT):
             if not self._gone:
@@ -164,9 +172,13 @@ class Upstream:
             return UpstreamGone(why)
         return UpstreamGone(why) if target.method in _IDEMPOTENT else Unanswered(why)
 
-    def _expire(self) -> None:
-        """Certificates and tokens rotate: look for new ones soon."""
-        self._endpoint.expire()
+    async def _renew(self, refused: str) -> bool:
+        """Certificates and tokens rotate. Returns whether there is another token now."""
+        renewed = await asyncio.to_thread(self._endpoint.renew, refused)
+        self._route_anew()
+        return renewed
+
+    def _route_anew(self) -> None:
         with suppress(OSError, ssl.SSLError):
             self._route = _route(self._endpoint)
 
@@ -174,7 +186,7 @@ class Upstream:
         """The look at a token may run a program, for which nobody waits here."""
         while True:
             await asyncio.sleep(_REFRESH)
-            self._authorization = await asyncio.to_thread(lambda: self._endpoint.authorization)
+            await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
 def _session(asked: RequestClass, limit: int) -> aiohttp.ClientSession:

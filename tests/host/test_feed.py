@@ -151,7 +151,8 @@ def test_disruption_budgets_arrive_and_go(station: Station) -> None:
 def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = station.feed.checks()
     assert {name: check() for name, check in checks.items()} == {
-        f"{plural}-synced": "not read yet" for plural in {*OTHERS, "pods"}
+        "credentials": None,
+        **{f"{plural}-synced": "not read yet" for plural in {*OTHERS, "pods"}},
     }
     fed(station).api.send("pods", "ADDED", pod("last"))
     station.wait_for(lambda: knows(station, "last"))
@@ -159,6 +160,18 @@ def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: p
     assert {check() for check in checks.values()} == {None}
     monkeypatch.setattr("extender.host.feed._OLDEST", -1.0)
     assert checks["pods-synced"]() == "watch silent for 0 s"
+
+
+def test_credentials_that_are_refused_for_a_minute_make_us_unready(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = station.feed.checks()["credentials"]
+    station.connection.endpoint.renew(station.connection.endpoint.current)
+    assert check() is None
+    monkeypatch.setattr("extender.host.feed._REFUSED", 0.0)
+    assert check() == "refused by the API server for 0 s"
+    station.connection.endpoint.accepted()
+    assert check() is None
 
 
 def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(station: Station) -> None:

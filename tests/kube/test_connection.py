@@ -6,6 +6,8 @@ import shutil
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,8 @@ from extender.kube.errors import (
 )
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Lines, Reply, Server, status
+
+Rotate = Callable[[Server, str], None]
 
 
 def test_a_request_carries_credentials_query_and_body(server: Server, connection: Connection) -> None:
@@ -186,20 +190,77 @@ def test_a_stream_that_was_left_early_is_not_used_again(server: Server, connecti
     assert connection.request("GET", "/x") == b"{}"
 
 
-def test_a_rotated_token_is_read_again_after_401(server: Server, tmp_path: Path) -> None:
+def test_a_plugin_is_run_again_after_401(server: Server, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(_PLUGIN)
     plugin.chmod(0o755)
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "args": []}}
     with_plugin = Connection.load(str(write_kubeconfig(tmp_path, server.url, user)))
     server.script.extend([status(401), Reply()])
-    with pytest.raises(Unauthorized):
-        with_plugin.request("GET", "/x")
     with_plugin.request("GET", "/x")
     with_plugin.close()
-    tokens = [request.headers["authorization"] for request in server.requests]
-    assert tokens[0] != tokens[1]
-    assert all(token.startswith("Bearer plugin-") for token in tokens)
+    first, second = (request.headers["authorization"] for request in server.requests)
+    assert first != second
+    assert first.startswith("Bearer plugin-")
+
+
+@pytest.fixture(params=["kubeconfig", "named file", "pod"])
+def rotate(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rotate:
+    """Write the token where a connection to this server looks for it, which KUBECONFIG or the pod says."""
+    form, token = request.param, tmp_path / "token"
+
+    def write(server: Server, value: str) -> None:
+        token.write_text(f"{value}\n")
+        user = {"token": value} if form == "kubeconfig" else {"tokenFile": "token"}
+        kubeconfig = write_kubeconfig(tmp_path, server.url, user, authority=tmp_path / "cert.pem")
+        if form == "pod":
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+            monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+            monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+            monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "cert.pem"))
+            monkeypatch.delenv("KUBECONFIG", raising=False)
+        else:
+            monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+
+    return write
+
+
+def test_a_rotated_token_is_read_again_and_the_request_repeated(tmp_path: Path, rotate: Rotate) -> None:
+    with Server(*_self_signed(tmp_path)) as server:
+        rotate(server, "old")
+        with closing(Connection.load()) as connection:
+            server.script.extend([Reply(), status(401), Reply(201), status(401)])
+            connection.request("GET", "/x")
+            rotate(server, "new")
+            connection.request("POST", "/x", body=b"{}")
+            assert connection.endpoint.refused_for == 0
+            rotate(server, "newest, and refused")
+            with pytest.raises(Unauthorized):
+                connection.request("GET", "/x")
+            assert connection.endpoint.refused_for > 0
+    shown = [each.headers["authorization"].split(maxsplit=1)[1] for each in server.requests]
+    assert shown == ["old", "old", "new", "new"]
+    assert [each.body for each in server.requests[1:3]] == [b"{}", b"{}"]
+
+
+def test_a_changed_file_is_read_before_the_old_token_is_refused(
+    tmp_path: Path, rotate: Rotate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.kube.endpoint._REFRESH", 0.0)
+    with Server(*_self_signed(tmp_path)) as server:
+        rotate(server, "old")
+        endpoint = find(None, None)
+        rotate(server, "another")
+        assert endpoint.authorization.endswith("earer another")
+
+
+def test_another_api_server_is_not_used_before_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.kube.endpoint._REFRESH", 0.0)
+    endpoint = find(str(write_kubeconfig(tmp_path, "http://one:1")), None)
+    write_kubeconfig(tmp_path, "http://another:1", {"token": "of-another"})
+    assert (endpoint.url, endpoint.authorization) == ("http://one:1", "Bearer secret")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import gzip
 import json
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 
 import pytest
 
@@ -305,18 +306,26 @@ def test_a_large_answer_that_is_cut_off_is_cut_off(raw: RawServer, start: Start)
     client.close()
 
 
-def test_a_rotated_token_is_used(server: Server, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.view.upstream._REFRESH", 0.01)
-    front = start(server.url)
-    server.script.extend([status(401), *[Reply()] * 1000])
+def test_a_rotated_token_is_used_at_once(server: Server, start: Start, tmp_path: Path) -> None:
+    """The scheduler hears nothing of the refusal."""
+    token = tmp_path / "token"
+    token.write_text("old")
+    front = start(server.url, user={"tokenFile": str(token)})
+    server.script.extend([Reply(), status(401), Reply(201)])
     client = front.client()
-    monkeypatch.setattr(front.endpoint._configuration, "get_api_key_with_prefix", lambda _: "Bearer rotated")
     assert ask(client).read()
-    for _ in range(1000):
-        ask(client).read()
-        if server.requests[-1].headers["authorization"] == "Bearer rotated":
-            return
-    pytest.fail("the old token was used 1,000 times")
+    token.write_text("new")
+    assert ask(client, EVENTS, "POST", b"{}").status == 201
+    assert [request.headers["authorization"] for request in server.requests][::2] == [
+        "Bearer old",
+        "Bearer new",
+    ]
+    assert [request.body for request in server.requests] == [b"", b"{}", b"{}"]
+
+
+def test_a_refusal_is_passed_on_where_there_is_no_other_token(server: Server, front: Front) -> None:
+    server.script.append(status(401, "Unauthorized"))
+    assert status_and_message(ask(front.client())) == (401, "Unauthorized")
 
 
 def test_an_answer_without_a_body(raw: RawServer, start: Start) -> None:

@@ -62,7 +62,7 @@ def _microseconds(write: Callable[[], object], requests: int) -> float:
 
 def _ours(port: int) -> Callable[[], object]:
     found = Configuration(host=f"http://127.0.0.1:{port}")
-    connection = Connection(ApiEndpoint(found))
+    connection = Connection(ApiEndpoint(lambda: found))
     return lambda: connection.request("PATCH", _PATH, body=_BODY, content_type=_KIND)
 
 

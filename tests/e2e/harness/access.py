@@ -1,10 +1,15 @@
 """Who may come to the API server: the token file, and a kubeconfig for each user."""
 
+import base64
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.e2e.harness.client import Access, Client
 
@@ -45,6 +50,31 @@ def issued(client: Client, namespace: str, name: str) -> IssuedUser:
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return IssuedUser(f"{namespace}-{name}", issued=client.request("POST", path, review)["status"]["token"])
+
+
+def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser:
+    """With a token that the API server accepts for so long, shorter than it issues any: with the key of its
+    own tokens. It accepts each for a minute after it has expired."""
+    namespace, name = account.name.split(":")[2:]
+    uid = client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]
+    issuer, now = "https://kubernetes.default.svc", int(time.time())
+    claims = {
+        "iss": issuer,
+        "aud": [issuer],
+        "sub": account.name,
+        "nbf": now - 60,
+        "exp": now - 60 + seconds,
+        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}},
+    }
+    parts = ".".join(_base64(json.dumps(each).encode()) for each in ({"alg": "RS256", "typ": "JWT"}, claims))
+    private = load_pem_private_key(key.read_bytes(), None)
+    assert isinstance(private, rsa.RSAPrivateKey)
+    signature = private.sign(parts.encode(), padding.PKCS1v15(), hashes.SHA256())
+    return IssuedUser(f"{namespace}-{name}", issued=f"{parts}.{_base64(signature)}")
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 ADMIN = User("admin", ("system:masters",))

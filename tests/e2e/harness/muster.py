@@ -27,7 +27,7 @@ class Muster:
     def __init__(
         self,
         cluster: ControlPlane,
-        kubeconfig: Path,
+        kubeconfig: Path | None,
         *,
         scheduler_names: Sequence[str] = (),
         leader_elect: str = "off",
@@ -43,7 +43,8 @@ class Muster:
         self._view_folder = cluster.folder / f"view-{verbs}"
         names = [part for name in scheduler_names for part in ("--scheduler-name", name)]
         listen = ["--listen", self.address, "--health-listen", self._health, "--debug-listen", self._debug]
-        options = ["--kubeconfig", str(kubeconfig), *listen, "--leader-elect", leader_elect, *names]
+        found = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
+        options = [*found, *listen, "--leader-elect", leader_elect, *names]
         command = [*program, "serve", *options, *self._view_options(), *arguments]
         self.process = Process(f"muster-{verbs}", command, cluster.folder / f"muster-{verbs}.log", host=host)
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,14 +63,15 @@ class Stage:
     def start_muster(
         self,
         *arguments: str,
-        user: User,
+        user: User | None,
         server: str | None = None,
         wait: bool = True,
         view: bool = VIEW,
         **options: Any,
     ) -> Muster:
-        """Further arguments go to `muster serve` as they are; the server may be a proxy's."""
-        kubeconfig: Path = self.cluster.kubeconfig(user, server)
+        """Further arguments go to `muster serve` as they are; the server may be a proxy's. Without a user,
+        it finds the cluster as in a pod."""
+        kubeconfig = self.cluster.kubeconfig(user, server) if user else None
         muster = Muster(self.cluster, kubeconfig, arguments=arguments, view=view, **options)
         self.started.push(muster)
         muster.start(wait=wait)
