@@ -27,7 +27,7 @@ from extender.cli.output import (
     result_flag,
     show_result,
 )
-from extender.domain.queues.spec import MOST_OVERSELL
+from extender.domain.queues.spec import MOST_OVERSELL, MOST_PATIENCE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,14 +107,16 @@ def _count(text: str) -> tuple[str, int | None]:
     return name, int(number)
 
 
-_FACTOR = Kind(
-    f"a number from 1 to {MOST_OVERSELL}, such as 1.5",
-    kept(lambda text: 1000 <= at_least(text, 1000) <= MOST_OVERSELL * 1000),
-)
+def _factor(least: int, most: int) -> Callable[..., Any]:
+    allowed = f"a number from {least} to {most}, such as 1.5"
+    return checked(Kind(allowed, kept(lambda text: least * 1000 <= at_least(text, 1000) <= most * 1000)))
+
+
 _DURATION = Kind("a duration such as 90s, 10m or 1h30m", kept(lambda text: as_seconds(text) >= 0))
 _OF_AMOUNTS = {"metavar": "NAME=QUANTITY,...", "callback": _pairs(_amount, _AMOUNTS)}
 _OF_COUNTS = {"metavar": "groups=N,pods=N", "callback": _pairs(_count, _COUNTS)}
-_OF_FACTOR = {"metavar": "FACTOR", "callback": checked(_FACTOR)}
+_OF_FACTOR = {"metavar": "FACTOR", "callback": _factor(1, MOST_OVERSELL)}
+_OF_PATIENCE = {"metavar": "FACTOR", "callback": _factor(0, MOST_PATIENCE)}
 _OF_TRUTH = {
     "type": click.Choice(["true", "false"]),
     "callback": lambda _, __, value: value and value == "true",
@@ -126,6 +128,7 @@ _STATES = {"type": click.Choice(["Open", "Closed"])}
 _ORDERS = {"type": click.Choice(["traverse", "fifo", "priority", "rotation", "mixed", "fair"])}
 _PLACEMENTS = {"type": click.Choice(["Pack", "Spread"])}
 _TURNS = {"type": click.Choice(["Instant", "Historical"])}
+_VICTIMS = {"type": click.Choice(["Never", "LowerPriority"])}
 _STOPS = {"type": click.Choice(["None", "Hold", "HoldAndDrain"])}
 
 
@@ -143,6 +146,12 @@ class _Flag(NamedTuple):
     def path(self) -> list[str]:
         first, *others = self.name.split("-")
         return (self.place or first + "".join(map(str.capitalize, others))).split(".")
+
+
+def _preemption(name: str, kind: Mapping[str, Any], help: str, field: str = "") -> _Flag:
+    """For a field of spec.preemption."""
+    flag = _Flag(f"--preemption-{name}", kind, help)
+    return flag._replace(place=f"preemption.{field or _Flag(f'--{name}', kind, help).path[0]}")
 
 
 _FLAGS = (
@@ -188,6 +197,24 @@ _FLAGS = (
         "--start-timeout", _OF_TIME, "How long a job that waited suspended may take until all its pods run."
     ),
     _Flag("--max-run-time", _OF_TIME, "How long a job that waited suspended may run."),
+    _preemption("after", _OF_TIME, "How long its groups wait before room is taken from others for them."),
+    _preemption("at-most", _OF_TIME, "How long they wait at most, whatever work others lose."),
+    _preemption("patience", _OF_PATIENCE, "How many times what they go without others may lose until then."),
+    _preemption("min-runtime", _OF_TIME, "How long its groups run at least before others take their room."),
+    _preemption("within-queue", _VICTIMS, "Whether they take room from groups of their queue."),
+    _preemption("unmanaged", _VICTIMS, "Whether they take room from pods that are not Muster's."),
+    _preemption(
+        "borrow-within-cohort",
+        _VICTIMS,
+        "Whether they take room beyond what the queue deserves.",
+        "borrowWithinCohort.policy",
+    ),
+    _preemption(
+        "max-priority-threshold",
+        _INT,
+        "With that, from groups of this priority at most.",
+        "borrowWithinCohort.maxPriorityThreshold",
+    ),
 )
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from extender.api.configuration import InvalidConfiguration
+from extender.api.durations import as_duration
 from extender.api.keys import GPU
 from extender.api.quantities import at_least
-from extender.api.setting_kinds import ADDRESS, Kind, kept, within
+from extender.api.setting_kinds import ADDRESS, Kind, duration, kept, within
 from extender.cli.output import WholeNumber, checked
 from extender.shipped import EXAMPLE
 
@@ -77,6 +78,16 @@ def node_flags(
     return decorate
 
 
+half_life_flag = click.option(
+    "--usage-half-life",
+    metavar="DURATION",
+    default="0s",
+    show_default=True,
+    callback=checked(duration("0s", "8760h")),
+    help="After how long what queues and users have held counts half, as for muster serve; 0s: not at all.",
+)
+
+
 @click.command(context_settings={"max_content_width": 110})
 @files_flag(" [default: the example]")
 @click.option("--until-settled", is_flag=True, help="On a terminal, too, end when nothing changes any more.")
@@ -96,6 +107,7 @@ def node_flags(
     help="How many times faster than stated pods run.",
 )
 @click.option("--seed", type=int, help="The random seed; the same seed gives the same run.")
+@half_life_flag
 @click.option(
     "--listen",
     default="127.0.0.1:0",
@@ -141,7 +153,10 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
         except ValueError as fault:
             raise click.UsageError(f"--listen: got {listen!r}; allowed is {ADDRESS.allowed}") from fault
         listener = import_module("extender.web.listen").listen("--listen", wanted)
-        with embedded.Embedded(speed=options["speed"], seed=options["seed"], listener=listener) as cluster:
+        serve = ("--usage-half-life", as_duration(options["usage_half_life"]))
+        with embedded.Embedded(
+            speed=options["speed"], seed=options["seed"], listener=listener, serve_arguments=serve
+        ) as cluster:
             own_nodes = any(manifest.object["kind"] == "Node" for manifest in found)
             if not own_nodes:
                 cluster.make_nodes(

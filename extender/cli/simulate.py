@@ -10,7 +10,7 @@ import click
 
 from extender.api.setting_kinds import Kind, kept, within
 from extender.cli.output import WholeNumber, checked
-from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, node_flags
+from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
 _CHART = Kind("an SVG file, such as chart.svg", kept(lambda name: Path(name).suffix.lower() in ("", ".svg")))
 _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
@@ -47,6 +47,7 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
     help="How long pods run that do not say so. [default: without end]",
 )
 @click.option("--window", type=WholeNumber(1), help="How many pods may start at once, as for muster serve.")
+@half_life_flag
 @click.option(
     "--compare",
     type=click.Choice(["traverse"]),

@@ -60,7 +60,7 @@ from extender.domain.admission.submission import (
     judge_topologies,
     pod_defaults,
     queue_named_in,
-    unread_checkpoint,
+    unread_annotations,
 )
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.queue_of_group import local_queue_label
@@ -137,12 +137,11 @@ class EntryRules:
 
 
 def warned(judge: Rule) -> Rule:
-    """The same, and a warning about an annotation that cannot be read and so counts as absent."""
+    """The same, and warnings about annotations that cannot be read."""
 
     def judged(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = judge(request), read(request.object, AnyObject).metadata
-        wrong = unread_checkpoint(meta)
-        return outcome._replace(warnings=[*outcome.warnings, wrong]) if wrong else outcome
+        return outcome._replace(warnings=[*outcome.warnings, *unread_annotations(meta)])
 
     return judged
 

@@ -509,6 +509,27 @@ def test_policies_are_fields_of_the_spec(town: Desk) -> None:
     }
 
 
+def test_preemption_is_set_field_by_field(town: Desk) -> None:
+    flags = (
+        "--preemption-after 5m --preemption-at-most 30m --preemption-patience 0.5 --preemption-min-runtime 1h"
+    )
+    town.output(*f"queue update idle {flags}".split())
+    victims = "within-queue LowerPriority,unmanaged Never,borrow-within-cohort LowerPriority"
+    flags = " ".join(f"--preemption-{each}" for each in f"{victims},max-priority-threshold 5".split(","))
+    town.output(*f"queue update idle {flags} --preemption-at-most 45m".split())
+    assert spec(town, "idle")["preemption"] == {
+        "after": "5m",
+        "atMost": "45m",
+        "patience": "0.5",
+        "minRuntime": "1h",
+        "withinQueue": "LowerPriority",
+        "unmanaged": "Never",
+        "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 5},
+    }
+    printed = town.refuses("queue", "update", "idle", "--preemption-patience", "1001", status=2)
+    assert "'--preemption-patience': got '1001'; allowed is a number from 0 to 1000" in printed
+
+
 @pytest.mark.parametrize("given", ["groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999"])
 def test_a_limit_that_is_no_number_is_told(town: Desk, given: str) -> None:
     printed = town.refuses("queue", "update", "idle", "--limits", given, status=2)

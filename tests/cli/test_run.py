@@ -97,8 +97,10 @@ def run(*arguments: object, **options: Any) -> "subprocess.CompletedProcess[str]
 
 
 def test_the_outcome_for_programs(tmp_path: Path) -> None:
+    """It ends although what the queue has held lately is written again and again."""
     file = written(tmp_path, "a", "b")
-    done = run("-f", file, "--until-settled", "-o", "json", "--nodes", 2, "--seed", 1)
+    flags = ("--until-settled", "-o", "json", "--nodes", 2, "--seed", 1, "--usage-half-life", "1m")
+    done = run("-f", file, *flags)
     assert done.returncode == 3, done.stderr
     outcome = json.loads(done.stdout)
     assert set(outcome) == {"podGroups", "queues", "pods", "nodes"}
@@ -257,7 +259,7 @@ def refused(*arguments: str) -> str:
         (HEAD + "Quue\nmetadata: {name: a}\n", ':2: Quue "a": skipped, nothing is known of kind Quue'),
         (
             HEAD + "Queue\nmetadata: {name: a}\nspec: {weight: 0}\n",
-            ':1: Queue.scheduling.volcano.sh "a" is invalid: spec.weight',
+            ':1: Queue "a": spec.weight: got 0; allowed is 1 or more',
         ),
         (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
     ],

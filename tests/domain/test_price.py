@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.api.keys import CHECKPOINT, LOST_WORK, PREEMPTABLE
+from extender.api.keys import CHECKPOINT, LOST_WORK, MIN_MEMBER, PREEMPTABLE, RUN_TIME
 from extender.api.objects.base import Meta
-from extender.domain.admission.submission import unread_checkpoint
+from extender.domain.admission.submission import unread_annotations
 from extender.domain.model.reasons import Verdict
 from extender.domain.queues.records import queue_record
 from extender.domain.scheduling.decide import decide
@@ -147,12 +147,29 @@ def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
 @pytest.mark.parametrize("text", ["soon", "2026-01-01T00:00:00", "-5m", "9" * 400 + "h", "0s"])
 def test_a_checkpoint_that_cannot_be_read_counts_as_absent(text: str) -> None:
     assert taken_after(lent(ran=3 * 86400.0, notes={CHECKPOINT: text}), most=300.0) is None
-    assert "counts as absent" in unread_checkpoint(Meta(name="a", annotations={CHECKPOINT: text}))
+    (told,) = unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))
+    assert "counts as absent" in told
 
 
 @pytest.mark.parametrize("text", ["", "10m", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"])
 def test_a_checkpoint_that_can_be_read_is_taken(text: str) -> None:
-    assert not unread_checkpoint(Meta(name="a", annotations={CHECKPOINT: text}))
+    assert not [*unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "fault"),
+    [
+        (RUN_TIME, "soon", "allowed is how long the group runs, such as 1h30m"),
+        (RUN_TIME, "1h30m", ""),
+        (MIN_MEMBER, "most", "got 'most'; allowed is all, or a whole number from 1"),
+        (MIN_MEMBER, "0", "got '0'; allowed is all, or a whole number from 1"),
+        (MIN_MEMBER, "all", ""),
+        (MIN_MEMBER, "4", ""),
+    ],
+)
+def test_other_annotations_that_cannot_be_read_are_warned_of_as_well(key: str, text: str, fault: str) -> None:
+    told = [*unread_annotations(Meta(name="a", annotations={key: text}))]
+    assert [fault in each for each in told] == [True] * bool(fault)
 
 
 def test_a_member_may_say_it_for_its_gang() -> None:

@@ -79,8 +79,13 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
         pytest.param(f"{GROUP}spec: {{minMember: -2}}\n", "4: spec.minMember: got -2", id="min-member"),
         pytest.param(
             f"{QUEUE}spec: {{weight: 0}}\n",
-            '1: Queue.scheduling.volcano.sh "q" is invalid: spec.weight',
+            '1: Queue "q": spec.weight: got 0; allowed is 1 or more',
             id="weight",
+        ),
+        pytest.param(
+            f"{QUEUE}spec: {{capability: {{cpu: 4}}, deserved: {{cpu: 8}}}}\n",
+            '1: Queue "q": spec.deserved[cpu]: got 8; allowed is the capability, 4, or less',
+            id="above-capability",
         ),
         pytest.param(
             job("  completionMode: indexed\n"),
@@ -142,6 +147,34 @@ def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, 
     outcome = handed_over(tmp_path / "given.yaml", content)
     assert (outcome.status, outcome.report) == (2, "")
     assert outcome.faults[0].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (
+            f"{QUEUE}spec: {{flavors: [{{name: a, nodeLabels: {{}}}}, {{name: b, nodeLabels: {{}}}}]}}\n",
+            '1: Queue "q": spec.flavors[1].nodeLabels: all nodes with these labels are of flavor a',
+        ),
+        (f"{QUEUE}spec: {{parent: later}}\n", "1: Queue \"q\": spec.parent: got 'later'; there is no such"),
+        (
+            GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/checkpoint: often}"),
+            "1: PodGroup \"g\": metadata.annotations[kube-muster.io/checkpoint]: got 'often', which",
+        ),
+        (
+            GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/run-time: soon}"),
+            "1: PodGroup \"g\": metadata.annotations[kube-muster.io/run-time]: got 'soon', which",
+        ),
+        (
+            POD.replace("name: p", "name: r, annotations: {kube-muster.io/min-member: most}"),
+            "1: Pod \"r\": annotation kube-muster.io/min-member: got 'most'; allowed is all, or a whole",
+        ),
+    ],
+    ids=["flavors", "parent", "checkpoint", "run-time", "min-member"],
+)
+def test_what_the_webhooks_would_warn_of_is_noted(tmp_path: Path, content: str, note: str) -> None:
+    outcome = handed_over(tmp_path / "f.yaml", f"{content}---\n{POD}", "--run-seconds", "1")
+    assert outcome.faults[0].startswith(note)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.api.keys import HISTORICAL
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueuePreemption, QueueSpec
 from extender.domain.snapshot.snapshot import Limits
@@ -166,6 +167,20 @@ def test_what_ran_shortest_goes_first() -> None:
     result = run(cluster() + VirtualWorkload(queues=queues) + from_rows([*older, *others], queues, {}))
     assert evicted(result) == {"older": [900.0]}
     assert result.report.makespan == 910.0 + 900.0
+
+
+@pytest.mark.parametrize(("half_life", "last"), [(0.0, "b"), (60.0, "a")])
+def test_what_queues_held_lately_counts_if_it_is_kept(half_life: float, last: str) -> None:
+    """Then b goes first, although a is first by name: a has held all until then."""
+    queues = (
+        Queue(Meta("p"), QueueSpec(fair_share=HISTORICAL)),
+        *(Queue(Meta(name), QueueSpec(parent="p")) for name in "ab"),
+    )
+    rows = [row("early", 8, seconds=100.0, queue="a")]
+    rows += [row(name, 8, 50.0, queue=name) for name in "ab"]
+    given_ = cluster() + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
+    begun = starts(run(given_, Limits(usage_half_life=half_life)))
+    assert max(begun, key=lambda name: begun[name] or 0.0) == last
 
 
 def test_pods_that_run_without_end_are_not_done() -> None:

@@ -18,6 +18,7 @@ from extender.api.objects.base import Meta, Operation, added
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.api.quantities import BadQuantity
+from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
@@ -25,6 +26,7 @@ from extender.domain.model.records import NEVER_SAVED
 from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.model.wire_records import checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
+from extender.domain.queues.spec import duration_of
 from extender.domain.queues.tree import QueueTree, QueueView
 
 _MAKE_DAEMON_PODS = (
@@ -216,14 +218,22 @@ def _judge_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
         yield Fault(Code.TOPOLOGY_BOTH_TIERS, field, text)
 
 
-def unread_checkpoint(meta: Meta) -> str:
-    """What is wrong with its annotation, for people; empty if nothing is."""
-    written = (meta.annotations or {}).get(keys.CHECKPOINT, "")
-    if not written or checkpoint_of(meta) != NEVER_SAVED:
-        return ""
-    text = f"metadata.annotations[{keys.CHECKPOINT}]: got {written[:60]!r}, which counts as absent; "
-    text += "allowed is when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as "
-    return text + "10m"
+def unread_annotations(meta: Meta) -> Iterator[str]:
+    """What is wrong with Muster's annotations of any object, for people."""
+    annotations = meta.annotations or {}
+    if (size := annotations.get(keys.MIN_MEMBER, ALL)) != ALL and (
+        fault := size_of(None, size, Defaults(), waits=False).fault
+    ):
+        yield fault
+    allowed = {}
+    if annotations.get(keys.CHECKPOINT) and checkpoint_of(meta) == NEVER_SAVED:
+        saved = "when work was last saved, such as 2026-01-31T08:00:00Z, or how often it is, such as 10m"
+        allowed[keys.CHECKPOINT] = saved
+    if annotations.get(keys.RUN_TIME) and duration_of(annotations[keys.RUN_TIME], None) is None:
+        allowed[keys.RUN_TIME] = "how long the group runs, such as 1h30m"
+    for key, text in allowed.items():
+        got = f"got {annotations[key][:60]!r}, which counts as absent"
+        yield f"metadata.annotations[{key}]: {got}; allowed is {text}"
 
 
 # ---- In-place resizes of pods: growth is taken from a queue without a start, so it is judged here.

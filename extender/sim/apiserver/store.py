@@ -88,7 +88,8 @@ class Store:
 
     def _note(self, type_: str, kind: ResourceKind, obj: Json, before: Json | None) -> None:
         self.version += 1
-        self.changed_at = time.monotonic()
+        if not _says_only_usage(obj, before or {}):
+            self.changed_at = time.monotonic()
         obj["metadata"]["resourceVersion"] = str(self.version)
         self._log.append(Change(self.version, type_, kind, obj, before))
         if len(self._log) > _LONGEST_LOG:
@@ -123,6 +124,12 @@ def key_of(obj: Json) -> Key:
 
 
 LONGEST_WAIT = 1.0  # seconds
+
+
+def _says_only_usage(obj: Json, before: Json) -> bool:
+    """Whether the status of a queue says anew what it has held lately, which never ends, and nothing else."""
+    now, then = obj.get("status") or {}, before.get("status") or {}
+    return now.get("usage") != then.get("usage") and now | {"usage": None} == then | {"usage": None}
 
 
 class StoreFollower(ABC):

@@ -8,11 +8,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from extender.api.admission import AnyObject
+from extender.api.configuration import Configuration
+from extender.api.objects.queues import Queue
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
 from extender.api.workloads.shape import KindName, at
 from extender.api.workloads.table import WORKLOADS
+from extender.domain.admission.faults import Code
+from extender.domain.admission.queues import flavors_of_others, flavors_without_nodes, judge_queue
+from extender.domain.admission.submission import unread_annotations
+from extender.domain.queues.records import queue_record
+from extender.domain.queues.tree import QueueTree
 from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
-from extender.sim.apiserver.kinds import BY_NAME, KINDS, NAMESPACES, RESOURCE_QUOTAS, Json, ResourceKind
+from extender.sim.apiserver.kinds import (
+    BY_NAME,
+    KINDS,
+    NAMESPACES,
+    QUEUES,
+    RESOURCE_QUOTAS,
+    Json,
+    ResourceKind,
+)
+from extender.sim.apiserver.objects import typed
 from extender.sim.apiserver.quotas import is_counted
 from extender.sim.controllers.offspring import among, with_runtime_of
 from extender.sim.files.fields import faults_of, fields_of, form_of
@@ -123,7 +140,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     notes: list[str] = []
     given = [document for path in paths for document in documents(path, faults)]
     found = [manifest for document in given for manifest in _manifest(document, faults, notes)]
-    faults += [*_twice(found), *_counted(found, notes)]
+    faults += [*_twice(found), *_counted(found, notes), *_refused(found, notes)]
     missing = _missing_namespaces(found)
     if not create_namespaces:
         why = "not found; --create-namespaces makes those that are missing"
@@ -219,6 +236,25 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
         elif count == 0:
             remark = remark or "asks for no pods"
         notes += [f"{subject}: {remark}"] if remark else []
+
+
+def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
+    """What Muster's webhooks refuse, in their words, and notes of what they warn of. A queue's parent may be
+    made later, or of a quota."""
+    queues = {each.name: typed(each.object, Queue) for each in found if each.kind is QUEUES}
+    tree = QueueTree({name: queue_record(queue) for name, queue in queues.items()}, lambda _: None)
+    for manifest in found:
+        subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
+        told = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
+        if manifest.kind is QUEUES:
+            queue = queues[manifest.name]
+            for fault in judge_queue(queue, None, tree, Configuration().max_queue_depth):
+                if fault.code is Code.PARENT_NOT_FOUND:
+                    told.append(str(fault))
+                else:
+                    yield f"{subject}: {fault}"
+            told += [*flavors_without_nodes(queue, None), *flavors_of_others(queue, None, tree)]
+        notes += [f"{subject}: {warning}" for warning in told]
 
 
 def fault_text(fault: Exception) -> str:

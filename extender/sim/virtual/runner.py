@@ -35,6 +35,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     node_memory: str = ""
     node_gpu: int = 0
     window: int = 0
+    usage_half_life: float = 0.0
     seed: int = 0
     compare: str = ""  # run it again with traverse only
     run_seconds: float | None = None  # of pods that do not say so; None: without end
@@ -90,7 +91,8 @@ def _room(made: VirtualWorkload) -> synthetic.ClusterSize:
 def simulate(options: SimulationOptions) -> Result:
     """Shows its progress on a terminal. Raises InvalidManifests and InvalidWorkload."""
     given = workload(options)
-    limits = Limits(window=options.window or Configuration().window)
+    window = options.window or Configuration().window
+    limits = Limits(window=window, usage_half_life=options.usage_half_life)
     result = _run(given, limits, "starting pods in virtual time")
     if not options.compare:
         return result
