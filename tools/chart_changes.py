@@ -84,6 +84,7 @@ WEBHOOKS = (
     "            - --webhook-name=muster-webhook.{{ .Release.Namespace }}.svc\n"
     "            - --webhook-secret={{ .Release.Namespace }}/muster-webhook-certificate\n",
 )
+ACCOUNT = ("serviceaccount:kube-muster:muster", "serviceaccount:{{ .Release.Namespace }}:muster")
 CERTIFICATES = (
     "MUSTER_WEBHOOK_CERTIFICATES, value: self-signed}",
     "MUSTER_WEBHOOK_CERTIFICATES, "
@@ -203,9 +204,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),
     "validation-policy.yaml": (OURS_ANYWHERE,),
-    "quota/policy.yaml": (
-        ("serviceaccount:kube-muster:muster", "serviceaccount:{{ .Release.Namespace }}:muster"),
-    ),
+    "account.yaml": (ACCOUNT,),
+    "quota/policy.yaml": (ACCOUNT,),
     "sidecar/network-policy.yaml": (CALLERS, SCRAPERS),
     "webhooks/mutating.yaml": (INJECTED,),
     "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),

@@ -169,7 +169,7 @@ class Course(NamedTuple):
 def course(stage: Stage, user: User, scenario: Scenario) -> Course:
     muster = stage.start_muster(user=user)
     with Recorder(muster.address) as recorder:
-        stage.start_scheduler(for_everybody(EVERYBODY), muster=recorder.address, user=user)
+        stage.start_scheduler(for_everybody(EVERYBODY), muster=recorder.address)
         play = Play(stage, muster, recorder)
         scenario(play)
         return _seen(play)

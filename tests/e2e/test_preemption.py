@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness.access import User
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.scheduler import MARKED, KubeScheduler, for_everybody
@@ -20,9 +19,10 @@ EVERYBODY = "default-scheduler"
 
 
 @pytest.fixture
-def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
-    """The sidecar's configuration, with the cluster's default profile in the same process."""
-    return stage.start_scheduler(for_everybody(EVERYBODY), muster=muster.address, user=muster_user)
+def scheduler(stage: Stage, muster: Muster) -> KubeScheduler:
+    """The sidecar's configuration, with the cluster's default profile in the same process. It is not Muster's
+    account, which deletes no pods."""
+    return stage.start_scheduler(for_everybody(EVERYBODY), muster=muster.address)
 
 
 @pytest.fixture

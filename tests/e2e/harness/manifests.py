@@ -19,6 +19,7 @@ MANIFESTS = Path(__file__).parents[3] / "manifests"
 INSTALLED = (
     "crds/*.yaml",
     "namespace.yaml",
+    "account.yaml",
     "marks.yaml",
     "rbac.yaml",
     "sidecar/rbac-*.yaml",

@@ -1,0 +1,172 @@
+"""What whoever has the token of Muster's account can do with it: not more than Muster does."""
+
+import base64
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import User
+from tests.e2e.harness.client import JSON_PATCH, STRATEGIC, Client
+from tests.e2e.harness.resources import (
+    JOBS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    PODS,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+
+Json = dict[str, Any]
+SYSTEM = "kube-system"
+OTHER_GATE = "example.com/other"
+
+
+@pytest.fixture
+def thief(stage: Stage, muster_user: User) -> Iterator[Client]:
+    """Somebody with the token, once the policies are in force."""
+    stage.pods("shown", 1)
+    with Client(stage.cluster.access(muster_user)) as client:
+        labelled = partial(
+            client.patch, PODS, "shown-0", {"metadata": {"labels": {"a": "b"}}}, stage.namespace
+        )
+        wait_for(lambda: refusal(labelled), what="the policies in force")
+        yield client
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """The words of a policy; empty when it passes. Whatever else the API server refuses is an error."""
+    try:
+        action()
+    except ApiError as fault:
+        if "ValidatingAdmissionPolicy 'kube-muster-account-" not in str(fault):
+            raise
+        return str(fault)
+    return ""
+
+
+def evict(client: Client, namespace: str, name: str) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+    client.request("POST", PODS.path(namespace, name, "eviction"), body)
+
+
+def test_of_pods_it_changes_gates_conditions_and_its_annotations(stage: Stage, thief: Client) -> None:
+    stage.pods("gated", 1, gated=True, schedulingGates=[{"name": objects.GATE}, {"name": OTHER_GATE}])
+
+    def patch(body: Json, sub: str = "", content: str = STRATEGIC, name: str = "gated-0") -> str:
+        return refusal(partial(thief.patch, PODS, name, body, stage.namespace, sub, content))
+
+    def condition(of: str) -> Json:
+        return {"status": {"conditions": [{"type": of, "status": "False", "reason": "R", "message": "m"}]}}
+
+    gated = stage.pod("gated-0")["spec"]
+    container, tolerated = gated["containers"][0]["name"], gated["tolerations"]
+    for spec in (
+        {"containers": [{"name": container, "image": "evil"}]},
+        {"activeDeadlineSeconds": 1},
+        {"tolerations": [*tolerated, {"operator": "Exists"}]},
+        {"nodeSelector": {"a": "b"}},
+        {"schedulingGates": [{"$patch": "delete", "name": OTHER_GATE}]},
+    ):
+        assert "of a pod's spec" in patch({"spec": spec}), spec
+    for metadata in (
+        {"labels": {"app": "another"}},
+        {"annotations": {"other": "value"}},
+        {"finalizers": ["example.com/held"]},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]},
+    ):
+        assert "of a pod's metadata" in patch({"metadata": metadata}), metadata
+    for status in ({"phase": "Failed"}, {"podIP": "10.0.0.1"}, condition("Ready")["status"]):
+        assert "of a pod's status" in patch({"status": status}, "status"), status
+    assert "of a pod's metadata" in patch({"metadata": {"labels": {"app": "another"}}}, "status")
+
+    assert patch({"spec": {"schedulingGates": [{"$patch": "delete", "name": objects.GATE}]}}) == ""
+    assert stage.pod("gated-0")["spec"]["schedulingGates"] == [{"name": OTHER_GATE}]
+    for key in ("kube-muster.io/nudge", "scheduling.k8s.io/group-name"):
+        assert patch({"metadata": {"annotations": {key: "x"}}}) == ""
+    for of in ("PodScheduled", "DisruptionTarget"):
+        assert patch(condition(of), "status") == ""
+    assert patch({"status": {"nominatedNodeName": "n"}}, "status") == ""
+
+
+def test_it_deletes_no_pods_and_evicts_none_of_kube_system(stage: Stage, thief: Client) -> None:
+    stage.pods("tenants", 1)
+    stage.api.create(PODS, objects.pod("systems", namespace=SYSTEM))
+    stage.started.callback(stage.api.delete, PODS, "systems", SYSTEM, 0)
+    for namespace, name in ((SYSTEM, "systems"), (stage.namespace, "tenants-0")):
+        assert "it evicts them" in refusal(partial(thief.delete, PODS, name, namespace)), namespace
+    assert "no pods of kube-system" in refusal(partial(evict, thief, SYSTEM, "systems"))
+    evict(thief, stage.namespace, "tenants-0")
+    wait_for(lambda: stage.api.find(PODS, "tenants-0", stage.namespace) is None, what="it is evicted")
+
+
+def test_it_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Client) -> None:
+    def lease(name: str, namespace: str = SYSTEM) -> Json:
+        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        return {
+            **kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"holderIdentity": "evil"},
+        }
+
+    taken = stage.api.create(LEASES, lease("kube-scheduler"))
+    stage.started.callback(stage.api.delete, LEASES, "kube-scheduler", SYSTEM)
+    assert "no other" in refusal(partial(thief.replace, LEASES, taken))
+    for name, namespace in (("another", SYSTEM), ("muster-scheduler", stage.namespace)):
+        assert "no other" in refusal(partial(thief.create, LEASES, lease(name, namespace)))
+    own = thief.create(LEASES, lease("muster-scheduler"))
+    stage.started.callback(stage.api.delete, LEASES, "muster-scheduler", SYSTEM)
+    assert refusal(partial(thief.replace, LEASES, own)) == ""
+
+
+def test_it_writes_the_authority_of_its_webhooks_and_nothing_else(stage: Stage, thief: Client) -> None:
+    own = stage.cluster.certificate.read_bytes()
+    with manifests.applied(stage.api, "webhooks/validating.yaml", "webhooks/mutating.yaml"):
+        for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
+            _only_the_authority(thief, resource, base64.b64encode(own).decode())
+
+
+def _only_the_authority(thief: Client, resource: Resource, authority: str) -> None:
+    def change(*operations: Json) -> str:
+        body = [{"op": "test", "path": "/metadata/name", "value": "kube-muster"}, *operations]
+        return refusal(partial(thief.patch, resource, "kube-muster", body, content=JSON_PATCH))
+
+    first, config = "/webhooks/0", "/webhooks/0/clientConfig"
+    for path, value in (
+        (config, {"url": "https://evil.example"}),
+        (f"{config}/service/name", "evil"),
+        (f"{first}/matchPolicy", "Exact"),
+        (f"{first}/rules/0/resources", ["*"]),
+        (f"{first}/timeoutSeconds", 1),
+        ("/metadata/labels", {"a": "b"}),
+    ):
+        assert "only clientConfig.caBundle" in change({"op": "replace", "path": path, "value": value}), path
+    assert "only clientConfig.caBundle" in change({"op": "remove", "path": first})
+    assert change({"op": "add", "path": f"{config}/caBundle", "value": authority}) == ""
+
+
+@pytest.mark.usefixtures("job_rights")
+def test_of_jobs_it_changes_when_they_run_and_not_what(stage: Stage, thief: Client) -> None:
+    stage.job("held", suspend=True, parallelism=2)
+
+    def patch(body: Json) -> str:
+        return refusal(partial(thief.patch, JOBS, "held", body, stage.namespace, content=STRATEGIC))
+
+    for spec in (
+        {"backoffLimit": 1},
+        {"ttlSecondsAfterFinished": 0},
+        {"template": {"spec": {"nodeSelector": {"a": "b"}}}},
+        {"template": {"metadata": {"labels": {"a": "b"}}}},
+        {"template": {"metadata": {"annotations": {"a": "b"}}}},
+    ):
+        assert "of a Job's spec" in patch({"spec": spec}), spec
+    assert "of a Job's metadata" in patch({"metadata": {"annotations": {"a": "b"}}})
+    group = {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}}
+    started = {"annotations": {"kube-muster.io/started": "now", "kube-muster.io/partial-start": "1/2"}}
+    wanted = {"metadata": started, "spec": {"suspend": False, "parallelism": 1, "template": group}}
+    assert patch(wanted) == ""
