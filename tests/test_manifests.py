@@ -379,6 +379,16 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
     }
 
 
+def test_tenants_change_no_queues_and_create_no_commands() -> None:
+    """What is added to the roles edit and view; LocalQueues, and queues in all namespaces, are for admin."""
+    for role in ROLES:
+        marked = {name.rpartition("-")[2] for name in role["metadata"]["labels"] if "/aggregate-to-" in name}
+        for rule in role["rules"] if marked else ():
+            changes = not {*rule["verbs"]} <= {"get", "list", "watch"}
+            assert "commands" not in rule["resources"]
+            assert marked == {"admin"} or not changes or rule["resources"] == ["podgroups"]
+
+
 def test_leases_are_read_by_name() -> None:
     for role in ROLES:
         for rule in role["rules"]:

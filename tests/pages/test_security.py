@@ -1,0 +1,26 @@
+"""Each claim of SECURITY.md names the tests that show it, and these are there."""
+
+import re
+
+import pytest
+
+from tests.test_docs import ROOT, rows
+
+DEFINED = {
+    name
+    for path in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("first", ["a tenant can", "a tenant cannot", "credential", "port"])
+def test_each_claim_names_its_tests(first: str) -> None:
+    found = rows("SECURITY.md", first)
+    assert found
+    for claim, *_, tests in found:
+        assert re.fullmatch(r"(`test_\w+` ?)+", tests), f"{claim}: no tests"
+
+
+def test_the_tests_that_are_named_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text()))
+    assert named - DEFINED == set()
