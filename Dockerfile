@@ -21,6 +21,7 @@ COPY manifests/crds/commands.yaml manifests/crds/
 COPY manifests/crds/local-queues.yaml manifests/crds/
 COPY manifests/crds/podgroups.yaml manifests/crds/
 COPY manifests/crds/queues.yaml manifests/crds/
+COPY manifests/crds/resource-flavors.yaml manifests/crds/
 COPY manifests/quota/crd.yaml manifests/quota/
 COPY manifests/webhooks/rbac.yaml manifests/webhooks/
 COPY extender extender

@@ -368,6 +368,8 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("queues/status", "patch"),
         ("localqueues", "list"),
         ("localqueues", "watch"),
+        ("resourceflavors", "list"),
+        ("resourceflavors", "watch"),
         ("localqueues/status", "patch"),
         ("commands", "list"),
         ("commands", "watch"),

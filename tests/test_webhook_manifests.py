@@ -14,7 +14,7 @@ from tests.webhooks.desk import Desk
 
 MANIFESTS = Path(__file__).parents[1] / "manifests"
 FILES = ("webhooks/validating.yaml", "webhooks/mutating.yaml", "older-kubernetes/pod-webhook.yaml")
-OUR_KINDS = {"queues", "podgroups", "localqueues"}
+OUR_KINDS = {"queues", "podgroups", "localqueues", "resourceflavors"}
 Json = dict[str, Any]
 
 
@@ -43,7 +43,7 @@ def test_only_our_own_kinds_wait_for_muster(webhook: Json) -> None:
 @each_webhook
 def test_the_system_does_not_wait_for_muster(webhook: Json) -> None:
     (rule,) = webhook["rules"]
-    if rule["resources"] != ["queues"]:  # they have no namespace
+    if rule["resources"] not in (["queues"], ["resourceflavors"]):  # they have no namespace
         (left_out,) = webhook["namespaceSelector"]["matchExpressions"]
         assert left_out["operator"] == "NotIn"
         assert set(left_out["values"]) == {"kube-system", "kube-muster"}

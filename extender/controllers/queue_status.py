@@ -24,7 +24,7 @@ from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import quantities
 from extender.domain.queues.states import Mark, QueueState
-from extender.domain.snapshot.conditions import GUARANTEE_UNMET, conditions_of
+from extender.domain.snapshot.conditions import GUARANTEE_UNMET, OPEN, VALID, conditions_of
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
 from extender.kube.writers import WriteJob
 from extender.telemetry.logs import logger
@@ -70,7 +70,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     conditions = (
         Condition(it.type, str(it.holds), it.reason, it.message)
         for it in conditions_of(decision)
-        if it.holds or it.type != GUARANTEE_UNMET or it.type in known
+        if it.holds or it.type in (OPEN, VALID) or it.type in known
     )
     return changes_from(before, status, conditions, numbers)
 
@@ -226,4 +226,4 @@ class QueueStatusController(QueueController[QueueCopy]):
 def _state(decision: QueueDecision) -> tuple[object, ...]:
     """Everything of a decision but its numbers."""
     about = (decision.uid, decision.state, decision.mark, decision.closed_above, decision.fault)
-    return (*about, *decision.unmet)
+    return (*about, *decision.unmet, *decision.missing_flavors)

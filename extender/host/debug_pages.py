@@ -13,6 +13,8 @@ from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, PodRecord
+from extender.domain.model.selectors import taint_text
+from extender.domain.queues.flavors import Flavor
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
@@ -33,6 +35,7 @@ class Views(NamedTuple):
         return {
             "queues": self.queues,
             "localqueues": self.local_queues,
+            "flavors": self.flavors,
             "podgroups": self.podgroups,
             "podgroup": self.podgroup,
             "why": self.why,
@@ -57,6 +60,10 @@ class Views(NamedTuple):
                 shown = {**msgspec.to_builtins(report), "activity": report.activity._asdict()}
                 found.append({"localQueue": key, "queue": record.queue, **shown})
         return found
+
+    def flavors(self) -> dict[str, list[dict[str, Any]]]:
+        records = sorted(self.ledger.queues.tree().queues.items())
+        return {name: [_flavor(it) for it in record.flavors] for name, record in records if record.flavors}
 
     def podgroups(self) -> list[dict[str, Any]]:
         decisions = self.ledger.decisions.groups
@@ -190,6 +197,17 @@ def _decision(decision: GroupDecision) -> dict[str, Any]:
     """A decision without empty fields, and without times of a clock that only this process reads."""
     decided: dict[str, Any] = msgspec.to_builtins(decision)
     return {name: value for name, value in decided.items() if name not in ("key", "retry_at") and value}
+
+
+def _flavor(flavor: Flavor) -> dict[str, Any]:
+    return {
+        "name": flavor.name,
+        "resourceFlavor": flavor.shared,
+        "missing": flavor.is_missing,
+        "nodeLabels": {} if flavor.is_missing else dict(flavor.nodes.labels),
+        "notWith": [dict(labels) for labels in flavor.nodes.before],
+        "taints": [taint_text(taint) for taint in flavor.taints],
+    }
 
 
 def _pod(pod: PodRecord) -> dict[str, Any]:

@@ -150,6 +150,7 @@ class Feed:
     ) -> None:
         add, mine = self._optional, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
+        add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
         add(resources.COMMANDS, queues.Command, controllers.bus_commands)
         add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
         provisioning = add(

@@ -47,6 +47,7 @@ class Sinks:
         )
         self.queues = _Callbacks(self._set_queue, self._drop_queue)
         self.local_queues = _Callbacks(self._set_local_queue, self._drop_local_queue)
+        self.flavors = _Callbacks(intake.set_flavor, lambda gone: intake.drop_flavor(gone.name))
         self.groups = _Callbacks(self._set_group, self._drop_group)
         self.pods = _Callbacks(self._set_pod, self._drop_pod)
         self.owners = _Callbacks[Workload](

@@ -37,6 +37,7 @@ class Endpoint(NamedTuple):
 _PAGES = """
 queues: weight, deserved, allocated, share and state of each queue
 localqueues: whether each LocalQueue leads anywhere, and what comes in by it
+flavors: the flavors of each queue, with the labels and taints of ResourceFlavors
 podgroups: verdict, reason and position of each group
 podgroups/<namespace>/<name>: one group: members, plan, why it waits
 why/<namespace>/<name>: why one group waits: who holds what it lacks, and the smallest change that would start

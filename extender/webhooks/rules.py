@@ -1,4 +1,4 @@
-"""The rules of each path, for queues, LocalQueues, PodGroups, Jobs and pods: their defaults,
+"""The rules of each path, for queues, their flavors, LocalQueues, PodGroups, Jobs and pods: their defaults,
 whether their queue takes them, and who may use it.
 """
 
@@ -25,7 +25,7 @@ from extender.api.admission import (
     VolcanoJob,
 )
 from extender.api.keys import DEFAULT_SCHEDULER
-from extender.api.objects.queues import LocalQueue, Queue
+from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
 from extender.domain.admission.access import (
     Subject,
     asked_about_pod,
@@ -37,10 +37,11 @@ from extender.domain.admission.access import (
 )
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.admission.queues import (
-    flavors_of_others,
-    flavors_without_nodes,
+    flavor_warnings,
     guaranteed_too_much,
     judge_deletion,
+    judge_flavor,
+    judge_flavor_deletion,
     judge_queue,
     queue_defaults,
 )
@@ -167,6 +168,7 @@ class AdmissionRules:
         return {
             "/queues/mutate": Path(self.fill_in_queue, (CREATE,), needs_sync=False),
             "/queues/validate": Path(self.judge_queue, (CREATE, UPDATE, DELETE)),
+            "/resourceflavors/validate": Path(self.judge_flavor, (CREATE, UPDATE, DELETE)),
             "/localqueues/validate": Path(self.judge_local_queue, (CREATE, UPDATE)),
             "/podgroups/mutate": Path(self.fill_in_group, (CREATE,), needs_sync=False),
             "/podgroups/validate": Path(warned(self.judge_group), (CREATE, UPDATE)),
@@ -199,8 +201,16 @@ class AdmissionRules:
         if faults:
             return ReviewOutcome(faults)
         unmet = guaranteed_too_much(queue, before, tree, self._ledger.offered())
-        flavors = [*flavors_without_nodes(queue, before), *flavors_of_others(queue, before, tree)]
-        return ReviewOutcome(warnings=[*unmet, *flavors])
+        return ReviewOutcome(warnings=[*unmet, *flavor_warnings(queue, before, tree)])
+
+    def judge_flavor(self, request: ReviewRequest) -> ReviewOutcome:
+        if request.operation == DELETE:
+            before = read_if_there(request.old_object, ResourceFlavor)
+            name = request.name or (before.metadata.name if before else "")
+            return ReviewOutcome(list(judge_flavor_deletion(name, self._ledger.queues.tree())))
+        flavor = read(request.object, ResourceFlavor)
+        unused = "spec.tolerations: not used; pods must tolerate the taints of nodes themselves"
+        return ReviewOutcome(list(judge_flavor(flavor)), warnings=[unused] * bool(flavor.spec.tolerations))
 
     def judge_local_queue(self, request: ReviewRequest) -> ReviewOutcome:
         """Whoever leads a namespace into a restricted queue must be allowed to use that queue: what is in the

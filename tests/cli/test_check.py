@@ -248,18 +248,24 @@ def test_without_tls_there_is_nothing_to_look_at(extending: Installation, tmp_pa
 # ---- one thing wrong at a time
 
 
+def crd_of(site: Installation, plural: str) -> Json:
+    (crd,) = [
+        it for it in site.of("customresourcedefinitions") if it["metadata"]["name"].startswith(f"{plural}.")
+    ]
+    return crd
+
+
 def no_established(site: Installation) -> None:
-    site.of("customresourcedefinitions")[0]["status"] = {}
+    crd_of(site, "podgroups")["status"] = {}
 
 
 def volcanos_crd(site: Installation) -> None:
-    (crd,) = [each for each in site.of("customresourcedefinitions") if each["metadata"]["name"][0] == "q"]
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = crd_of(site, "queues")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     del schema["properties"]["spec"]["properties"]["state"]
 
 
 def another_version(site: Installation) -> None:
-    site.of("customresourcedefinitions")[0]["spec"]["versions"][0]["served"] = False
+    crd_of(site, "podgroups")["spec"]["versions"][0]["served"] = False
 
 
 def unbound(site: Installation) -> None:
@@ -393,6 +399,12 @@ def local_queue(name: str, reason: str) -> Json:
 def local_queues_astray(site: Installation) -> None:
     found = [local_queue("door", "QueueNotFound"), local_queue("gate", "Stopped")]
     site.objects["/apis/kube-muster.io/v1alpha1/localqueues"] = found
+
+
+def queue_without_flavor(site: Installation) -> None:
+    lacking = {"type": "FlavorNotFound", "status": "True", "reason": "Missing", "message": ""}
+    found = {"metadata": {"name": "lost"}, "status": {"conditions": [lacking]}}
+    site.objects.setdefault("/apis/scheduling.volcano.sh/v1beta1/queues", []).append(found)
 
 
 def queue_guaranteed_too_much(site: Installation) -> None:
@@ -608,6 +620,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (queue_of_a_quota_that_is_gone, "quotas", "not read: a (ElasticQuotaTree/kube-system/older)"),
         (local_queue_of_both, "Kueue", "team/door: LocalQueues of both, so both start and suspend the jobs"),
         (local_queue_of_nobody, "Kueue", "LocalQueues that nobody has: team/job/x (team/door)"),
+        (queue_without_flavor, "flavors", "queues name ResourceFlavors that do not exist: lost"),
         (queue_guaranteed_too_much, "guarantees", "nodes offer less than queues are guaranteed: greedy"),
         (local_queues_astray, "LocalQueues", "1 of 2 let nothing in: team/door (QueueNotFound)"),
         (no_established, "podgroups.scheduling.volcano.sh", "is not established"),

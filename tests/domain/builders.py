@@ -47,6 +47,8 @@ from extender.api.objects.queues import (
     QueuePreemption,
     QueueSpec,
     QueueStatus,
+    ResourceFlavor,
+    ResourceFlavorSpec,
 )
 from extender.domain.model.queue_of_group import note
 from extender.domain.model.wire_records import whole_condition
@@ -261,6 +263,12 @@ def flavor(
     return QueueFlavor(
         name, on_flavor(name), dict(capability) if capability else None, dict(deserved) if deserved else None
     )
+
+
+def shared(name: str, *taints: Taint, **labels: str) -> ResourceFlavor:
+    """A ResourceFlavor, on nodes of its name unless labels are given."""
+    spec = ResourceFlavorSpec(labels or on_flavor(name), list(taints) or None)
+    return ResourceFlavor(Meta(name=name, uid=f"uid-{name}"), spec)
 
 
 def on_flavor(name: str) -> dict[str, str]:

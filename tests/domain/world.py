@@ -13,7 +13,14 @@ from extender.api import keys
 from extender.api.objects.base import Condition
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, NativePodGroup, PluginsPodGroup, PodGroup, Queue
+from extender.api.objects.queues import (
+    LocalQueue,
+    NativePodGroup,
+    PluginsPodGroup,
+    PodGroup,
+    Queue,
+    ResourceFlavor,
+)
 from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.ledger.ledger import Confirmation, Ledger
 from extender.domain.model.appearance import Appearance
@@ -121,6 +128,10 @@ class World:
     @_set.register
     def _(self, thing: Queue) -> None:
         self.ledger.intake.set_queue(thing)
+
+    @_set.register
+    def _(self, thing: ResourceFlavor) -> None:
+        self.ledger.intake.set_flavor(thing)
 
     @_set.register
     def _(self, thing: LocalQueue) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.e2e.harness.resources import NODES, QUEUES
+from tests.e2e.harness.resources import NODES, QUEUES, RESOURCE_FLAVORS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -137,3 +137,42 @@ def test_a_parents_flavor_binds_those_below(stage: Stage, scheduler: KubeSchedul
     wait_for(lambda: len(stage.bound(pods)) == 2, what="two of eight are bound")
     stage.finish(list(stage.bound(pods)))
     wait_for(lambda: len(stage.bound(pods)) == 4, what="two more are bound")
+
+
+def resource_flavor(stage: Stage, name: str, **spec: Any) -> None:
+    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor", "metadata": {"name": name}}
+    stage.api.create(RESOURCE_FLAVORS, {**head, "spec": {"nodeLabels": {KIND: name}, **spec}})
+
+
+def test_resource_flavors_of_two_kinds_of_gpus(stage: Stage, scheduler: KubeScheduler) -> None:
+    """H100 are tainted: who tolerates that gets them first, others A100. One that is gone stops nothing that
+    runs; what comes then waits for it."""
+    taint = {"key": "gpu", "value": "h100", "effect": "NoSchedule"}
+    tolerates: dict[str, Any] = {"tolerations": [{"key": "gpu", "operator": "Exists"}], "limits": {GPU: "1"}}
+    stage.nodes(2, prefix="h", cpu="64", labels={KIND: "h100"}, taints=[taint], **{GPU: "8"})
+    stage.nodes(1, prefix="a", cpu="64", labels={KIND: "a100"}, **{GPU: "8"})
+    stage.queue("q", flavors=[{"name": name, "resourceFlavor": name} for name in ("h100", "a100")])
+    first = stage.gang("first", 12, queue="q", gated=True, **tolerates)
+    stage.wait_reason("first", "InvalidSpec")
+    (said,) = [it for it in stage.pod_group("first")["status"]["conditions"] if it["type"] == "Scheduled"]
+    assert "flavor h100: InvalidSpec (ResourceFlavor h100 does not exist)" in said["message"]
+    resource_flavor(stage, "h100", nodeTaints=[taint])
+    assert kinds(stage, first) == {"h"}
+    plain = stage.gang("plain", 4, queue="q", gated=True, limits={GPU: "1"})
+    stage.wait_reason("plain", "NeverFits")
+    resource_flavor(stage, "a100")
+    assert kinds(stage, plain) == {"a"}
+    wait_for(lambda: shown(stage, "q", "allocated") == "12", what="q is shown as holding 12 H100")
+    stage.api.delete(RESOURCE_FLAVORS, "h100")
+    late = stage.gang("late", 6, queue="q", gated=True, **tolerates)
+    stage.wait_reason("late", "NoRoom")
+
+    def said_of_q() -> list[tuple[str, str]]:
+        conditions = stage.api.get(QUEUES, "q")["status"]["conditions"]
+        return [(it["type"], it["status"]) for it in conditions]
+
+    wait_for(lambda: ("FlavorNotFound", "True") in said_of_q(), what="q says that one is missing")
+    assert len(stage.bound(first)) == 12
+    stage.finish(first)
+    resource_flavor(stage, "h100", nodeTaints=[taint])
+    assert kinds(stage, late) == {"h"}

@@ -40,6 +40,7 @@ FLAGS = ("--lease", f"kube-system/{LEASE}", "--bind-deadline", "2s", "--start-ba
 LOST = "lost"
 OPTIONAL = (
     "localqueues",
+    "resourceflavors",
     "replicasets",
     "statefulsets",
     "daemonsets",

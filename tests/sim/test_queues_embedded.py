@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli import main
-from extender.sim.apiserver.kinds import POD_GROUPS, PODS, QUEUES, Json
+from extender.sim.apiserver.kinds import NODES, POD_GROUPS, PODS, QUEUES, RESOURCE_FLAVORS, Json
 from extender.sim.embedded import Embedded
 from tests.e2e.harness import objects
 from tests.e2e.harness.waiting import wait_for
@@ -76,3 +76,30 @@ def test_a_queue_is_deleted_with_all_its_groups(cluster: Embedded, muster: Muste
     muster("queue", "delete", "waiting", "--cascade", "--timeout", "60s")
     assert cluster.store.get(QUEUES, "", "waiting") is None
     assert all(group["spec"]["queue"] != "waiting" for group in cluster.store.all(POD_GROUPS))
+
+
+def test_a_queue_waits_for_the_resource_flavor_that_it_names(cluster: Embedded, muster: Muster) -> None:
+    """Its nodes are those with the flavor's labels, of which there is one."""
+    fast = objects.node("fast-1", cpu="4", labels={"kind": "fast"})
+    cluster.service.create(NODES, "", fast)
+    cluster.service.create(
+        QUEUES, "", objects.queue("gpu", flavors=[{"name": "f", "resourceFlavor": "fast"}])
+    )
+    gang(cluster, "gpu", "flies", 2, "1")
+    wait_for(lambda: "FlavorNotFound" in str(status(cluster, "gpu").get("conditions")))
+    told = " ".join(muster("why", "queue/gpu").split())
+    assert "But nothing starts on ResourceFlavors that do not exist: fast." in told
+    wait_for(lambda: "ResourceFlavor fast does not exist" in " ".join(muster("why", "flies").split()))
+    meta = {"name": "fast"}
+    head = {"apiVersion": RESOURCE_FLAVORS.api_version, "kind": RESOURCE_FLAVORS.name}
+    cluster.service.create(
+        RESOURCE_FLAVORS, "", {**head, "metadata": meta, "spec": {"nodeLabels": {"kind": "fast"}}}
+    )
+
+    def nodes() -> set[str]:
+        pods = (cluster.service.get(PODS, "default", f"flies-{number}") for number in range(2))
+        return {pod["spec"].get("nodeName", "") for pod in pods}
+
+    wait_for(lambda: nodes() == {"fast-1"})
+    lacks = ("FlavorNotFound", "False")
+    wait_for(lambda: lacks in [(it["type"], it["status"]) for it in status(cluster, "gpu")["conditions"]])

@@ -49,6 +49,13 @@ def test_the_first_example() -> None:
     assert (result.report.done, result.report.makespan) == (3, 60.0)
 
 
+def test_the_example_of_flavors() -> None:
+    given = from_manifests(load([EXAMPLE.with_name("flavors.yaml")]), seed=0)
+    result = run(given)
+    assert starts(result) == {"fit": 0.0, "tune": 0.0, "trial": 0.0}
+    assert result.report.makespan == 60.0
+
+
 TREE = """\
 apiVersion: scheduling.sigs.k8s.io/v1beta1
 kind: ElasticQuotaTree

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from extender.api.objects.queues import QueueFlavor
 from extender.webhooks.reviews import Malformed
-from tests.domain.builders import flavor, node, queue
+from tests.domain.builders import flavor, node, queue, shared
 from tests.webhooks.desk import Desk, job, pod, pod_group
 
 Json = dict[str, Any]
@@ -14,6 +15,7 @@ GOOD = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 PATHS = (
     "/queues/mutate",
     "/queues/validate",
+    "/resourceflavors/validate",
     "/localqueues/validate",
     "/podgroups/mutate",
     "/podgroups/validate",
@@ -167,3 +169,47 @@ def test_a_flavor_whose_nodes_are_all_of_an_earlier_one_warns(
     says = "all nodes with these labels are of flavor f0, which comes first: it has none"
     warnings = [f"spec.flavors[1].nodeLabels: {says}"] if warned else []
     assert (answer["allowed"], answer.get("warnings", [])) == (True, warnings)
+
+
+def test_a_flavor_names_a_resource_flavor_that_exists_or_warns(desk: Desk) -> None:
+    named = {"metadata": {"name": "q"}, "spec": {"flavors": [{"name": "f", "resourceFlavor": "h100"}]}}
+    says = "spec.flavors[0].resourceFlavor: there is no ResourceFlavor h100 yet: nothing starts on it"
+    assert desk.ask("/queues/validate", named)["warnings"] == [says]
+    desk.ledger.intake.set_flavor(shared("h100"))
+    assert "warnings" not in desk.ask("/queues/validate", named)
+    both = {"name": "f", "resourceFlavor": "h100", "nodeLabels": {}}
+    assert desk.faults("/queues/validate", {**named, "spec": {"flavors": [both]}}) == ["FlavorNotValid"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "faults"),
+    [
+        ({}, []),
+        ({"nodeLabels": {"example.com/gpu": "h100", "gpu": ""}}, []),
+        ({"nodeLabels": {"Example.com/gpu": "h100"}}, ["FlavorNotValid"]),
+        ({"nodeLabels": {"a/b/c": "h100", "": "x"}}, ["FlavorNotValid", "FlavorNotValid"]),
+        ({"nodeLabels": {"g" * 64: "h100"}}, ["FlavorNotValid"]),
+        ({"nodeTaints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]}, []),
+        ({"nodeTaints": [{"key": "a", "effect": "NoSchedule"}] * 2}, ["FlavorNotValid"]),
+    ],
+    ids=str,
+)
+def test_labels_and_taints_of_a_resource_flavor(desk: Desk, spec: Json, faults: list[str]) -> None:
+    assert desk.faults("/resourceflavors/validate", {"metadata": {"name": "f"}, "spec": spec}) == faults
+
+
+def test_tolerations_of_a_resource_flavor_warn(desk: Desk) -> None:
+    flavor = {"metadata": {"name": "f"}, "spec": {"tolerations": [{"operator": "Exists"}]}}
+    (warning,) = desk.ask("/resourceflavors/validate", flavor)["warnings"]
+    assert warning.startswith("spec.tolerations: not used")
+
+
+def test_a_resource_flavor_that_a_queue_names_is_not_deleted(desk: Desk) -> None:
+    def deleting(name: str) -> list[str]:
+        before = {"metadata": {"name": name}}
+        return desk.faults("/resourceflavors/validate", None, "DELETE", oldObject=before)
+
+    assert deleting("h100") == []
+    desk.ledger.intake.set_queue(queue("q", flavors=[QueueFlavor("f", resource_flavor="h100")]))
+    assert deleting("h100") == ["FlavorInUse"]
+    assert deleting("a100") == []

@@ -1,10 +1,11 @@
-"""Queues, the LocalQueues that lead to them, commands to them, and the PodGroups of all APIs."""
+"""Queues, the flavors and LocalQueues of them, commands to them, and the PodGroups of all APIs."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from extender.api.objects.base import Condition, Labels, Meta, OwnerReference, Quantities, Wire
-from extender.api.objects.pods import LabelSelector
+from extender.api.objects.cluster import Taint
+from extender.api.objects.pods import LabelSelector, Toleration
 from extender.api.quantities import Quantity
 
 
@@ -44,7 +45,7 @@ class QueuePreemption(Wire, frozen=True):
 
 
 class QueueFlavor(Wire, frozen=True):
-    """A part of the queue's amounts, on nodes with these labels."""
+    """A part of the queue's amounts, on nodes with these labels, or with those of a ResourceFlavor."""
 
     name: str = ""
     node_labels: Labels | None = None
@@ -53,10 +54,11 @@ class QueueFlavor(Wire, frozen=True):
     guarantee: Quantities | None = None
     borrowing_limit: Quantities | None = None
     lending_limit: Quantities | None = None
+    resource_flavor: str = ""
 
     def amounts(self) -> dict[str, Quantities]:
         """By field."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__[2:]}
+        fields = {name: getattr(self, name) for name in self.__struct_fields__[2:-1]}
         return {name: amounts for name, amounts in fields.items() if amounts is not None}
 
 
@@ -158,6 +160,19 @@ class Queue(Wire, frozen=True):
     metadata: Meta
     spec: QueueSpec = QueueSpec()
     status: QueueStatus = QueueStatus()
+
+
+class ResourceFlavorSpec(Wire, frozen=True):
+    node_labels: Labels | None = None
+    node_taints: list[Taint] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class ResourceFlavor(Wire, frozen=True):
+    """Nodes that several queues divide (kube-muster.io/v1alpha1)."""
+
+    metadata: Meta
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
 
 
 class LocalQueueSpec(Wire, frozen=True):

@@ -33,6 +33,7 @@ _OF_OURS = {
     kube.QUEUES: ("spec", "state"),
     kube.POD_GROUPS: ("spec", "minMember"),
     kube.LOCAL_QUEUES: ("spec", "queue"),
+    kube.RESOURCE_FLAVORS: ("spec", "nodeLabels"),
 }  # Volcano's Queue has no spec.state
 
 

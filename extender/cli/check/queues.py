@@ -1,6 +1,7 @@
-"""Guarantees that nodes cannot meet, LocalQueues that lead nowhere, and quotas from which queues are made."""
+"""Guarantees that nodes cannot meet, flavors that are missing, LocalQueues that lead nowhere, and quotas from
+which queues are made."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.api.keys import QUOTA_SOURCE
@@ -19,19 +20,33 @@ _COMPONENT = "List manifests/quota under components: of your overlay (chart: quo
 _PAGE = "docs/quotas.md#what-is-wrong-with-a-quota"
 
 
+def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
+    """Those of which a condition is True."""
+    found = ((queue.metadata.name, condition(queue.status.conditions, type_)) for queue in queues)
+    return sorted(name for name, it in found if it is not None and it.status == "True")
+
+
 def guarantees(site: Installation) -> Iterator[Finding]:
-    queues, unmet = site.all_of(kube.QUEUES, Queue), []
-    for queue in queues:
-        short = condition(queue.status.conditions, "GuaranteeUnmet")
-        if short is not None and short.status == "True":
-            unmet.append(queue.metadata.name)
-    if unmet:
-        message = f"nodes offer less than queues are guaranteed: {listed(sorted(unmet))}"
+    queues = site.all_of(kube.QUEUES, Queue)
+    if unmet := _queues_with(queues, "GuaranteeUnmet"):
+        message = f"nodes offer less than queues are guaranteed: {listed(unmet)}"
         todo = "Lower their spec.guarantee, or add nodes; muster queue describe says of which resource."
         yield wrong("guarantees", message, todo)
     else:
         there = sum(bool(queue.spec.guarantee and queue.spec.guarantee.resource) for queue in queues)
         yield fine("guarantees", f"{many(there, 'queue')} have theirs" if there else "there are none")
+
+
+def flavors(site: Installation) -> Iterator[Finding]:
+    queues = site.all_of(kube.QUEUES, Queue)
+    if lacking := _queues_with(queues, "FlavorNotFound"):
+        message = f"queues name ResourceFlavors that do not exist: {listed(lacking)}"
+        todo = "kubectl describe queue NAME says which: create them, or correct spec.flavors."
+        yield wrong("flavors", message, todo)
+    else:
+        there = sum(any(it.resource_flavor for it in queue.spec.flavors or ()) for queue in queues)
+        named = f"{many(there, 'queue')} name ResourceFlavors, and each exists"
+        yield fine("flavors", named if there else "no queue names ResourceFlavors")
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:

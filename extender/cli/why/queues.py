@@ -45,6 +45,9 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
     unmet = condition(queue.status.conditions, "GuaranteeUnmet")
     if unmet is not None and unmet.status == "True":
         takes = f"{takes} Its guarantee is not met in full: {unmet.message}."
+    lacking = condition(queue.status.conditions, "FlavorNotFound")
+    if lacking is not None and lacking.status == "True":
+        takes = f"{takes} But {lacking.message}."
     return Explanation(
         kind="Queue",
         name=queue.name,

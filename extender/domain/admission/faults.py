@@ -29,6 +29,7 @@ class Code(StrEnum):
     DEPENDS_ON_INVALID = "DependsOnInvalid"
     BUDGET_NOT_VALID = "BudgetNotValid"
     BUDGET_TWICE = "BudgetTwice"
+    FLAVOR_NOT_VALID = "FlavorNotValid"
     NOT_READABLE = "NotReadable"
     INVALID_OPERATION = "InvalidOperation"
 
@@ -45,6 +46,7 @@ class Code(StrEnum):
     HAS_CHILDREN = "HasChildren"
     HAS_ALLOCATED_PODS = "HasAllocatedPods"
     NOT_CLOSED = "NotClosed"
+    FLAVOR_IN_USE = "FlavorInUse"
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_NOT_OPEN = "QueueNotOpen"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"

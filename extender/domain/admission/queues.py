@@ -8,10 +8,12 @@ import msgspec
 
 from extender.api.keys import DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
 from extender.api.objects.base import Operation, Quantities, added
-from extender.api.objects.queues import Queue
+from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.quantities import BadQuantity, Quantity, at_most, misnamed
+from extender.api.texts import listed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
+from extender.domain.queues.flavors import resolved
 from extender.domain.queues.records import QueueRecord, queue_record
 from extender.domain.queues.spec import MOST_OVERSELL
 from extender.domain.queues.tree import QueueTree
@@ -130,32 +132,48 @@ def guaranteed_too_much(
             yield f"spec.guarantee.resource[{resource}]: {text}"
 
 
-def flavors_of_others(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
-    """Warnings where new flavors have a name by which another queue means other nodes."""
+def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
+    """Where new flavors name no ResourceFlavor that exists, have only labels that suffice for an earlier one,
+    or a name by which another queue means other nodes."""
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return
+    flavors = resolved(queue_record(queue).flavors, tree.shared_flavors)
     theirs = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
-    for number, own in enumerate(queue_record(queue).flavors):
+    for number, own in enumerate(flavors):
+        at, labels = f"spec.flavors[{number}].nodeLabels", set(own.nodes.labels)
+        if own.is_missing:
+            at = f"spec.flavors[{number}].resourceFlavor"
+            yield f"{at}: there is no ResourceFlavor {own.shared} yet: nothing starts on it"
+            continue
+        earlier = (it.name for it in flavors[:number] if not it.is_missing and labels >= set(it.nodes.labels))
+        if (first := next(earlier, None)) is not None:
+            text = f"all nodes with these labels are of flavor {first}, which comes first"
+            yield f"{at}: {text}: it has none"
         for name, record in theirs.items():
             others = (flavor for flavor in record.flavors if flavor.name == own.name)
             if name != queue.metadata.name and any(flavor.nodes != own.nodes for flavor in others):
-                text = f"queue {name} calls other nodes {own.name}: they are divided apart"
-                yield f"spec.flavors[{number}].nodeLabels: {text}"
+                yield f"{at}: queue {name} calls other nodes {own.name}: they are divided apart"
                 break
 
 
-def flavors_without_nodes(queue: Queue, before: Queue | None) -> Iterator[str]:
-    """Warnings where new flavors have only labels that suffice for an earlier one."""
-    written = queue.spec.flavors or []
-    if before is not None and written == before.spec.flavors:
-        return
-    for number, flavor in enumerate(written):
-        labels = (flavor.node_labels or {}).items()
-        for earlier in written[:number]:
-            if (earlier.node_labels or {}).items() <= labels:
-                text = f"all nodes with these labels are of flavor {earlier.name}, which comes first"
-                yield f"spec.flavors[{number}].nodeLabels: {text}: it has none"
-                break
+def judge_flavor(flavor: ResourceFlavor) -> Iterator[Fault]:
+    """What the schema does not say of a ResourceFlavor."""
+    for key in flavor.spec.node_labels or {}:
+        if len(key.rpartition("/")[2]) > _LONGEST_NAME or _LABEL_KEY.fullmatch(key) is None:
+            text = f"got the key {key!r}; allowed is that of a label, such as example.com/gpu"
+            yield Fault(Code.FLAVOR_NOT_VALID, "spec.nodeLabels", text)
+    taints = [(taint.key, taint.effect) for taint in flavor.spec.node_taints or ()]
+    for key, effect in dict.fromkeys(taint for taint in taints if taints.count(taint) > 1):
+        text = f"got {key}:{effect} twice; a node has one taint of a key and an effect"
+        yield Fault(Code.FLAVOR_NOT_VALID, "spec.nodeTaints", text)
+
+
+def judge_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
+    """A ResourceFlavor that queues name stays: else nothing would start on it."""
+    users = [queue for queue, it in tree.queues.items() if any(name == each.shared for each in it.flavors)]
+    if users:
+        text = f"ResourceFlavor {name!r} is named by queue {listed(sorted(users))}: change spec.flavors there"
+        yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)
 
 
 # ---- a queue judged by itself
@@ -163,6 +181,10 @@ def flavors_without_nodes(queue: Queue, before: Queue | None) -> Iterator[str]:
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
 _WRITTEN = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLimit"}
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+)
+_LONGEST_NAME = 63
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
@@ -202,7 +224,10 @@ def _judge_amounts(queue: Queue) -> Iterator[Fault]:
             text = f"got {spec.oversell}; allowed is a number from 1 to {MOST_OVERSELL}, such as 1.5"
             yield Fault(Code.OVERSELL_OUT_OF_RANGE, "spec.oversell", text)
     for number, flavor in enumerate(spec.flavors or ()):
-        yield from _judge_flavor(f"spec.flavors[{number}]", flavor.amounts())
+        at = f"spec.flavors[{number}]"
+        yield from _judge_flavor(at, flavor.amounts())
+        if flavor.resource_flavor and flavor.node_labels is not None:
+            yield Fault(Code.FLAVOR_NOT_VALID, at, "it has nodeLabels and a resourceFlavor; one is allowed")
 
 
 def _judge_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:

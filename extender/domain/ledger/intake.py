@@ -4,7 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.api import keys
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
-from extender.api.objects.queues import LocalQueue, NativePodGroup, PluginsPodGroup, PodGroup, Queue
+from extender.api.objects.queues import (
+    LocalQueue,
+    NativePodGroup,
+    PluginsPodGroup,
+    PodGroup,
+    Queue,
+    ResourceFlavor,
+)
 from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.shape import Json
@@ -17,6 +24,7 @@ from extender.domain.model.records import GroupKey, Origin, group_of_owner
 from extender.domain.model.resources import offered_by_node
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
+from extender.domain.queues.flavors import SharedFlavor, shared_flavor
 from extender.domain.queues.local_queues import local_queue_record
 from extender.domain.queues.records import queue_record
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, group_made_by, job_record, owner_of_pods
@@ -149,6 +157,18 @@ class Intake:
         with self._lock:
             self._registry.drop_queue(name)
             self._changes.mark()
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        self._put_flavor(flavor.metadata.name, shared_flavor(flavor))
+
+    def drop_flavor(self, name: str) -> None:
+        self._put_flavor(name, None)
+
+    def _put_flavor(self, name: str, flavor: SharedFlavor | None) -> None:
+        with self._lock:
+            if self._registry.set_flavor(name, flavor):
+                self._changes.note_freed()
+                self._changes.mark()
 
     def set_local_queue(self, local: LocalQueue) -> None:
         record = local_queue_record(local)

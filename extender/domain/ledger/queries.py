@@ -131,7 +131,8 @@ class QueueQueries:
     def tree(self) -> QueueTree:
         """All queues, for rules that compare several of them."""
         with self._lock:
-            return QueueTree(dict(self._registry.queues.records), self.view)
+            queues = self._registry.queues
+            return QueueTree(dict(queues.records), self.view, dict(queues.shared_flavors))
 
     def parents(self) -> set[str]:
         with self._lock:

@@ -12,7 +12,7 @@ from extender.domain.ledger.jobs import Jobs, Runtimes
 from extender.domain.ledger.routes import Routes
 from extender.domain.model.ownership import OwnerRecord, is_shared
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
-from extender.domain.queues.flavors import Flavor
+from extender.domain.queues.flavors import Flavor, SharedFlavor
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.spec import allows_namespace
 from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
@@ -172,7 +172,13 @@ class Registry:
 
     def set_queue(self, record: QueueRecord) -> bool:
         """True if anything that matters changed."""
-        affected = self.queues.put(record)
+        return self._note_queues(self.queues.put(record))
+
+    def set_flavor(self, name: str, flavor: SharedFlavor | None) -> bool:
+        """The same for a ResourceFlavor; None: it is gone."""
+        return self._note_queues(self.queues.put_flavor(name, flavor))
+
+    def _note_queues(self, affected: set[str]) -> bool:
         self.routes.local_queues.note_queues(affected)
         for group in self.groups.values() if affected else ():
             if self.routes.queue_of(group) in affected:

@@ -105,7 +105,7 @@ _TEXTS = texts("""
 GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation
   `scheduling.k8s.io/group-name`.
 QueueNotFound: Create the queue, or the LocalQueue that the message names; or name another.
-InvalidSpec: Correct the field or annotation that the message names.
+InvalidSpec: Correct the field or annotation that the message names, or create the ResourceFlavor.
 TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, and 128 KiB of
   selectors, affinity, tolerations and volumes; the pods of a namespace 10,000 different terms, where one that
   looks into other namespaces or requires no label counts as 200. What merely takes too long is tried again

@@ -1,6 +1,6 @@
 """Label selectors, node selectors and taints, with the scheduler's meaning of each operator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requirement, Toleration
@@ -64,6 +64,10 @@ def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     return taint.effect not in _REPELLING or any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
+def taint_text(taint: Taint) -> str:
+    return f"{taint.key}{taint.value and '='}{taint.value}:{taint.effect}"
+
+
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
@@ -100,14 +104,19 @@ class NodePart:
         return self._hash
 
 
-def parts_of(labels: list[Mapping[str, str]]) -> list[NodePart]:
-    """Parts by their labels, in order: each node belongs to the first whose labels it has. Earlier ones of
-    which a part can have no node are left out, so that parts with the same nodes are equal in any list."""
-    pairs = [tuple(sorted(part.items())) for part in labels]
-    return [
-        NodePart(own, tuple(sorted({other for other in pairs[:number] if not _contradict(own, other)})))
-        for number, own in enumerate(pairs)
-    ]
+NOWHERE = NodePart((("", ""),))  # no label has this key
+
+
+def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
+    """Parts by their labels, in order: each node belongs to the first whose labels it has; None: no node
+    does. Earlier ones of which a part can have no node are left out, so that parts with the same nodes are
+    equal in any list."""
+    pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
+    parts = []
+    for number, own in enumerate(pairs):
+        earlier = {it for it in pairs[:number] if it != NOWHERE.labels and not _contradict(own, it)}
+        parts.append(NOWHERE if own == NOWHERE.labels else NodePart(own, tuple(sorted(earlier))))
+    return parts
 
 
 def _contradict(one: LabelPairs, other: LabelPairs) -> bool:

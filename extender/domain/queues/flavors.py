@@ -11,12 +11,14 @@ from functools import cached_property
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from extender.api.objects.base import Quantities
-from extender.api.objects.queues import QueueFlavor
+from extender.api.objects.cluster import Taint
+from extender.api.objects.queues import QueueFlavor, ResourceFlavor
 from extender.api.quantities import BadQuantity
 from extender.domain.model.resources import Resources, add, in_flavor, offered
-from extender.domain.model.selectors import Labels, NodePart, parts_of
+from extender.domain.model.selectors import NOWHERE, Labels, NodePart, parts_of, taint_text, tolerated
 from extender.domain.model.shapes import Shape, requests_of
 
 MOST_FLAVORS = 16  # of a queue
@@ -31,6 +33,48 @@ class Flavor(msgspec.Struct, frozen=True):
     name: str
     nodes: NodePart  # the nodes with its labels, without those of the flavors before it
     amounts: Mapping[str, Resources] = {}  # by the field of `QueueDemand` that they belong to
+    shared: str = ""  # the ResourceFlavor that says which nodes it has; empty: the queue does
+    taints: tuple[Taint, ...] = ()  # of that one: only pods that tolerate them get it
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no such ResourceFlavor, so that no node is known to have it."""
+        return self.nodes == NOWHERE
+
+    def refuses(self, shapes: Iterable[Shape]) -> str:
+        """Why pods of these shapes never get it, for people; empty if they may."""
+        if self.is_missing:
+            return f"ResourceFlavor {self.shared} does not exist"
+        asked = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
+        repels = (it for it in self.taints if not all(tolerated(it, tolerations) for tolerations in asked))
+        return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repels), "")
+
+
+class SharedFlavor(msgspec.Struct, frozen=True):
+    """A ResourceFlavor: the labels and taints of the nodes of a flavor, in all queues that name it."""
+
+    name: str
+    labels: Labels = {}
+    taints: tuple[Taint, ...] = ()
+
+
+def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
+    spec = written.spec
+    return SharedFlavor(written.metadata.name, spec.node_labels or {}, tuple(spec.node_taints or ()))
+
+
+def resolved(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
+    """The flavors of one queue, with the nodes that ResourceFlavors say. `known`: these, by name."""
+    if not any(flavor.shared for flavor in flavors):
+        return flavors
+    found = [known.get(flavor.shared) for flavor in flavors]
+    own = (dict(flavor.nodes.labels) if not flavor.shared else None for flavor in flavors)
+    parts = parts_of([it.labels if it else labels for it, labels in zip(found, own, strict=True)])
+    taints = [it.taints if it else () for it in found]
+    return tuple(
+        replace(flavor, nodes=part, taints=repels)
+        for flavor, part, repels in zip(flavors, parts, taints, strict=True)
+    )
 
 
 def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
@@ -39,7 +83,8 @@ def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
 
 
 def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
-    """In their order, which is that in which they are tried. Raises BadQuantity."""
+    """In their order, which is that in which they are tried; those that name a ResourceFlavor have no nodes
+    yet. Raises BadQuantity."""
     if len(written) > MOST_FLAVORS:
         raise BadQuantity(f"spec.flavors has {len(written)} entries; at most {MOST_FLAVORS} are allowed")
     names = [flavor.name for flavor in written]
@@ -47,7 +92,9 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
         if not name or name in names[:number]:
             wrong = "the name of an earlier flavor" if name else "no name"
             raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {wrong}")
-    parts = parts_of([each.node_labels or {} for each in written])
+        if written[number].resource_flavor and written[number].node_labels is not None:
+            raise BadQuantity(f"spec.flavors[{number}] has nodeLabels and a resourceFlavor; one is allowed")
+    parts = parts_of([None if each.resource_flavor else each.node_labels or {} for each in written])
     return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
 
 
@@ -56,7 +103,7 @@ def _flavor(written: QueueFlavor, nodes: NodePart) -> Flavor:
         amounts = {field: _amounts(amounts) for field, amounts in written.amounts().items()}
     except BadQuantity as fault:
         raise BadQuantity(f"flavor {written.name}: {fault}") from fault
-    return Flavor(written.name, nodes, amounts)
+    return Flavor(written.name, nodes, amounts, written.resource_flavor)
 
 
 def _amounts(written: Quantities) -> Resources:
@@ -86,7 +133,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         resources: dict[NodePart, set[str]] = {}
         for queue, flavors in queues:
             for flavor in flavors:
-                if flavor.nodes not in names and len(names) < MOST_POOLS:
+                if flavor.nodes not in names and len(names) < MOST_POOLS and not flavor.is_missing:
                     name, taken = flavor.name, set(names.values())
                     while name in taken:
                         name = f"{name} ({queue})"

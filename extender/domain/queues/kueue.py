@@ -19,7 +19,7 @@ from extender.domain.model.resources import offered, quantities, total
 GROUP = "kueue.x-k8s.io"
 _PODS = "pods"
 _LOST_OF_FLAVORS = {
-    **dict.fromkeys(("nodeTaints", "tolerations"), "; pods say themselves what they tolerate"),
+    "tolerations": "; pods say themselves what they tolerate",
     "topologyName": "",
 }
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
@@ -34,7 +34,8 @@ class Migrated(NamedTuple):
 
 
 def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
-    """Queues above others come first. Other objects than Kueue's are passed over."""
+    """Flavors come first, and queues above others before these. Other objects than Kueue's are passed
+    over."""
     found: defaultdict[str, dict[str, Json]] = defaultdict(dict)
     for obj in objects:
         if str(obj.get("apiVersion")).partition("/")[0] == GROUP:
@@ -42,8 +43,12 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
             name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
             found[str(obj.get("kind"))][name] = obj
     tree = _QuotaTree(found)
-    yield from tree.cohorts()
-    yield from (tree.cluster_queue(name, obj) for name, obj in found["ClusterQueue"].items())
+    queues = [
+        *tree.cohorts(),
+        *(tree.cluster_queue(name, obj) for name, obj in found["ClusterQueue"].items()),
+    ]
+    yield from map(_resource_flavor, (found["ResourceFlavor"][name] for name in sorted(tree.flavors)))
+    yield from queues
     yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
     for obj in found["WorkloadPriorityClass"].values():
         name = obj["metadata"]["name"]
@@ -55,6 +60,13 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
         for name in found[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
                 yield Migrated([f"{kind} {name}: Muster has nothing like it"])
+
+
+def _resource_flavor(obj: Json) -> Migrated:
+    spec = obj.get("spec") or {}
+    kept = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
+    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor"}
+    return Migrated([], {**head, "metadata": {"name": obj["metadata"]["name"]}, "spec": kept})
 
 
 def _local_queue(obj: Json) -> Migrated:
@@ -92,6 +104,7 @@ class _QuotaTree:
     def __init__(self, found: Mapping[str, Mapping[str, Json]]) -> None:
         self._found = found
         self._queues = found["ClusterQueue"]
+        self.flavors: set[str] = set()  # that queues name, and that there are
         children = [*self._queues.values(), *found["Cohort"].values()]
         named: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
         self._cohorts = {**named, **found["Cohort"]}  # one that only its children name has no object
@@ -210,7 +223,10 @@ class _QuotaTree:
         for flavor in named:
             quotas = [each for each in flavor.get("resources") or () if each["name"] != _PODS]
             nominal = {each["name"]: str(each.get("nominalQuota", 0)) for each in quotas}
-            parts: Json = {"nodeLabels": known[flavor["name"]].get("nodeLabels") or {}, "deserved": nominal}
+            parts: Json = {"deserved": nominal}
+            if flavor["name"] in self._found["ResourceFlavor"]:
+                parts["resourceFlavor"] = flavor["name"]
+                self.flavors.add(flavor["name"])
             for field in ("borrowingLimit", "lendingLimit"):
                 limits = {each["name"]: str(each[field]) for each in quotas if each.get(field) is not None}
                 parts |= {} if bounded else {field: limits}

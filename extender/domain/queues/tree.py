@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools
+from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolved
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import Mark, QueueState, closed_above, mark_of, parent_of, state_of, wish
 
@@ -74,10 +75,13 @@ class Queues:
         self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
         self._pools: Pools | None = None
         self._flavors: dict[str, tuple[Flavor, ...]] = {}  # the same
+        self.shared_flavors: dict[str, SharedFlavor] = {}  # the ResourceFlavors that the API has, by name
 
     def put(self, record: QueueRecord) -> set[str]:
         """A queue is new or has changed. Returns the names of all queues that this may open or close."""
         before = self.records.get(record.name)
+        if record.flavors:
+            record = replace(record, flavors=resolved(record.flavors, self.shared_flavors))
         if before == record:
             return set()
         self.records[record.name] = record
@@ -126,6 +130,15 @@ class Queues:
 
     # ---- flavors
 
+    def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:
+        """A ResourceFlavor is new, has changed or is gone (None). Returns the queues that name it, and those
+        below them."""
+        self.shared_flavors.pop(name, None)
+        if flavor is not None:
+            self.shared_flavors[name] = flavor
+        named = [it for it in self.records.values() if any(name == each.shared for each in it.flavors)]
+        return {queue for record in named for queue in self.put(record)}
+
     @property
     def pools(self) -> Pools:
         """The flavors of all queues; the same object while none of them changes."""
@@ -137,14 +150,15 @@ class Queues:
 
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
         """Those of a queue, or of the nearest one above it that has some: its nodes are all they may use."""
-        if name not in self._flavors and self.pools.all:
+        if name not in self._flavors:
             self._flavors[name] = next((each.flavors for each in self._upwards(name) if each.flavors), ())
-        return self._flavors.get(name, ())
+        return self._flavors[name]
 
     def _lacks_pool(self, name: str) -> str:
         """Of a queue, or one above it, whose limits would bind nobody."""
         for record in self._upwards(name):
-            if any(flavor.nodes not in self.pools.by_nodes for flavor in record.flavors):
+            found = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
+            if any(nodes not in self.pools.by_nodes for nodes in found):
                 return f"queue {record.name}: queues have more than {MOST_POOLS} different flavors together"
         return ""
 
@@ -188,8 +202,14 @@ class QueueTree:
     """All queues at one moment, as admission rules see them. What one holds is looked up on demand: few rules
     ask, for few queues."""
 
-    def __init__(self, queues: Mapping[str, QueueRecord], look_up: Callable[[str], QueueView | None]) -> None:
+    def __init__(
+        self,
+        queues: Mapping[str, QueueRecord],
+        look_up: Callable[[str], QueueView | None],
+        shared_flavors: Mapping[str, SharedFlavor] = MappingProxyType({}),
+    ) -> None:
         self.queues = queues
+        self.shared_flavors = shared_flavors
         self._look_up = look_up
         self._children: defaultdict[str, list[str]] = defaultdict(list)
         for name, record in queues.items():

@@ -88,7 +88,7 @@ class Flavors:
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape.within(flavor.nodes) for pod in pods}
-        return all(self._nodes.suitable(shape).any() for shape in shapes)
+        return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in shapes)
 
     def counted(self, flavor: Flavor, requests: Resources) -> Resources:
         """What of `requests` is counted by flavors, on the nodes of one."""
@@ -196,7 +196,9 @@ _NEAREST_FIRST = (
     Reason.QUEUE_SHARE,
     Reason.QUEUE_CEILING,
     Reason.NEVER_FITS,
+    Reason.INVALID_SPEC,
 )
+_NEVER = (Reason.NEVER_FITS, Reason.INVALID_SPEC)
 _MORE_ATTEMPTS = 64  # placements tried for one group, besides one for each role and flavor
 _MOST_WAYS = 16  # in which victims are searched for one group
 _MOST_TEXTS = 8  # flavors of which the sentence says why; a status should stay small
@@ -208,7 +210,7 @@ class Tried(msgspec.Struct, frozen=True):
     flavor: str
     reason: Reason
     detail: str
-    is_amount: bool  # whether the amounts of the flavor say so, and not the nodes
+    is_amount: bool  # whether the flavor says so, and not the nodes
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -225,7 +227,7 @@ class Choice(msgspec.Struct, frozen=True):
     @property
     def exceeds_queue(self) -> bool:
         """Whether no further node would help."""
-        return all(flavor.is_amount and flavor.reason is Reason.NEVER_FITS for flavor in self.tried)
+        return all(flavor.is_amount and flavor.reason in _NEVER for flavor in self.tried)
 
     def why(self) -> Why:
         """The reason for all flavors together, and what stands against each."""
@@ -295,7 +297,7 @@ class _Search(msgspec.Struct, eq=False):
         for flavor in self.amounts.in_turn(self.queue, flavors, chosen.asked, asked):
             more = total([chosen.asked, self.amounts.counted(flavor, asked)])
             wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
-            if (why := self._above(flavor, more)) is None:
+            if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
                 self.attempts_left -= 1
                 is_tried = self.attempts_left >= 0
                 lacks = self.lacks_room(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
@@ -311,6 +313,12 @@ class _Search(msgspec.Struct, eq=False):
             names = chosen.flavors | ({role: lacking[0]} if lacking else {})
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(tried))
         return None
+
+    def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> Tried | None:
+        if not (detail := flavor.refuses(pod.shape for pod in pods)):
+            return None
+        reason = Reason.INVALID_SPEC if flavor.is_missing else Reason.NEVER_FITS
+        return Tried(flavor.name, reason, detail, is_amount=True)
 
     def _above(self, flavor: Flavor, asked: Resources) -> Tried | None:
         if (why := self.amounts.ceiling_on(self.queue, asked)) is not None:

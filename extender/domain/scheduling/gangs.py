@@ -30,7 +30,8 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing, miss
 # What members miss, how many reservations they may pass, and which limits apply to them.
 Equals = tuple[Signature | Alike, int, tuple[object, ...]]
 Members = Mapping[str, int]  # of each role; a job that may start with fewer has one, without a name
-_NEVER = (Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)  # these hold up no other
+# These hold up no other. InvalidSpec is said of a flavor here: obstacles were looked at before.
+_NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
 
 class Admission:

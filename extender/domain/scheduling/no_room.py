@@ -10,7 +10,7 @@ from extender.api.objects.pods import NodeSelectorTerm, Toleration
 from extender.api.texts import listed
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
-from extender.domain.model.selectors import tolerated
+from extender.domain.model.selectors import taint_text, tolerated
 from extender.domain.model.shapes import Constraints, Shape, requests_of
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
@@ -72,11 +72,7 @@ def _no_node(round_: Round, shape: Shape) -> str:
         return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
-        named = sorted(
-            f"{taint.key}{taint.value and '='}{taint.value}:{taint.effect}"
-            for taint in taints
-            if not tolerated(taint, asked.tolerations)
-        )
+        named = sorted(taint_text(it) for it in taints if not tolerated(it, asked.tolerations))
         return f"every node has a taint that is not tolerated: {listed(named, _MOST_NAMES)}"
     tolerated_too = (*demands, "taints that are tolerated")
     return f"no node has all at once: {listed(tolerated_too, _MOST_NAMES)}"

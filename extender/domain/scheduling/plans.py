@@ -188,11 +188,11 @@ def as_many_as_join(
         flavor = in_use.get(role)
         for other in flavors.of(queue) if flavor is None else ():
             one = on_nodes_of(other, of_role[:1])
-            admits = flavors.as_many_as(queue, other, one, {}, is_lent)
+            admits = not other.refuses([one[0].shape]) and flavors.as_many_as(queue, other, one, {}, is_lent)
             if admits and budget.planner.could_place(one, {one[0].shape: 1}):
                 flavor = other
                 break
-        if flavor is None:
+        if flavor is None or flavor.refuses([of_role[0].shape]):
             continue
         in_use[role] = flavor
         admitted = flavors.as_many_as(queue, flavor, of_role, asked.setdefault(flavor.name, {}), is_lent)

@@ -295,6 +295,7 @@ def _queues(
             closed_above=queue.closed_above,
             mark=queue.mark,
             fault=queue.fault,
+            missing_flavors=tuple(it.shared for it in queue.record.flavors if it.is_missing),
             reservation=reserved.get(name),
             reclaimed=round_.reclaimed_by(name),
             waiting=len(positions.lines.get(name, ())),

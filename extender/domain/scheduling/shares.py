@@ -377,7 +377,7 @@ def _with_flavors(demand: QueueDemand, queue: QueueView, pooled: PoolRows) -> Qu
     what a queue deserves, or is guaranteed, of flavors it has the sum where it names none itself."""
     named: dict[str, dict[str, int]] = {}
     sums: dict[str, dict[str, int]] = {}
-    for flavor in queue.record.flavors:
+    for flavor in (it for it in queue.record.flavors if not it.is_missing):
         pool = pooled.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
             named.setdefault(field, {}).update(pool.count(amounts))

@@ -65,13 +65,14 @@ def spoken_reason(decision: GroupDecision) -> Reason | None:
 
 # ---- The conditions of a queue. Messages contain no counts, so that they stay the same.
 
-OPEN, VALID, GUARANTEE_UNMET = "Open", "Valid", "GuaranteeUnmet"
+OPEN, VALID = "Open", "Valid"
+GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # written where they hold, or did
 
 
 class QueueCondition(msgspec.Struct, frozen=True):
     """A condition without the time of its last transition."""
 
-    type: str  # OPEN, VALID or GUARANTEE_UNMET
+    type: str
     holds: bool  # whether its status is True
     reason: str  # a code
     message: str  # for people
@@ -84,6 +85,9 @@ def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     unmet = f"nodes offer less {short} than queues are guaranteed: each has the same part of its guarantee"
     why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")
     yield QueueCondition(GUARANTEE_UNMET, bool(queue.unmet), *why)
+    lacking = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
+    why = ("Missing", lacking) if queue.missing_flavors else ("Found", "")
+    yield QueueCondition(FLAVOR_NOT_FOUND, bool(queue.missing_flavors), *why)
 
 
 def _why(queue: QueueDecision) -> tuple[str, str]:

@@ -82,6 +82,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
     fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    missing_flavors: tuple[str, ...] = ()  # ResourceFlavors that it names and that do not exist
     reservation: Reservation | None = None  # that of one of its groups
     reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room, within an hour
     waiting: int = 0  # how many of its own groups are in line

@@ -62,6 +62,9 @@ def _custom(api_version: str, name: str, short: str) -> ResourceKind:
 
 
 LOCAL_QUEUES = _custom("kube-muster.io/v1alpha1", "LocalQueue", "lq")
+RESOURCE_FLAVORS = ResourceKind(
+    LOCAL_QUEUES.api_version, "ResourceFlavor", "resourceflavors", False, ("rf",), custom=True
+)
 ELASTIC_QUOTA_TREES = _custom("scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree", "eqtree")
 ELASTIC_QUOTAS = _custom("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
 
@@ -100,7 +103,16 @@ RUNTIME_KINDS = tuple(
 )
 UNSHIPPED_KINDS = (*OPERATOR_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)  # whose CRDs are those of others
 KINDS = (
-    *(NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, ELASTIC_QUOTA_TREES, ELASTIC_QUOTAS, LOCAL_QUEUES),
+    *(
+        NAMESPACES,
+        NODES,
+        PRIORITY_CLASSES,
+        RESOURCE_FLAVORS,
+        QUEUES,
+        ELASTIC_QUOTA_TREES,
+        ELASTIC_QUOTAS,
+        LOCAL_QUEUES,
+    ),
     *(COMMANDS, LEASES, RESOURCE_QUOTAS, EVENTS, POD_GROUPS, *RUNTIME_KINDS, *WORKLOAD_KINDS, PODS),
 )
 _AUTHORIZATION, _AUTHENTICATION = "authorization.k8s.io/v1", "authentication.k8s.io/v1"

@@ -48,6 +48,8 @@ class VirtualCluster:
             self._quotas[quota["metadata"]["namespace"]].append(quota)
         for node in workload.nodes:
             self.ledger.intake.set_node(node)
+        for flavor in workload.flavors:
+            self.ledger.intake.set_flavor(flavor)
         for queue in workload.queues:
             self.ledger.intake.set_queue(queue)
         for priority in workload.priority_classes:

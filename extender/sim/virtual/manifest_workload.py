@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from extender.api.keys import CHECKPOINT, GATE, GROUP_ANNOTATION, ROOT_QUEUE
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, PodGroup, Queue
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.runtimes import RuntimeName, runtime_named_by
@@ -187,6 +187,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     makers = [name for name, row in WORKLOADS.items() if row.makes_groups]
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
+        flavors=_all(made[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
         queues=_all(made[_name(kinds.QUEUES)], Queue),
         priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),

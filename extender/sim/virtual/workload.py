@@ -9,7 +9,7 @@ import msgspec
 
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import LocalQueue, PodGroup, Queue
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.runtimes import RuntimeName
 from extender.api.workloads.table import WORKLOADS
@@ -80,6 +80,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     not asked to start; `notes`: what is to be told of the files."""
 
     nodes: tuple[Node, ...] = ()
+    flavors: tuple[ResourceFlavor, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()

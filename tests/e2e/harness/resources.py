@@ -35,6 +35,7 @@ CLUSTER_ROLES = Resource("/apis/rbac.authorization.k8s.io/v1", "clusterroles", n
 PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues", namespaced=False)
+RESOURCE_FLAVORS = Resource("/apis/kube-muster.io/v1alpha1", "resourceflavors")
 LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
 VOLCANO_JOBS = Resource("/apis/batch.volcano.sh/v1alpha1", "jobs")
 COMMANDS = Resource("/apis/bus.volcano.sh/v1alpha1", "commands")
