@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from extender.api.objects.queues import QueueFlavor
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang, timestamp
 
@@ -10,6 +11,7 @@ QUEUES = ("pa", "pb", "q")
 RUNNING = tuple(f"r{n}" for n in range(3))
 NODES = tuple(f"n{n}" for n in range(3))
 FLAVORS = (flavor("spot", {"cpu": "20"}), flavor("ondemand"))
+SHARED = (QueueFlavor("spot", capability={"cpu": "20"}, resource_flavor="f"), flavor("ondemand"))
 
 
 def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:

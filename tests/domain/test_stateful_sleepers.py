@@ -8,11 +8,12 @@ from hypothesis.stateful import initialize, rule
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
-from tests.domain.builders import apart, group, node, on_flavor, pod, preemption, queue, stranger
+from tests.domain.builders import apart, group, node, on_flavor, pod, preemption, queue, shared, stranger
 from tests.domain.decided_twice import DecidedTwice
-from tests.domain.sleeping import FLAVORS, NODES, QUEUES, RUNNING, WAITING, crowd, full_cluster
+from tests.domain.sleeping import FLAVORS, NODES, QUEUES, RUNNING, SHARED, WAITING, crowd, full_cluster
 from tests.domain.world import gang, key, timestamp
 from tests.property_examples import examples
 
@@ -222,7 +223,7 @@ class Events(DecidedTwice):
         strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]),
         ageing=st.sampled_from([0, 0, 8]),
         stop=st.sampled_from(["", "", "", "Hold", "HoldAndDrain"]),
-        flavors=st.sampled_from([(), (), FLAVORS, FLAVORS[:1]]),
+        flavors=st.sampled_from([(), (), FLAVORS, FLAVORS[:1], SHARED, SHARED[:1]]),
         limits=st.sampled_from(
             [None, None, QueueLimits(groups=1), QueueLimits(per_user=RunningLimit(pods=2))]
         ),
@@ -241,6 +242,12 @@ class Events(DecidedTwice):
         policies: dict[str, Any] = {"ageing": ageing, "stop_policy": stop, "limits": limits}
         policies["flavors"] = flavors
         self.world.add(queue(name, weight=weight, capability={"cpu": cpu}, strategy=strategy, **policies))
+
+    @rule(kind=st.sampled_from(["spot", "ondemand"]), is_tainted=st.booleans(), is_there=st.booleans())
+    def resource_flavor_changes(self, kind: str, is_tainted: bool, is_there: bool) -> None:
+        self.world.add(shared("f", *[Taint("t", "NoSchedule")] * is_tainted, **on_flavor(kind)))
+        if not is_there:
+            self.world.ledger.intake.drop_flavor("f")
 
     @rule(name=st.sampled_from(GANGS), where=st.sampled_from(["q", "r"]), is_held=st.booleans())
     def group_is_held_or_resumed(self, name: str, where: str, is_held: bool) -> None:

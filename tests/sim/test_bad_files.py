@@ -156,6 +156,10 @@ def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, 
             f"{QUEUE}spec: {{flavors: [{{name: a, nodeLabels: {{}}}}, {{name: b, nodeLabels: {{}}}}]}}\n",
             '1: Queue "q": spec.flavors[1].nodeLabels: all nodes with these labels are of flavor a',
         ),
+        (
+            f"{QUEUE}spec: {{flavors: [{{name: a, resourceFlavor: h100}}]}}\n",
+            '1: Queue "q": spec.flavors[0].resourceFlavor: there is no ResourceFlavor h100 yet',
+        ),
         (f"{QUEUE}spec: {{parent: later}}\n", "1: Queue \"q\": spec.parent: got 'later'; there is no such"),
         (
             GROUP.replace("name: g", "name: g, annotations: {kube-muster.io/checkpoint: often}"),

@@ -10,21 +10,23 @@ from typing import Any, NamedTuple
 
 from extender.api.admission import AnyObject
 from extender.api.configuration import Configuration
-from extender.api.objects.queues import Queue
+from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
 from extender.api.workloads.shape import KindName, at
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.admission.faults import Code
-from extender.domain.admission.queues import flavors_of_others, flavors_without_nodes, judge_queue
+from extender.domain.admission.queues import flavor_warnings, judge_flavor, judge_queue
 from extender.domain.admission.submission import unread_annotations
+from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record
-from extender.domain.queues.tree import QueueTree
+from extender.domain.queues.tree import Queues, QueueTree
 from extender.sim.apiserver.admission import FIRST_OBJECTS, MOST_PODS
 from extender.sim.apiserver.kinds import (
     BY_NAME,
     KINDS,
     NAMESPACES,
     QUEUES,
+    RESOURCE_FLAVORS,
     RESOURCE_QUOTAS,
     Json,
     ResourceKind,
@@ -242,7 +244,15 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """What Muster's webhooks refuse, in their words, and notes of what they warn of. A queue's parent may be
     made later, or of a quota."""
     queues = {each.name: typed(each.object, Queue) for each in found if each.kind is QUEUES}
-    tree = QueueTree({name: queue_record(queue) for name, queue in queues.items()}, lambda _: None)
+    flavors = {
+        each.name: typed(each.object, ResourceFlavor) for each in found if each.kind is RESOURCE_FLAVORS
+    }
+    known = Queues()
+    for name, flavor in flavors.items():
+        known.put_flavor(name, shared_flavor(flavor))
+    for queue in queues.values():
+        known.put(queue_record(queue))
+    tree = QueueTree(known.records, lambda _: None, known.shared_flavors)
     for manifest in found:
         subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
         told = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
@@ -253,7 +263,9 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
                     told.append(str(fault))
                 else:
                     yield f"{subject}: {fault}"
-            told += [*flavors_without_nodes(queue, None), *flavors_of_others(queue, None, tree)]
+            told += flavor_warnings(queue, None, tree)
+        if manifest.kind is RESOURCE_FLAVORS:
+            yield from (f"{subject}: {fault}" for fault in judge_flavor(flavors[manifest.name]))
         notes += [f"{subject}: {warning}" for warning in told]
 
 
