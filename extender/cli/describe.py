@@ -229,7 +229,9 @@ def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
             else:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
                 stands = f"needs {group.spec.min_member}{since}"
-            lines.append(folded(f"podgroup/{group.key}: {stands}", _INDENT, hanging=_INDENT))
+            kind, name = group.called
+            shown = f"{kind.lower()}/{group.namespace}/{name}"
+            lines.append(folded(f"{shown}: {stands}", _INDENT, hanging=_INDENT))
             if ahead:
                 names = ", ".join(other.spoken_name for other in ahead)
                 lines.append(folded(f"behind {names}", _INDENT * 2, hanging=_INDENT))

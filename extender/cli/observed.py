@@ -74,6 +74,11 @@ class ObservedGroup(PodGroup, frozen=True):
         return stands_for(self.name, self.metadata.owner_references)
 
     @property
+    def called(self) -> tuple[str, str]:
+        """The kind and name by which people know it: its own, or those of what it stands for."""
+        return (self.maker.kind, self.maker.name) if self.maker else ("PodGroup", self.name)
+
+    @property
     def spoken_name(self) -> str:
         """`pytorchjob/train` for a group that Muster made."""
         return f"{self.maker.kind.lower()}/{self.maker.name}" if self.maker else self.name

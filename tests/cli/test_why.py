@@ -526,6 +526,19 @@ def test_a_group_of_a_controller_whose_pods_are_refused_says_so(
     assert helps(answer).startswith("Raise the quota that it names") or reason == "Starting"
 
 
+def test_a_group_that_muster_made_is_shown_as_its_owner(desk: Desk) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
+    meta = {"ownerReferences": [owner]}
+    desk.queue("q")
+    desk.group("podgroup-uid-train", "Pending", "NoRoom", queue="q", more_metadata=meta)
+    waiting = {"position": 2, "ahead": ["team/podgroup-uid-train"]}
+    desk.group("late", "Pending", "BehindOthers", queue="q", more={"waiting": waiting})
+    assert "\n  job/team/train waits: NoRoom" in desk.output("why", "podgroup/late")
+    described = desk.output("queue", "describe", "q")
+    assert "\n  job/team/train: NoRoom" in described
+    assert "podgroup-uid-train" not in described
+
+
 def test_a_group_that_lacks_members_waits_although_it_is_inqueue(desk: Desk) -> None:
     desk.group("g", "Inqueue", "NotEnoughMembers", min_member=3)
     desk.group("late", "Pending", "NoRoom", min_member=3)
@@ -605,8 +618,8 @@ Groups that wait in it:
   podgroup/team/sweep waits: NoRoom (cpu: 8 needed, 2 left on suitable nodes;
     room for 1 of 4 members; position 1 in queue research; it starts once
     other/report (3 pods) ends)
-  podgroup/team/podgroup-4c1d waits: NoRoom (cpu: 16 needed, 2 left on suitable
-    nodes; room for 1 of 8 members; position 2 in queue research)
+  job/team/train waits: NoRoom (cpu: 16 needed, 2 left on suitable nodes; room
+    for 1 of 8 members; position 2 in queue research)
 
 Queues above their share:
   queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6

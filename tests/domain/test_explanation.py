@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import QueueLimits
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.holders import StartChange
@@ -68,6 +69,16 @@ def test_a_group_in_the_way() -> None:
         f"{world.detail('b')}; position 1 in queue q",
     )
     assert end(world, "team/a").verdict("b") is STARTS
+
+
+def test_a_group_that_muster_made_is_called_by_its_owner() -> None:
+    made = group("podgroup-uid-train", 1, "q")
+    owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
+    made = replace(made, metadata=replace(made.metadata, owner_references=owners))
+    world = small().add(made, pod("train-0", "podgroup-uid-train", cpu="3")).start("podgroup-uid-train")
+    world.add(one("b", "2")).settle()
+    ends = ("team/podgroup-uid-train",)
+    assert change(world, "b") == StartChange("once team/job/train (1 pod) ends", ends=ends)
 
 
 def test_a_pod_of_others_in_the_way() -> None:

@@ -166,10 +166,10 @@ def _that_hold(
         members = evidence.members(other)
         if members is None:
             needs = f"{does}, needs {many(other.spec.min_member, 'pod')}"
-            yield Blocker("PodGroup", other.name, other.namespace, needs)
+            yield Blocker(*other.called, other.namespace, needs)
         elif held := held_by(members):
             on_nodes = many(sum(bool(pod.spec.node_name) for pod in members), "pod")
-            yield Blocker("PodGroup", other.name, other.namespace, f"{does}, {on_nodes} on nodes", held)
+            yield Blocker(*other.called, other.namespace, f"{does}, {on_nodes} on nodes", held)
 
 
 def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
@@ -191,4 +191,4 @@ def _ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:
 
 
 def _that_wait(groups: Iterable[ObservedGroup]) -> list[Blocker]:
-    return [Blocker("PodGroup", group.name, group.namespace, waits(group)) for group in groups]
+    return [Blocker(*group.called, group.namespace, waits(group)) for group in groups]

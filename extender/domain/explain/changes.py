@@ -343,7 +343,7 @@ def _named(holders: Sequence[Holder]) -> str:
     named: list[str] = []
     for holder in holders:
         pods = "1 pod" if holder.pods == 1 else f"{holder.pods} pods"
-        named.append(f"{holder.name} ({pods})" if holder.group else f"pod {holder.name}")
+        named.append(f"{holder.called} ({pods})" if holder.group else f"pod {holder.name}")
     return listed(named, _NAMES)
 
 

@@ -27,6 +27,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str = ""  # of the group; empty for a pod of others
     group: GroupKey = GroupKey("")  # empty for a pod of others
     uid: Uid = Uid("")  # of a pod of others
+    called: str = ""  # what people know the group by
 
 
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,7 +88,7 @@ class WaitingCase:
         for key in dict.fromkeys(gone.values()):
             if (group := self.snapshot.groups.get(key)) is not None:
                 pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
-                yield Holder(key, len(pods), self._held(pods), group.queue, key)
+                yield Holder(key, len(pods), self._held(pods), group.queue, key, called=group.called)
         for uid in gone:
             if (pod := self.snapshot.others.get(uid)) is not None:
                 yield Holder(pod.key, 1, self._held([pod]), uid=uid)
@@ -143,7 +144,7 @@ class WaitingCase:
         pods = [pod for pod, _ in on_nodes(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
-        return Holder(group.key, len(pods), self._held(pods), group.queue, group.key)
+        return Holder(group.key, len(pods), self._held(pods), group.queue, group.key, called=group.called)
 
     def _held(self, pods: Iterable[PodRecord]) -> Resources:
         sums = total(pod.shape.requests for pod in pods)

@@ -211,6 +211,7 @@ class GroupViews:
             run_time=record.run_time,
             preemptable=record.preemptable,
             series=record.series,
+            stands_for=record.stands_for,
             submitter=record.submitter if self._registry.marks_count else "",
             reported_phase=record.phase,
             goes_whole=record.goes_whole,

@@ -162,6 +162,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     start_timeouts: int = 0  # how often its job did not get going in time, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
     series: str = ""  # what it came from, which is the same for the runs of one job
+    stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     preemptable: bool = True  # its members may be evicted for others
     goes_whole: bool = False  # they are evicted all together, even those that it could spare
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation

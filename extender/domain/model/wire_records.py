@@ -280,6 +280,7 @@ def group_record(group: PodGroup) -> GroupRecord:
     # What it came from is its controller, whose name says more than that of the group.
     owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
+    made_for = ownership.stands_for(meta.name, meta.owner_references)
     return GroupRecord(
         key=GroupKey(f"{meta.namespace}/{meta.name}"),
         namespace=meta.namespace,
@@ -307,6 +308,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         lost_work=noted_lost(meta),
         queue_uid=noted_queue(meta),
         series=series_of(meta.namespace, kind, source),
+        stands_for=f"{made_for.kind.lower()}/{made_for.name}" if made_for is not None else "",
     )
 
 

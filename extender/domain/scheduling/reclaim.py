@@ -155,7 +155,7 @@ def _evict(round_: Round, group: GroupView, reclaim: Reclaim) -> None:
     """The victims that are still there and not on their way out."""
     for victim in reclaim.victims:
         if left(round_, victim) is not None:
-            why = _WHY[victim.cause].format(group=group.key, queue=group.queue)
+            why = _WHY[victim.cause].format(group=group.called, queue=group.queue)
             round_.evictions[victim.uid] = Eviction(victim, why)
 
 
@@ -366,7 +366,11 @@ class _Searches:
         deadline = round_.snapshot.timestamp(until)
         detail = f"the room of pods that are being deleted is kept for it until {deadline}"
         if victims:
-            owners = Counter(victim.group or f"{victim.namespace}/{victim.name}" for victim in victims)
+            groups = round_.snapshot.groups
+            owners = Counter(
+                groups[victim.group].called if victim.group else f"{victim.namespace}/{victim.name}"
+                for victim in victims
+            )
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
             detail = f"pods to evict: {len(victims)}, of {listed(names, _MOST_NAMES)}; until {deadline}"
         for other in {victim.queue for victim in victims if victim.cause is EvictionCause.RECLAIM}:

@@ -244,7 +244,7 @@ class Reservations:
         if not (self._has_headroom(group, wanted) if at_ceiling else self._has_room(wanted)):
             return ""
         if not self._holders:
-            holders = (f"{kept.group.key}: {kept.reservation.text}" for kept in self._kept.values())
+            holders = (f"{kept.group.called}: {kept.reservation.text}" for kept in self._kept.values())
             self._holders = "; ".join(holders)
         return self._holders
 

@@ -245,7 +245,9 @@ class Candidates:
             return False
         given = group.history.took_from.get(victim.key)
         if given is not None and not self._round.is_due(given + self._round.limits.reclaim_memory):
-            self.spared = f"{victim.key} gave its room to this group already, and is not evicted for it again"
+            self.spared = (
+                f"{victim.called} gave its room to this group already, and is not evicted for it again"
+            )
             return False
         return True
 

@@ -103,6 +103,7 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     submitter: str  # the user who made it; empty if that is not known
     reported_phase: str  # the phase in the status of its PodGroup now
     goes_whole: bool = False  # whether its members are evicted only all together
+    stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):
@@ -171,6 +172,12 @@ class GroupView(msgspec.Struct, frozen=True, eq=False, dict=True):
     pending: Resources  # what waiting members ask for together
     by_pool: Mapping[str, Resources] = {}  # what of it is on the nodes of each pool
     checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
+
+    @property
+    def called(self) -> str:
+        """What people know it by: `team/train`, or `team/job/train` where Muster made the group."""
+        owner = self.spec.stands_for
+        return f"{self.key.partition('/')[0]}/{owner}" if owner else self.key
 
     @property
     def needs(self) -> Needs:
