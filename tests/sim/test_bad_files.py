@@ -174,7 +174,7 @@ def test_what_cannot_run_is_named_by_line(tmp_path: Path, content: str | bytes, 
             "1: Pod \"r\": annotation kube-muster.io/min-member: got 'most'; allowed is all, or a whole",
         ),
     ],
-    ids=["flavors", "parent", "checkpoint", "run-time", "min-member"],
+    ids=["flavors", "resource-flavor", "parent", "checkpoint", "run-time", "min-member"],
 )
 def test_what_the_webhooks_would_warn_of_is_noted(tmp_path: Path, content: str, note: str) -> None:
     outcome = handed_over(tmp_path / "f.yaml", f"{content}---\n{POD}", "--run-seconds", "1")
