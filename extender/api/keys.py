@@ -41,7 +41,8 @@ HISTORICAL = "Historical"  # spec.fairShare of a queue
 STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPolicy of a queue
 SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: the user who made it, by its admission
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup: its start was admitted, and is not whole yet
-QUEUE_UID = "kube-muster.io/queue-uid"  # annotation of a PodGroup: the UIDs of its queue and of itself
+# Annotation of a PodGroup, a pod: the UIDs of the queue that took it in, or in which it started, and its own.
+QUEUE_UID = "kube-muster.io/queue-uid"
 LOST_WORK = "kube-muster.io/lost-work"  # annotation of a PodGroup: seconds of its work that evictions cost
 STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # as the condition, where another controller has the status
 

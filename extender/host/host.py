@@ -96,7 +96,8 @@ class Host:
         if ports.view is not None:
             self._view = SchedulerView(configuration, connection.endpoint, ports.view)
         self.ledger = self._new_ledger(auto_groups, job_kinds)
-        self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), configuration.binders)
+        queue_of, threads = self.ledger.groups.queue_uid, configuration.binders
+        self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, threads)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
         self._unconfirmed = Unconfirmed(self.ledger, cluster, configuration.bind_deadline + LAST_ANSWER)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)

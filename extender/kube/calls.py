@@ -4,6 +4,8 @@ A request that names a pod or a group also names its UID, and raises Conflict fo
 Most answers to writes are not decoded: the watch brings the results.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from extender.api.keys import GATE, GROUP_ANNOTATION, LAST_COMMAND, NUDGE, POD_SCHEDULED
@@ -35,12 +37,16 @@ class ApiClient(Requests):
         """The pod with all fields, those that Muster does not know included."""
         return self._get(resources.PODS.path(namespace, name), Json)
 
-    def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
-        """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone."""
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10
+    ) -> None:
+        """Place a pod. Raises Conflict if it is bound already, NotFound if it is gone. `notes`: annotations
+        that the pod gets with it."""
+        meta = {"name": name, "namespace": namespace, "uid": uid}
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "metadata": {**meta, "annotations": dict(notes)} if notes else meta,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         self._post(resources.PODS.path(namespace, name, "binding"), binding, timeout)

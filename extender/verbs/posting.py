@@ -10,7 +10,9 @@ from queue import Empty, SimpleQueue
 
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.queue_of_group import note
 from extender.domain.model.reasons import REFUSAL_PREFIX
+from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.calls import ApiClient
 from extender.kube.errors import Ambiguous, ApiError, Conflict, NotFound
@@ -28,18 +30,21 @@ _AGAIN = 10.0  # seconds until a pod whose outcome is still unknown is read agai
 
 class Binder:
     """`post(hold)` returns at once; one of the threads finishes the hold. `release` frees the claim of a hold
-    that led to no binding."""
+    that led to no binding; `queue_of` has the UID of the queue in which a group starts, which is noted on its
+    pods: that is where they count from then on."""
 
     def __init__(
         self,
         cluster: ApiClient,
         release: Callable[[Hold], None],
+        queue_of: Callable[[GroupKey], str],
         threads: int,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._cluster = cluster
         self._release = release
+        self._queue_of = queue_of
         self._clock = clock
         self._pause = pause
         self._queue: SimpleQueue[Hold] = SimpleQueue()
@@ -76,7 +81,8 @@ class Binder:
 
     def _bind(self, hold: Hold) -> str:
         """Post until it is known whether the pod is bound. Returns the error, empty for success."""
-        pod, pause = hold.pod, _FIRST_PAUSE
+        pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
+        notes = note(queue, pod.uid) if queue else {}
         while not hold.caller.gone():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
@@ -84,7 +90,7 @@ class Binder:
             error: str | None = ""
             try:
                 timeout = min(remaining, _LONGEST_REQUEST)
-                self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, timeout)
+                self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, notes, timeout)
             except (Ambiguous, Conflict) as fault:
                 hold.may_be_bound = hold.may_be_bound or isinstance(fault, Ambiguous)
                 error = self._what_became_of(hold)

@@ -57,6 +57,7 @@ from extender.domain.admission.submission import (
     judge_entry,
     judge_growth,
     judge_job_entry,
+    judge_move,
     judge_tasks,
     judge_topologies,
     pod_defaults,
@@ -64,7 +65,7 @@ from extender.domain.admission.submission import (
     unread_annotations,
 )
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.queue_of_group import local_queue_label
+from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import BY_QUEUE
 from extender.kube.admission import AdmissionApi
@@ -241,6 +242,8 @@ class AdmissionRules:
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
         faults = entry.judge(to, judge_entry, subject(request.user_info))
+        if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
+            faults += judge_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
         if request.user_info.username.startswith(_OURS):  # one that is missing is the reason why it waits
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         if not faults and not is_update and entry.is_restricted(to):
@@ -265,7 +268,9 @@ class AdmissionRules:
             before = destination(request.old_object)
             if before is not None and before.queue == to.queue:
                 return ReviewOutcome()
-        return ReviewOutcome(entry.judge(to, judge_entry, subject(request.user_info)))
+        name = request.name or read(request.object, NewOtherGroup).metadata.name
+        moved = judge_move(to, self._ledger.groups.started_in(GroupKey(f"{request.namespace}/{name}")))
+        return ReviewOutcome([*entry.judge(to, judge_entry, subject(request.user_info)), *moved])
 
     def judge_job(self, request: ReviewRequest) -> ReviewOutcome:
         """Of Volcano's Jobs only new ones, their queue and their gang: Volcano judges all else."""

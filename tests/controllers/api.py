@@ -1,7 +1,7 @@
 """An API server of a few lines: it records every call, and fails those that it is told to fail."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from extender.api.objects.base import Condition, Meta
@@ -59,7 +59,9 @@ class Api(ApiClient):
         self._note("policy", "")
         return self.kept
 
-    def bind(self, namespace: str, name: str, uid: str, node: str, timeout: float = 10) -> None:
+    def bind(
+        self, namespace: str, name: str, uid: str, node: str, notes: Mapping[str, str], timeout: float = 10
+    ) -> None:
         self._note("bind", name, node)
 
     def evict(self, namespace: str, name: str, uid: str, timeout: float = 10) -> None:

@@ -147,11 +147,9 @@ def test_a_bad_local_queue_costs_its_own_groups_only(spoilt: LocalQueue, message
 def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool) -> None:
     world = world_with()
     world.ledger.intake.note_kueue(served)
-    world.add(labelled(label=keys.KUEUE_QUEUE), labelled("own")).settle()
-    expected = (
-        (keys.DEFAULT_QUEUE, STARTS, None) if served else (f"{NAMESPACE}/lq", WAITS, Reason.QUEUE_NOT_FOUND)
-    )
-    assert into(world) == expected
+    world.add(labelled(members=99, label=keys.KUEUE_QUEUE), labelled("own")).settle()
+    in_default = (keys.DEFAULT_QUEUE, WAITS, Reason.NEVER_FITS)
+    assert into(world) == (in_default if served else (f"{NAMESPACE}/lq", WAITS, Reason.QUEUE_NOT_FOUND))
     assert world.reason("own") is Reason.QUEUE_NOT_FOUND, "our own label is meant for nobody else"
     world.ledger.intake.drop_group(key("own"))
     world.add(local()).settle()
@@ -170,21 +168,23 @@ def test_that_kueue_appears_or_goes_is_followed() -> None:
 # ---- changes
 
 
-def test_a_local_queue_that_is_hung_on_another_queue_takes_its_groups_along() -> None:
+def test_a_local_queue_that_is_hung_on_another_queue_takes_those_along_that_wait() -> None:
     world = world_with(local(), labelled(), labelled("big", 99)).start("g").run("g-0")
     assert (world.queue("q").allocated, world.queue("r").allocated) == ({"cpu": 1000, "pods": 1}, {})
     world.add(local(to="r")).settle()
-    assert [world.decision(name).queue for name in ("g", "big")] == ["r", "r"]
-    assert (world.queue("q").allocated, world.queue("r").allocated) == ({}, {"cpu": 1000, "pods": 1})
+    assert [world.decision(name).queue for name in ("g", "big")] == ["q", "r"]
+    assert (world.queue("q").allocated, world.queue("r").allocated) == ({"cpu": 1000, "pods": 1}, {})
     assert world.verdict("g") is RUNS
+    world.delete("g-0").add(pod("g-0", "g", uid="again")).settle()
+    assert world.decision("g").queue == "r", "what begins anew, begins there"
 
 
 def test_what_runs_goes_on_without_its_local_queue() -> None:
     world = world_with(local(), labelled("g", 2)).start("g").run("g-0", "g-1")
     world.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     world.settle()
-    assert into(world) == (f"{NAMESPACE}/lq", RUNS, None)
-    assert into(world.add(local()).settle()) == ("q", RUNS, None)
+    assert into(world) == ("q", RUNS, None)
+    assert into(world.add(local(to="r")).settle()) == ("q", RUNS, None)
 
 
 def test_a_change_touches_the_groups_of_the_local_queue_only() -> None:

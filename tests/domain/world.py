@@ -25,6 +25,7 @@ from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.ledger.ledger import Confirmation, Ledger
 from extender.domain.model.appearance import Appearance
 from extender.domain.model.ownership import Ownership
+from extender.domain.model.queue_of_group import note
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
@@ -167,7 +168,10 @@ class World:
 
     def bind(self, name: str, node: str) -> None:
         before = self.pods[name]
-        self.add(replace(before, spec=replace(before.spec, node_name=node)))
+        meta, queue = before.metadata, self.ledger.groups.queue_uid(key(self.group_of(name)))
+        notes = note(queue, meta.uid) if queue else {}
+        meta = replace(meta, annotations={**(meta.annotations or {}), **notes})
+        self.add(replace(before, metadata=meta, spec=replace(before.spec, node_name=node)))
 
     def run(self, *names: str) -> Self:
         for name in names:

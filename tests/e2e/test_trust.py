@@ -19,7 +19,7 @@ from tests.e2e.harness import manifests, objects, policies
 from tests.e2e.harness.access import User
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import POD_GROUPS, PODS, QUEUES
+from tests.e2e.harness.resources import LOCAL_QUEUES, POD_GROUPS, PODS, QUEUES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -28,6 +28,7 @@ from tests.e2e.harness.watch import ApiError
 Json = dict[str, Any]
 NO_QUEUE = "00000000-0000-0000-0000-000000000000"
 RBAC = "rbac.authorization.k8s.io"
+Move = Callable[[Stage, Client], None]
 
 
 @pytest.fixture
@@ -47,6 +48,12 @@ def tenant(stage: Stage) -> Iterator[Client]:
     with stage.api.acting_as("mallory") as client:
         wait_for(lambda: not refusal(lambda: _dry(client, shown)), what="RBAC in force")
         yield client
+
+
+@pytest.fixture
+def in_force(stage: Stage) -> Iterator[None]:
+    with policies.in_force(stage.api, stage.namespace):
+        yield
 
 
 def _dry(client: Client, body: Json) -> Json:
@@ -189,6 +196,70 @@ def test_a_forged_phase_does_not_bring_a_group_into_a_closed_queue(
     assert stage.bound(late) == {}
 
 
+# ---- ceilings
+
+
+def _sent(stage: Stage, tenant: Client) -> None:
+    """The policy refuses it by the status; where that is forged first, the group counts as before."""
+    refused = refusal(lambda: tenant.patch(POD_GROUPS, "g", {"spec": {"queue": "small"}}, stage.namespace))
+    assert "the group runs and keeps its queue" in refused
+
+    def sent() -> bool:
+        tenant.patch(POD_GROUPS, "g", {"status": {"phase": "Pending"}}, stage.namespace)
+        return not refusal(
+            lambda: tenant.patch(POD_GROUPS, "g", {"spec": {"queue": "small"}}, stage.namespace)
+        )
+
+    wait_for(sent, what="a forged phase")
+
+
+def _made_again(stage: Stage, tenant: Client) -> None:
+    tenant.delete(POD_GROUPS, "g", stage.namespace)
+    tenant.create(POD_GROUPS, objects.pod_group("g", namespace=stage.namespace, min_member=2, queue="small"))
+
+
+def _renamed(stage: Stage, tenant: Client) -> None:
+    def change(**fields: Any) -> str:
+        return refusal(lambda: tenant.patch(PODS, "g-0", {"metadata": fields}, stage.namespace))
+
+    for key, value in ((GROUP_ANNOTATION, "other"), (GROUP_ANNOTATION, None), (QUEUE_UID, None)):
+        assert "the pod has started" in change(annotations={key: value})
+    assert change(labels={"a": "b"}) == ""
+
+
+def _through_a_door(stage: Stage, tenant: Client) -> None:
+    tenant.patch(LOCAL_QUEUES, "door", {"spec": {"queue": "small"}}, stage.namespace)
+
+
+@pytest.mark.parametrize("move", [_sent, _made_again, _renamed, _through_a_door])
+def test_no_group_leaves_the_queue_in_which_it_runs(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, tenant: Client, in_force: None, move: Move
+) -> None:
+    """`large` holds the 2 cpus that it may, and `small` none of its 1, also for a Muster that begins anew."""
+    stage.nodes(1, cpu="8")
+    stage.queue("large", capability={"cpu": "2"})
+    stage.queue("small", capability={"cpu": "1"})
+    stage.api.create(LOCAL_QUEUES, objects.local_queue("door", namespace=stage.namespace, queue="large"))
+    door = {"queue": "", "labels": {"kube-muster.io/local-queue": "door"}}
+    stage.group("g", 2, **(door if move is _through_a_door else {"queue": "large"}))
+    started = stage.pods("g", 2, group="g", gated=True)
+    stage.wait_phase(started)
+    wait_for(lambda: _is_noted(stage, "g"), what="Muster notes that it stood whole")
+    move(stage, tenant)
+    next_one = stage.gang("next", 1, queue="large", gated=True)
+    for _ in range(2):
+        stage.wait_reason("next", "QueueCeiling")
+        states = {each["name"]: each for each in muster.debug("/debug/queues")}
+        assert states["large"]["allocated"]["cpu"] == 2000
+        assert "cpu" not in states["small"]["allocated"]
+        muster.kill()
+        muster.start()
+        muster.wait_decision(stage.namespace, "next", verdict="Waiting")
+    assert stage.bound(next_one) == {}
+    stage.finish(started)
+    stage.wait_phase(next_one)
+
+
 # ---- priorities
 
 
@@ -205,12 +276,6 @@ def test_a_group_that_names_a_system_class_overtakes_nobody(stage: Stage, schedu
 
 
 # ---- policies of what an object says alone
-
-
-@pytest.fixture
-def in_force(stage: Stage) -> Iterator[None]:
-    with policies.in_force(stage.api, stage.namespace):
-        yield
 
 
 def test_classes_of_kubernetes_are_refused(stage: Stage, tenant: Client, in_force: None) -> None:

@@ -20,7 +20,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 WRITES: list[tuple[Callable[[ApiClient], None], str, str, str, object]] = [
     (
-        lambda cluster: cluster.bind("ns", "p", "u", "n"),
+        lambda cluster: cluster.bind("ns", "p", "u", "n", {}),
         "POST",
         f"{POD}/binding",
         "application/json",
@@ -209,13 +209,13 @@ def test_an_answer_that_is_no_pod_is_no_answer(server: Server, cluster: ApiClien
 
 def test_names_cannot_leave_their_place_in_the_path(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply())
-    cluster.bind("ns", "../nodes?x", "u", "n")
+    cluster.bind("ns", "../nodes?x", "u", "n", {})
     assert server.requests[0].path == "/api/v1/namespaces/ns/pods/..%2Fnodes%3Fx/binding"
 
 
 def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: ApiClient) -> None:
     with pytest.raises(Ambiguous, match="timed out"):
-        cluster.bind("ns", "p", "u", "n", timeout=0.05)
+        cluster.bind("ns", "p", "u", "n", {}, timeout=0.05)
 
 
 def test_the_state_of_a_queue_is_applied_as_volcanos_queue_controller_does(

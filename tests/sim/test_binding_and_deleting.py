@@ -43,7 +43,7 @@ def test_what_was_meant_for_another_uid_is_a_conflict(connection: Connection, cl
     writes: tuple[Callable[[], object], ...] = (
         lambda: cluster.open_gate("default", "a", other),
         lambda: cluster.nominate("default", "a", other, "n0"),
-        lambda: cluster.bind("default", "a", other, "n0"),
+        lambda: cluster.bind("default", "a", other, "n0", {}),
         lambda: cluster.evict("default", "a", other),
         lambda: cluster.patch_group("default", "g", other, {"status": {"phase": "Running"}}),
     )
@@ -55,22 +55,23 @@ def test_what_was_meant_for_another_uid_is_a_conflict(connection: Connection, cl
 def test_a_pod_is_bound_once(connection: Connection, cluster: ApiClient) -> None:
     uid = create(connection, PODS, pod())["metadata"]["uid"]
     cluster.nominate("default", "a", uid, "n0")
-    cluster.bind("default", "a", uid, "n1")
+    cluster.bind("default", "a", uid, "n1", {"noted": "here"})
     bound = get(connection, f"{PODS}/a")
     assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"noted": "here"}
     assert "nominatedNodeName" not in bound["status"]
     (condition,) = bound["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
     with pytest.raises(Conflict):
-        cluster.bind("default", "a", uid, "n1")
+        cluster.bind("default", "a", uid, "n1", {})
     with pytest.raises(NotFound):
-        cluster.bind("default", "nobody", uid, "n1")
+        cluster.bind("default", "nobody", uid, "n1", {})
 
 
 def test_a_gated_pod_is_not_bound(connection: Connection, cluster: ApiClient) -> None:
     uid = create(connection, PODS, pod(scheduler="muster"))["metadata"]["uid"]
     with pytest.raises(Conflict):
-        cluster.bind("default", "a", uid, "n0")
+        cluster.bind("default", "a", uid, "n0", {})
 
 
 # ---- the end

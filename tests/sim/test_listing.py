@@ -62,7 +62,7 @@ def test_labels_select(connection: Connection, selector: str, found: list[str]) 
 def test_fields_select(connection: Connection) -> None:
     for name in ("p0", "p1"):
         create(connection, PODS, pod(name))
-    ApiClient(connection).bind("default", "p1", "", "n0")
+    ApiClient(connection).bind("default", "p1", "", "n0", {})
     assert names(get(connection, PODS, fieldSelector="spec.nodeName=n0")) == ["p1"]
     assert names(get(connection, PODS, fieldSelector="spec.nodeName=,status.phase=Pending")) == ["p0"]
     assert names(get(connection, "/api/v1/pods", fieldSelector="metadata.name!=p0")) == ["p1"]

@@ -8,6 +8,7 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
+from extender.api import keys
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
@@ -45,7 +46,12 @@ class Desk:
         self.hold = Hold(record, "a", self.caller, deadline=60.0, done=self.done.set)
         assert self.hold.begin_posting()
         self.binder = Binder(
-            ApiClient(connection), self.released.append, threads=1, clock=lambda: self.now, pause=self._pause
+            ApiClient(connection),
+            self.released.append,
+            {"team/pod:p": "uid-q"}.__getitem__,
+            threads=1,
+            clock=lambda: self.now,
+            pause=self._pause,
         )
 
     def _pause(self, seconds: float) -> None:
@@ -86,7 +92,13 @@ def desk(server: Server, tmp_path: Path) -> Iterator[Desk]:
 def test_a_binding_names_the_node_and_the_uid(desk: Desk) -> None:
     assert desk.bind(BOUND) == ""
     (request,) = desk.server.requests
-    assert request.json["metadata"] == {"name": "p", "namespace": "team", "uid": "uid-p"}
+    noted = {keys.QUEUE_UID: "uid-q/uid-p"}
+    assert request.json["metadata"] == {
+        "name": "p",
+        "namespace": "team",
+        "uid": "uid-p",
+        "annotations": noted,
+    }
     assert request.json["target"]["name"] == "a"
 
 
@@ -182,6 +194,7 @@ def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
     desk.binder = Binder(
         ApiClient(desk.connection),
         lambda hold: [][0],
+        lambda group: "",
         threads=1,
         clock=lambda: desk.now,
         pause=desk.pauses.append,

@@ -9,7 +9,9 @@ from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import LocalQueue, LocalQueueSpec
-from tests.domain.builders import NAMESPACE, queue
+from extender.domain.model.records import Uid
+from tests.domain.builders import NAMESPACE, group, queue
+from tests.domain.builders import pod as domain_pod
 from tests.webhooks.desk import ALICE, Desk, Json, job, pod, pod_group
 
 VOLCANO = {"group": "batch.volcano.sh", "kind": "Job"}
@@ -141,3 +143,23 @@ def test_who_leads_a_namespace_into_a_restricted_queue_must_be_allowed_to_use_it
 def test_a_local_queue_of_a_restricted_queue_may_be_stopped_by_anybody_who_may_write_it(desk: Desk) -> None:
     stopped = {**written("private"), "spec": {"queue": "private", "stopPolicy": "Hold"}}
     assert desk.faults("/localqueues/validate", stopped, "UPDATE", oldObject=written("private")) == []
+
+
+def test_a_group_that_runs_is_sent_to_no_other_queue(desk: Desk) -> None:
+    """Whatever names that: its queue, its label, or another group of its name."""
+    desk.ledger.intake.set_queue(queue("other"))
+    desk.ledger.intake.set_local_queue(local("other"))
+    desk.ledger.intake.set_group(group("g", 1, "open"))
+    desk.ledger.pods.set(domain_pod("g-0", "g", on="n"))
+    desk.ledger.snapshot()
+    path, before, moved = "/podgroups/validate", pod_group("open"), ["GroupHasStarted"]
+    assert desk.faults(path, pod_group("other"), "UPDATE", oldObject=before) == moved
+    assert desk.faults(path, labelled(pod_group()), "UPDATE", oldObject=before) == moved
+    assert desk.faults(path, pod_group("other")) == moved
+    assert desk.faults(path, labelled(pod_group())) == [], "its LocalQueue may lead elsewhere by now"
+    assert desk.faults(path, pod_group("open")) == []
+    other = {"metadata": {"name": "g", "annotations": {keys.QUEUE: "other"}}, "spec": {}}
+    assert desk.faults("/other-podgroups/validate", other) == moved
+    desk.ledger.pods.drop(Uid("uid-g-0"))
+    desk.ledger.snapshot()
+    assert desk.faults(path, pod_group("other"), "UPDATE", oldObject=before) == []

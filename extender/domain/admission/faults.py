@@ -54,6 +54,7 @@ class Code(StrEnum):
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     USE_NOT_GRANTED = "UseNotGranted"
     PODS_NOT_JUDGED = "PodsNotJudged"
+    GROUP_HAS_STARTED = "GroupHasStarted"
     RESIZE_ABOVE_CAPABILITY = "ResizeAboveCapability"
 
     NOT_NOW = "NotNow"

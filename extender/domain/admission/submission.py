@@ -148,6 +148,15 @@ def judge_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
     return []
 
 
+def judge_move(to: Destination, started_in: str) -> list[Fault]:
+    """Faults if a group that starts or has started in one queue is sent to another. `started_in`: empty if it
+    has not."""
+    if started_in in ("", to.queue):
+        return []
+    text = f"got {to.queue!r}, but the group has started in queue {started_in!r} and keeps it: leave it, or "
+    return [Fault(Code.GROUP_HAS_STARTED, to.field, f"{text}wait until none of its pods is on a node")]
+
+
 def judge_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
     """As `judge_entry`, and only to queues without children. A Job that names no queue is always taken
     (Volcano's design of queue states), and its pods wait until `default` is open.

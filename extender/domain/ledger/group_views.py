@@ -126,7 +126,9 @@ class GroupViews:
     # ---- inside
 
     def _view(self, group: Group) -> GroupView:
-        queue, members = self._registry.routes.queue_of(group), Members(group, self._claims)
+        members = Members(group, self._claims)
+        self._registry.note_start(group, is_under_way=bool(members.planned or members.holding))
+        queue = self._registry.routes.queue_of(group)
         record, needs = group.record, group.needs
         on_nodes = Counter(pod.role for pod in members.placed)
         self._note_history(group, queue, members)

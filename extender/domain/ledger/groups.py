@@ -45,6 +45,7 @@ class Group(msgspec.Struct, eq=False):
     got_going: bool = False  # all needed members have run at the same time since then
     start: Start = Start()  # the history of its starts
     entitled_in: str = ""  # the queue in which it was while that was open; empty: none
+    started_in: str = ""  # the queue in which it started, as long as members hold room; empty: none
     stood_with: Needs | None = None  # what it needed when it last stood whole
     reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
     waited: bool = False  # this process has let it wait

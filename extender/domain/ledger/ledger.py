@@ -237,6 +237,7 @@ class Ledger:
         if not keeps and group.reduced_to != decision.reduced_to:
             group.reduced_to, turned = decision.reduced_to, True
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
+        group.started_in = group.started_in or (decision.queue if decision.plan else "")
         if decision.stood_whole and not group.stood_whole:
             group.stood_with, turned = group.view.needs if group.view else group.needs, True
         if (start := group.start_after(decision, now)) != group.start:

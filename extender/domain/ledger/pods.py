@@ -74,9 +74,13 @@ class Pods:
     def set(self, pod: Pod) -> None:
         """Raises BadQuantity."""
         with self._lock:
-            ours = self.owns(pod)
-            if ours or self.leaves(pod.spec.scheduler_name):
+            before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.leaves(pod.spec.scheduler_name)
+            had = before if before is not None and before.group and before.holds_room else None
+            ours = not is_left and (had is not None or self.owns(pod))
+            if ours or is_left:
                 record = pod_record(pod, self.shapes, ours, self.ownership.auto_groups)
+                if ours and had is not None:  # one that holds room keeps its group, whatever it names
+                    record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
                 self._set(self._within_bounds(record))
             else:
                 self._set(foreign_record(pod, self.shapes))

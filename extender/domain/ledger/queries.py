@@ -71,6 +71,17 @@ class GroupQueries:
             group = self._registry.groups.get(key)
             return self._registry.routes.queue_of(group) if group else ""
 
+    def started_in(self, key: GroupKey) -> str:
+        """The queue in which a group starts or has started; empty if none of its members has room."""
+        group = self._registry.groups.get(key)
+        return group.started_in if group is not None else ""
+
+    def queue_uid(self, key: GroupKey) -> str:
+        """The UID of the queue of a group; empty when either is gone."""
+        with self._lock:
+            queue = self._registry.queues.get(self.queue_of(key))
+            return queue.uid if queue is not None else ""
+
     def local_queue_label_of(self, key: GroupKey) -> LocalQueueLabel | None:
         with self._lock:
             group = self._registry.groups.get(key)

@@ -192,6 +192,17 @@ class Registry:
         if group.record is not None and self.queues.is_open(queue):
             group.entitled_in = queue
 
+    def note_start(self, group: Group, is_under_way: bool) -> None:
+        """Note in which queue a group is starting or has started, while that exists: by what bindings noted
+        on its pods or, where that does not count, as this process saw it."""
+        pods = group.pods.values() if self.marks_count else ()
+        noted = {pod.queue_uid for pod in pods if pod.queue_uid and pod.holds_room}
+        queues = {name for uid in noted if (name := self.queues.names.get(uid))}
+        queue = group.started_in or self.routes.queue_of(group)
+        if queues and queue not in queues:
+            queue = min(queues)
+        group.started_in = queue if is_under_way and self.queues.get(queue) is not None else ""
+
     def drop_queue(self, name: str) -> None:
         affected = self.queues.drop(name)
         self.routes.local_queues.note_queues(affected)
@@ -282,7 +293,7 @@ class Registry:
         """Whether the queue that took a group in is gone for good. `default` never is: it is created again.
         If users may have written the note, it counts only for a queue that this process has seen."""
         noted = group.record.queue_uid if group.record else ""
-        if not noted or noted in self.queues.uids or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
+        if not noted or noted in self.queues.names or self.routes.queue_of(group) == keys.DEFAULT_QUEUE:
             return False
         return self.marks_count or noted in self.queues.gone
 
@@ -297,7 +308,7 @@ class Registry:
 
     def orphans(self) -> tuple[Orphan, ...]:
         """The groups that were taken in by queues which are gone."""
-        left = self.taken_in.left_by(self.queues.uids)
+        left = self.taken_in.left_by(self.queues.names.keys())
         self.queues.gone &= {record.queue_uid for record in left}
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)

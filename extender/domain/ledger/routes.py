@@ -167,7 +167,10 @@ class Routes:
         return self.local_queues.named(group.namespace, label)
 
     def queue_of(self, group: Group) -> str:
-        """The queue of a group; after its PodGroup is gone, still the queue that it named."""
+        """The queue of a group; after its PodGroup is gone, still the queue that it named. One that starts
+        or has started keeps its queue, wherever it is sent: its room was granted there."""
+        if group.started_in:
+            return group.started_in
         local, by_namespace = self.local_queue_of(group), self.namespace_queue(group.namespace)
         leads_to = local.leads_to if local is not None else ""
         return queue_entered(_named_by(group), by_namespace, leads_to) or DEFAULT_QUEUE

@@ -72,6 +72,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     maker: str = ""  # the kind of what makes such a pod; empty: nothing is known to
     min_member: str = ""  # how many of its group start together, by its annotation
     queue: str = ""  # the queue that its own annotation or label names
+    queue_uid: str = ""  # of the queue in which it was put on its node, by its note
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     role: str = ""  # what minTaskMember counts
     priority: int = 0  # spec.priority, as the API server admitted it

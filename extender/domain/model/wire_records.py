@@ -143,6 +143,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
         maker=intern(f"{maker.api_version}/{maker.kind}") if maker is not None else "",
         min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
         queue=ownership.queue_named_by(meta),
+        queue_uid=intern(noted_queue(meta)),
         local_queue=local_queue_label(meta),
         role=ownership.name_of(annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""),
         priority=spec.priority or 0,

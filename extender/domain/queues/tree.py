@@ -70,7 +70,7 @@ class Queues:
     def __init__(self) -> None:
         self.records: dict[str, QueueRecord] = {}  # those that the API has; `default` may be missing
         self._children: defaultdict[str, set[str]] = defaultdict(set)
-        self.uids: set[str] = set()
+        self.names: dict[str, str] = {}  # by UID
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
         self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
         self._pools: Pools | None = None
@@ -181,11 +181,11 @@ class Queues:
             self._pools = None
         if before is not None:
             self._children[parent_of(before.name, before)].discard(before.name)
-            self.uids.discard(before.uid)
+            self.names.pop(before.uid, None)
             self.gone.add(before.uid)
         if now is not None:
             self._children[parent_of(now.name, now)].add(now.name)
-            self.uids.add(now.uid)
+            self.names[now.uid] = now.name
             self.gone.discard(now.uid)
 
     def _family(self, name: str) -> set[str]:

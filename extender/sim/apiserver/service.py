@@ -182,7 +182,7 @@ class Service:
             raise StatusError(500, "", "target.name: Required value")
         with self.store:
             pod = self.get(PODS, namespace, name)
-            self.store.put(PODS, bound(pod, node, (binding.get("metadata") or {}).get("uid")))
+            self.store.put(PODS, bound(pod, node, binding.get("metadata") or {}))
 
     def evict(self, namespace: str, name: str, eviction: Json) -> None:
         """A deletion; there are no disruption budgets here that could forbid it."""

@@ -21,9 +21,11 @@ def merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: st
     return after
 
 
-def bound(pod: Json, node: str, uid: str | None) -> Json:
-    """The pod on that node, if it is the one meant (`uid`), unbound and without gates. Raises StatusError."""
-    meta, spec = pod["metadata"], pod["spec"]
+def bound(pod: Json, node: str, binding: Json) -> Json:
+    """The pod on that node, with the annotations of the `binding`, if it is the one meant (by UID), unbound
+    and without gates. Raises StatusError."""
+    meta, spec, uid = pod["metadata"], pod["spec"], binding.get("uid")
+    notes = {**(meta.get("annotations") or {}), **(binding.get("annotations") or {})}
     if uid not in (None, "", meta["uid"]):
         raise conflict(PODS, meta["name"], "the UID in the binding is not that of the pod")
     if "deletionTimestamp" in meta:
@@ -35,7 +37,8 @@ def bound(pod: Json, node: str, uid: str | None) -> Json:
         raise conflict(PODS, meta["name"], f"pod {meta['name']} has non-empty .spec.schedulingGates")
     status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
     set_condition(status, condition("PodScheduled", "True", ""))
-    return {**pod, "metadata": {**meta}, "spec": {**spec, "nodeName": node}, "status": status}
+    meta = {**meta, "annotations": notes} if notes else {**meta}
+    return {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
 
 
 def scale_of(obj: Json) -> Json:
