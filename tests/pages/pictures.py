@@ -20,8 +20,10 @@ from rich.text import Text
 
 from extender.cli import main
 from tests.cli.desk import Desk
+from tests.domain.builders import queue
 from tests.pages.fences import ROOT, File, steps
 from tests.pages.register import TUTORIAL
+from tests.pages.share_pictures import Row, shares
 from tests.pages.town import settle
 from tests.sim.drawings import Drawing, drawn
 
@@ -175,6 +177,51 @@ PICTURES: dict[str, Callable[[], str]] = {
     "queue": asked("A queue, what it uses, and who waits in it.", "muster queue describe research"),
     "job": asked("A job waits, as a job.", "muster job list", "muster why job/train"),
     "report": report,
+    "deserved": shares(
+        "Of 16 cpus c asks for 1 of the 4 that are its part; a and b divide the other 15 by their weights.",
+        16,
+        Row(queue("a", weight=2), 12, says="weight: 2"),
+        Row(queue("b", weight=1), 7, says="weight: 1"),
+        Row(queue("c", weight=1), 1, says="weight: 1"),
+    ),
+    "guarantee": shares(
+        "Of 12 cpus 4 stay free for b, which has no groups.",
+        12,
+        Row(queue("a"), 12),
+        Row(queue("b", guarantee={"cpu": "4"}), kept=4, says="guarantee: 4"),
+    ),
+    "ceiling": shares(
+        "Of its parent's 8 cpus a may hold 5, since b is guaranteed 3; the other 4 of the cluster stay idle.",
+        12,
+        Row(queue("p", capability={"cpu": "8"}), says="capability: 8"),
+        Row(queue("a", parent="p"), 8, says="parent: p"),
+        Row(queue("b", parent="p", guarantee={"cpu": "3"}), kept=3, says="parent: p, guarantee: 3"),
+    ),
+    "limits": shares(
+        "Of its 8 cpus b lends 2, and keeps 6; a may have 1 of them beside its 4, and c has the other.",
+        12,
+        Row(queue("a", deserved={"cpu": "4"}, borrowing_limit={"cpu": "1"}), 7, says="borrowingLimit: 1"),
+        Row(queue("c"), 3),
+        Row(queue("b", deserved={"cpu": "8"}, lending_limit={"cpu": "2"}), kept=6, says="lendingLimit: 2"),
+    ),
+    "oversell": shares(
+        "One and a half times its capability of 6 cpus is admitted.",
+        12,
+        Row(queue("a", capability={"cpu": "6"}, oversell="1.5"), 12, says="oversell: 1.5"),
+    ),
+    "order": shares(
+        "As cpus become free one by one, the queue with the smaller share has the next: b has each third.",
+        9,
+        Row(queue("a", weight=2), 6, says="weight: 2"),
+        Row(queue("b", weight=1), 3, says="weight: 1"),
+        one_by_one=True,
+    ),
+    "lending": shares(
+        "A gang of 5 would bring a above the 6 cpus that it deserves, and waits: the 4 left are lent to b.",
+        12,
+        Row(queue("a", deserved={"cpu": "6"}), 2, gang=5, says="waits: a gang of 5"),
+        Row(queue("b", deserved={"cpu": "6"}), 12),
+    ),
     "lent": simulated("-f", "examples/tutorial"),
     "guaranteed": simulated(
         *("-f", "teams.yaml"),

@@ -1,0 +1,94 @@
+"""Pictures of what decide() gives to queues: a row for each, a cell for each cpu that it holds or wants."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from extender.api.objects.queues import Queue
+from extender.domain.model.reasons import Verdict
+from tests.domain.builders import node
+from tests.domain.world import World, gang
+
+CELL, ROW, LEFT, EDGE = 26, 62, 150, 10  # pixels: of a cell and a row, left of the cells, and around
+STYLE = """<style>
+  text { font: 13px system-ui, sans-serif; fill: #1f2937; } .small { font-size: 11.5px; fill: #4b5563; }
+  .name { font-weight: 600; } .turn { font-size: 11.5px; fill: #ffffff; }
+  .end { stroke: #6b7280; stroke-width: 1.3; }
+  .mark { stroke: #1f2937; stroke-width: 1.6; stroke-dasharray: 3 2; }
+  .held { fill: #2563eb; } .lent { fill: #ea580c; } .kept { fill: #2563eb33; stroke: #2563eb; }
+  .waits { fill: none; stroke: #6b7280; stroke-dasharray: 3 2; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e5e7eb; } .small { fill: #9ca3af; } .turn { fill: #0d1117; }
+    .end, .waits { stroke: #9ca3af; }
+    .mark { stroke: #e5e7eb; } .held { fill: #60a5fa; } .lent { fill: #fb923c; }
+    .kept { fill: #60a5fa33; stroke: #60a5fa; }
+  }
+</style>"""
+
+
+class Row(NamedTuple):
+    """A queue, its groups of 1 cpu, a gang of several, and what is kept for it while it has none."""
+
+    queue: Queue
+    asks: int = 0
+    gang: int = 0
+    kept: int = 0
+    says: str = ""  # what of its spec matters
+
+    def drawn(self, world: World, top: int, turns: Mapping[str, list[int]]) -> Iterator[str]:
+        name = self.queue.metadata.name
+        found = world.queue(name)
+        is_parent = any(other.parent == name for other in world.decisions.queues.values())
+        held, deserved = found.allocated.get("cpu", 0) // 1000, found.deserved.get("cpu", 0.0) / 1000
+        kinds = ["held" if number < deserved else "lent" for number in range(held)]
+        kinds += ["kept"] * (self.kept - held) + ["waits"] * (
+            0 if is_parent else self.asks + self.gang - held
+        )
+        yield f'<text class="name" x="{EDGE}" y="{top + 16}">{name}</text>'
+        yield f'<text class="small" x="{EDGE}" y="{top + 33}">{escape(self.says)}</text>'
+        for number, kind in enumerate(kinds):
+            place = f'x="{LEFT + number * CELL + 2}" y="{top + 2}" width="{CELL - 4}" height="20" rx="3"'
+            yield f'<rect class="{kind}" {place}/>'
+        for number, turn in enumerate(turns.get(name, ())):
+            x = LEFT + number * CELL + CELL // 2
+            yield f'<text class="turn" x="{x}" y="{top + 17}" text-anchor="middle">{turn}</text>'
+        if deserved:
+            due, text = f"{LEFT + deserved * CELL:g}", f"share {found.share:.0%} of {deserved:g}"
+            yield f'<path class="mark" d="M{due} {top - 3}V{top + 28}"/>'
+            yield f'<text class="small" x="{due}" y="{top + 41}" text-anchor="middle">{text}</text>'
+
+
+def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Callable[[], str]:
+    """A cluster of so many cpus, of which queues hold what they are given; other groups wait. `one_by_one`:
+    whose turn it was as each cpu became free."""
+
+    def draw() -> str:
+        world = World([row.queue for row in rows])
+        for row in rows:
+            name = row.queue.metadata.name
+            world.add([gang(f"{name}{number:02}", 1, queue=name) for number in range(row.asks)])
+            if row.gang:
+                world.add(gang(f"{name}-gang", row.gang, queue=name, created="2027-01-01T00:00:00Z"))
+        turns: dict[str, list[int]] = {}
+        for turn in range(1, cpus + 1) if one_by_one else (cpus,):
+            world.add(node("n", cpu=str(turn))).settle()
+            started = [it for it in world.decisions.groups.values() if it.verdict is Verdict.STARTING]
+            world.start(*(it.key.partition("/")[2] for it in started))
+            for each in started if one_by_one else ():
+                turns.setdefault(each.queue, []).append(turn)
+        most = max(cpus, *(row.asks + row.gang for row in rows))
+        wide, high = LEFT + most * CELL + 60, len(rows) * ROW + EDGE
+        end = LEFT + cpus * CELL
+        return "\n".join(
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
+                f' height="{high}" role="img" aria-labelledby="title">',
+                f'<title id="title">{escape(title)}</title>',
+                STYLE,
+                f'<path class="end" d="M{end} 0V{high}"/>',
+                *(piece for n, row in enumerate(rows) for piece in row.drawn(world, EDGE + n * ROW, turns)),
+                "</svg>\n",
+            )
+        )
+
+    return draw
