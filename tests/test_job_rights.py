@@ -54,6 +54,15 @@ def test_each_manageable_kind_has_its_component() -> None:
     assert granted == {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable} | RUNTIMES
 
 
+def test_a_policy_says_what_is_changed_of_each_manageable_kind() -> None:
+    found = documents(chart.MANIFESTS / "account.yaml")
+    jobs = [each["spec"] for each in found if each["metadata"]["name"] == "kube-muster-account-jobs"]
+    (rule,) = jobs[0]["matchConstraints"]["resourceRules"]
+    manageable = [row for row in WORKLOADS.values() if row.manageable]
+    assert rule["apiGroups"] == sorted({row.group for row in manageable})
+    assert rule["resources"] == sorted({row.plural for row in manageable})
+
+
 def test_each_kind_that_says_how_many_pods_start_together_may_be_read() -> None:
     (role,) = (
         each

@@ -10,6 +10,8 @@ from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from extender.api.workloads.shape import Json, Path, is_suspended, outcome_of
 from tests.api.job_files import documents, row_of
 from tests.e2e.harness import manifests
+from tests.e2e.harness.access import User
+from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.releases import Release
 from tests.e2e.harness.resources import CRDS, Resource
@@ -50,18 +52,29 @@ def name(request: pytest.FixtureRequest, cluster: ControlPlane) -> Iterator[str]
     wait_for(lambda: not cluster.admin.find(CRDS, crd["metadata"]["name"]), what=f"the kind of {name} gone")
 
 
-def test_what_the_table_reads_and_writes_is_kept(cluster: ControlPlane, name: str) -> None:
+@pytest.fixture(scope="module")
+def account(cluster: ControlPlane, muster_user: User) -> Iterator[Client]:
+    """Muster's own, with the rights to all kinds of jobs, once its policies are in force."""
+    with manifests.applied(cluster.admin, "jobs/*/rbac.yaml"), Client(cluster.access(muster_user)) as client:
+        yield client
+
+
+def test_what_the_table_reads_and_writes_is_kept(cluster: ControlPlane, account: Client, name: str) -> None:
     written, *ends = documents(name)
     row, job = row_of(written), _created(cluster, written)
+    client = account if row.manageable else cluster.admin
     assert is_suspended(row, job) is row.manageable
     assert outcome_of(row, job) is None
     assert _summary(job) == _summary({**written, "metadata": job["metadata"]})
     with pytest.raises(ApiError, match="422"):  # a test of a patch that fails: it changed since
-        _started(cluster, {**job, "metadata": {**job["metadata"], "resourceVersion": "1"}})
-    started = _started(cluster, job)
+        _started(client, {**job, "metadata": {**job["metadata"], "resourceVersion": "1"}})
+    started = _started(client, job)
     assert not is_suspended(row, started)
     if name != "trainjob":  # whose templates are in its runtime
         assert all(each.template["metadata"]["annotations"]["note"] == "x" for each in pod_sets(started))
+    for change in _of_what_runs(job) if row.manageable else ():
+        with pytest.raises(ApiError, match="Muster"):
+            client.patch(_resource(job), job["metadata"]["name"], [change], NAMESPACE, content=JSON_PATCH)
     for end in ends:
         assert outcome_of(row, _with_status(cluster, job, end["status"])) is outcome_of(row, end)
 
@@ -89,7 +102,24 @@ def _with_status(cluster: ControlPlane, job: Json, status: Json) -> Json:
     return cluster.admin.patch(_resource(job), name, body, NAMESPACE)
 
 
-def _started(cluster: ControlPlane, job: Json) -> Json:
+def _of_what_runs(job: Json) -> list[Json]:
+    """Changes of images, and of the node in each pod's spec."""
+    images = [{"op": "replace", "path": path, "value": "evil"} for path in _paths(job["spec"], "image")]
+    specs = [path.rpartition("/")[0] for path in _paths(job["spec"], "containers")]
+    assert images
+    return [*images, *({"op": "add", "path": f"{path}/nodeName", "value": "n"} for path in specs)]
+
+
+def _paths(found: Any, name: str, path: str = "/spec") -> Iterator[str]:
+    """Where in this a field of this name is."""
+    items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for key, value in items:
+        if key == name:
+            yield f"{path}/{key}"
+        yield from _paths(value, name, f"{path}/{key}")
+
+
+def _started(client: Client, job: Json) -> Json:
     """Unsuspended, with an annotation for its pods, if it is still what it was."""
     row, meta = row_of(job), job["metadata"]
     changes: list[Json] = [
@@ -100,7 +130,7 @@ def _started(cluster: ControlPlane, job: Json) -> Json:
         changes += _added(job, path)
     if row.manageable:
         changes.append({"op": "replace", "path": "/" + "/".join(row.suspend), "value": False})
-    return cluster.admin.patch(_resource(job), meta["name"], changes, NAMESPACE, content=JSON_PATCH)
+    return client.patch(_resource(job), meta["name"], changes, NAMESPACE, content=JSON_PATCH)
 
 
 def _added(job: Json, path: Path) -> Iterator[Json]:

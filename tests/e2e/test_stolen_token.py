@@ -164,8 +164,8 @@ def test_of_jobs_it_changes_when_they_run_and_not_what(stage: Stage, thief: Clie
         {"template": {"metadata": {"labels": {"a": "b"}}}},
         {"template": {"metadata": {"annotations": {"a": "b"}}}},
     ):
-        assert "of a Job's spec" in patch({"spec": spec}), spec
-    assert "of a Job's metadata" in patch({"metadata": {"annotations": {"a": "b"}}})
+        assert "Muster changes only" in patch({"spec": spec}), spec
+    assert "of a job's metadata" in patch({"metadata": {"annotations": {"a": "b"}}})
     group = {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}}
     started = {"annotations": {"kube-muster.io/started": "now", "kube-muster.io/partial-start": "1/2"}}
     wanted = {"metadata": started, "spec": {"suspend": False, "parallelism": 1, "template": group}}
